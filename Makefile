@@ -179,7 +179,8 @@ ARM_ROOT ?= $(CURDIR)/$(ARM)/root
 ARM_LIB  := $(ARM_ROOT)/usr/lib/aarch64-linux-gnu
 ARM_MAKE  = $(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CROSS=aarch64-linux-gnu- MACHINE=aarch64 \
 	    CC='aarch64-linux-gnu-gcc $(ARM_LINK)' CXX='aarch64-linux-gnu-g++ $(ARM_LINK)' AR=aarch64-linux-gnu-ar
-# Where that machine's libraries are here. qemu's own option for it would show programs another root directory.
+# Where that machine's libraries are here, for programs: the library itself has no search path. qemu's own option for it
+# would show programs another root directory.
 ARM_LINK := -Wl,--dynamic-linker=/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1,-rpath,/usr/aarch64-linux-gnu/lib,--disable-new-dtags
 built-aarch64:
 	+$(Q)$(ARM_MAKE) CFLAGS='-O1 -g -idirafter /usr/include' aarch64-parts
@@ -243,7 +244,7 @@ clean:
 # ---- the library -------------------------------------------------------------------------------
 $(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC) $(if $(RULES),$(RULES_SRC))) $(BUILD)/gpumem.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,-soname,libgpumem.so \
+	$(Q)$(filter-out $(ARM_LINK),$(CC)) -shared $(SANFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,-soname,libgpumem.so \
 		-Wl,--version-script=$(BUILD)/gpumem.map -Wl,-Bsymbolic-functions \
 		-Wl,-z,defs,-z,now,-z,relro,-z,nodelete,--as-needed -pthread
 
