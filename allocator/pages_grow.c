@@ -102,7 +102,7 @@ static int extend(struct gm_heap *heap, unsigned int pool, uint64_t to)
 		return -ENOSPC;
 	}
 	block = &heap->blocks[id];
-	block->domain = heap->domain;
+	__atomic_store_n(&block->domain, heap->domain, __ATOMIC_RELAXED);
 	block->prev = region->last;
 	__atomic_store_n(&block->address, region->top, __ATOMIC_RELAXED);
 	__atomic_store_n(&block->size, to - region->top, __ATOMIC_RELAXED);

@@ -49,9 +49,10 @@ static void set_word(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-static void set_segment(struct gm_block *block, uint32_t segment)
+static void set_segment(struct gm_block *block, uint32_t segment, uint8_t domain)
 {
 	__atomic_store_n(&block->segment, segment, __ATOMIC_RELAXED);
+	__atomic_store_n(&block->domain, domain, __ATOMIC_RELAXED);
 }
 
 /* A block into its pool. Its stream was seen when its segment was made: no memory is needed. */
@@ -113,8 +114,7 @@ uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 	set_word(&front->address, back->address);
 	set_word(&front->size, size);
 	set_word(&front->stream, back->stream);
-	set_segment(front, back->segment);
-	front->domain = back->domain;
+	set_segment(front, back->segment, back->domain);
 	front->kind = back->kind;
 	front->prev = back->prev;
 	front->next = rest;
@@ -204,8 +204,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 	set_word(&block->address, address);
 	set_word(&block->size, bytes);
 	set_word(&block->stream, request->stream);
-	set_segment(block, segment);
-	block->domain = heap->domain;
+	set_segment(block, segment, heap->domain);
 	set_state(heap, block, GM_BLOCK_INACTIVE);
 	/* In the pool and out again: so that the stream's tree exists and no later insert can fail. */
 	if (insert(heap, pool, id)) {
