@@ -354,5 +354,15 @@ for case in cupy phases; do
 	fi
 done
 
+# gpumem ctl while a program works, and while it ends.
+if wanted gpu_ctl && [ -n "$with_python" ]; then
+	if timeout 200 "$python" -c "import torch" >/dev/null 2>&1; then
+		mkdir -p "$room/gpu_ctl"
+		judged gpu_ctl timeout -k 10 200 "$python" test/gpu/gpu_ctl.py "$build/gpumem" "$room/gpu_ctl"
+	else
+		skip gpu_ctl "no torch here"
+	fi
+fi
+
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
