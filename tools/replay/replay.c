@@ -159,22 +159,44 @@ static double ns_of(const struct gm_simulation *run)
 	return run->operations ? (double)run->ns / (double)run->operations : 0;
 }
 
-static json_t *pages_object(const struct gm_simulation *run, size_t lag)
+/* What a run may reserve: a fiftieth more than what any heap needs, and a page for each stream. */
+struct allowance { uint64_t lag, needed, streams, bytes; };
+
+static bool holds(const struct gm_simulation *run, const struct allowance *allowed)
 {
-	return json_pack("{sI sI sI sf sI sf sI sI sI}", "lag", (json_int_t)lag,
+	return run->peak_pages_bytes <= allowed->bytes;
+}
+
+static json_t *pages_object(const struct gm_simulation *run, const struct allowance *allowed)
+{
+	return json_pack("{sI sI sI sf sI sI sI sb sI sf sI sI sI}", "lag", (json_int_t)allowed->lag,
 			 "peak_live_bytes", (json_int_t)run->peak_held_bytes,
 			 "peak_reserved_bytes", (json_int_t)run->peak_pages_bytes,
-			 "ratio", ratio_of(run), "pages_moved", (json_int_t)run->pages_moved,
+			 "ratio", ratio_of(run), "needed_bytes", (json_int_t)allowed->needed,
+			 "streams", (json_int_t)allowed->streams,
+			 "allowed_bytes", (json_int_t)allowed->bytes, "holds", holds(run, allowed),
+			 "pages_moved", (json_int_t)run->pages_moved,
 			 "ns_per_operation", ns_of(run), "allocations", (json_int_t)run->allocations,
 			 "retries", (json_int_t)run->stats.num_alloc_retries,
 			 "ooms", (json_int_t)run->stats.num_ooms);
 }
 
-static void print_pages(const struct gm_simulation *run, size_t lag)
+static void print_pages(const struct gm_simulation *run, const struct allowance *allowed)
 {
-	printf("%10zu  %12s", lag, gm_show_bytes((int64_t)run->peak_held_bytes));
-	printf("  %14s  %6.4f  %11" PRIu64 "  %12.0f  %13" PRId64 "\n", gm_show_bytes((int64_t)run->peak_pages_bytes),
-	       ratio_of(run), run->pages_moved, ns_of(run), run->stats.num_ooms);
+	printf("%10" PRIu64 "  %12s", allowed->lag, gm_show_bytes((int64_t)run->peak_held_bytes));
+	printf("  %14s  %6.4f", gm_show_bytes((int64_t)run->peak_pages_bytes), ratio_of(run));
+	printf("  %12s", gm_show_bytes((int64_t)allowed->needed));
+	printf("  %12s  %5s  %11" PRIu64 "  %12.0f  %13" PRId64 "\n", gm_show_bytes((int64_t)allowed->bytes),
+	       holds(run, allowed) ? "yes" : "no", run->pages_moved, ns_of(run), run->stats.num_ooms);
+}
+
+static int allow(const struct gm_trace *trace, uint64_t lag, struct allowance *ret)
+{
+	int r = gm_trace_needs(trace, lag, &ret->needed, &ret->streams);
+
+	ret->lag = lag;
+	ret->bytes = ret->needed + ret->needed / 50 + ret->streams * GM_HEAP_PAGE;
+	return r;
 }
 
 /* With the lag that was asked for, or several. */
@@ -186,19 +208,23 @@ static int replay_pages(const struct wish *wish, const struct gm_trace *trace, c
 	int r = 0;
 
 	if (!wish->json)
-		gm_show_heading(stdout, "%10s  %12s  %14s  %6s  %11s  %12s  %13s", "lag", "live, peak",
-				"reserved, peak", "ratio", "pages moved", "ns/operation", "out of memory");
+		gm_show_heading(stdout, "%10s  %12s  %14s  %6s  %12s  %12s  %5s  %11s  %12s  %13s", "lag", "live, peak",
+				"reserved, peak", "ratio", "needed", "allowed", "holds", "pages moved", "ns/operation",
+				"out of memory");
 	for (size_t i = 0; !r && i < count; i++) {
 		const struct gm_simulate_how how = { .capacity = wish->capacity, .lag = lags[i] };
+		struct allowance allowed;
 		struct gm_simulation run;
 
 		r = gm_simulate(trace, config, &how, &run);
-		if (!r && !wish->json)
-			print_pages(&run, lags[i]);
-		if (!r && !first)
-			first = pages_object(&run, lags[i]);
 		if (!r)
-			json_array_append_new(all, pages_object(&run, lags[i]));
+			r = allow(trace, lags[i], &allowed);
+		if (!r && !wish->json)
+			print_pages(&run, &allowed);
+		if (!r && !first)
+			first = pages_object(&run, &allowed);
+		if (!r)
+			json_array_append_new(all, pages_object(&run, &allowed));
 	}
 	if (r || !wish->json) {
 		json_decref(first);

@@ -56,6 +56,12 @@ bool gm_trace_is(const char *path);
 /* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
 int gm_trace_read(struct gm_trace *trace, const char *path);
 
+/* What no heap can do without where a stream gets what another one freed after @lag further operations: each stream keeps
+ * the most that it held within them, in blocks rounded to GM_GRANULE until their frees are complete. @ret_bytes: the most
+ * that they keep together; with a lag of 0 the most that was ever live. @ret_streams: those that allocated. Returns 0,
+ * -ENOMEM or -E2BIG. */
+int gm_trace_needs(const struct gm_trace *trace, uint64_t lag, uint64_t *ret_bytes, uint64_t *ret_streams);
+
 void gm_trace_free(struct gm_trace *trace);
 
 /* ---- history.c -------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * trace.c - reading a recorded history of allocations: see replay.h.
+ * trace.c - reading a recorded history of allocations, and what any heap needs for it: see replay.h.
  */
 #include "tools/replay/replay.h"
 
@@ -157,6 +157,105 @@ bool gm_trace_is(const char *path)
 	if (file)
 		gzclose(file);
 	return first > 0 && strchr("#arfe\r\n", first);
+}
+
+/* ---- what a history needs ---- */
+
+/* What a stream held from this line on: in a list for each stream, falling, whose first one is the most that it held in
+ * the last operations. Its place is the line's number in the history, from 1. */
+struct peak { uint64_t bytes; uint32_t before, after; };
+
+struct stream { uint64_t bytes; uint32_t first, last; };	/* bytes now; its peaks */
+
+struct needs {
+	struct peak *peaks;
+	struct stream *streams;
+	size_t streams_count;
+	uint64_t now;			/* the first peaks of all streams together */
+};
+
+/* From line @at on stream @s holds @by bytes more. */
+static void hold(struct needs *needs, struct stream *s, uint32_t at, uint64_t by)
+{
+	struct peak *peaks = needs->peaks;
+	uint64_t before = peaks[s->first].bytes;
+
+	s->bytes += by;
+	/* Those that are not higher than this one count no more, and it has the place of the first of them. */
+	for (; s->last && peaks[s->last].bytes <= s->bytes; s->last = peaks[at].before)
+		at = s->last;
+	peaks[at] = (struct peak){ s->bytes, s->last, 0 };
+	if (s->last)
+		peaks[s->last].after = at;
+	else
+		s->first = at;
+	s->last = at;
+	needs->now += peaks[s->first].bytes - before;
+}
+
+/* What stream @s held before line @at is too long ago to count. */
+static void forget(struct needs *needs, struct stream *s, uint32_t at)
+{
+	struct peak *peaks = needs->peaks;
+
+	for (uint32_t next; (next = peaks[s->first].after) && next <= at; s->first = next) {
+		needs->now -= peaks[s->first].bytes - peaks[next].bytes;
+		peaks[next].before = 0;
+	}
+}
+
+/* The stream's number, from 1; 0: no memory. */
+static uint32_t number_of(struct needs *needs, struct gm_table *numbers, uint64_t stream)
+{
+	uint64_t number = gm_table_get(numbers, stream, 0);
+	struct stream *own;
+
+	if (number)
+		return (uint32_t)number;
+	own = gm_list_add(&needs->streams, &needs->streams_count, sizeof(*own));
+	if (!own || gm_table_put(numbers, stream, 0, needs->streams_count))
+		return 0;
+	*own = (struct stream){ .bytes = 0 };
+	return (uint32_t)needs->streams_count;
+}
+
+int gm_trace_needs(const struct gm_trace *trace, uint64_t lag, uint64_t *ret_bytes, uint64_t *ret_streams)
+{
+	struct block { uint64_t bytes; uint32_t stream; } *blocks = calloc((size_t)trace->ids + 1, sizeof(*blocks));
+	uint32_t *stream_at = calloc(trace->count + 1, sizeof(*stream_at));	/* whose line it is */
+	struct needs needs = { .peaks = calloc(trace->count + 1, sizeof(*needs.peaks)) };
+	struct gm_table numbers = { NULL, 0, 0 };
+	int r = !blocks || !stream_at || !needs.peaks ? -ENOMEM : trace->count >= UINT32_MAX ? -E2BIG : 0;
+
+	*ret_bytes = 0;
+	for (uint32_t at = 1; !r && at <= trace->count; at++) {
+		const struct gm_trace_line *line = &trace->lines[at - 1];
+		struct block *block = &blocks[line->id];
+		uint64_t by = 0;
+
+		if (line->op == GM_TRACE_ALLOC && line->bytes && line->bytes < GM_HEAP_REQUEST_LIMIT) {
+			by = (line->bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
+			*block = (struct block){ by, number_of(&needs, &numbers, line->stream) };
+			r = block->stream ? 0 : -ENOMEM;
+		} else if (line->op == GM_TRACE_COMPLETE || line->op == GM_TRACE_FREE) {
+			by = -block->bytes;
+			block->bytes = 0;
+		}
+		if (!r && by) {
+			stream_at[at] = block->stream;
+			hold(&needs, &needs.streams[block->stream - 1], at, by);
+		}
+		if (!r && at > lag && stream_at[at - lag])
+			forget(&needs, &needs.streams[stream_at[at - lag] - 1], at - (uint32_t)lag);
+		*ret_bytes = needs.now > *ret_bytes ? needs.now : *ret_bytes;
+	}
+	*ret_streams = needs.streams_count;
+	gm_table_free(&numbers);
+	free(needs.streams);
+	free(needs.peaks);
+	free(stream_at);
+	free(blocks);
+	return r;
 }
 
 void gm_trace_free(struct gm_trace *trace)
