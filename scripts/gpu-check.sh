@@ -318,6 +318,15 @@ for row in 'default X=1' 'expandable PYTORCH_CUDA_ALLOC_CONF=expandable_segments
 		printf '      %s\n' "$(grep '^pools:' "$room/$name/ours.err")"
 done
 
+# PyTorch killed in the middle of an iteration: what it held is in what is recovered.
+if wanted gpu_kills && [ -n "$with_python" ]; then
+	if timeout 200 "$python" -c "import torch" >/dev/null 2>&1; then
+		judged gpu_kills timeout -k 10 300 "$python" test/gpu/gpu_kills.py "$build/gpumem" --kills 12 --beside 6
+	else
+		skip gpu_kills "no torch here"
+	fi
+fi
+
 # A training on a device filled so that it just fits where every free waits: with the default, too.
 if wanted gpu_full && [ -n "$with_python" ]; then
 	if timeout 200 "$python" -c "import torch" >/dev/null 2>&1; then

@@ -39,7 +39,7 @@ class Library:
     """What the library says of PyTorch's pool; nothing without it."""
 
     def __init__(self):
-        self.this, self.looked, self.wrong, self.blocks = ctypes.CDLL(None), 0, 0, 0
+        self.this, self.looked, self.wrong, self.values, self.blocks = ctypes.CDLL(None), 0, 0, 0, 0
         self.there = hasattr(self.this, "gpumem_pool_find")
 
     def stats(self):
@@ -55,6 +55,7 @@ class Library:
         ours, theirs = self.stats(), torch.cuda.memory_stats()
         differ = ["%s %s, PyTorch %s" % (k, ours.get(k), theirs[k]) for k in KEYS if ours.get(k) != theirs[k]]
         self.looked += 1
+        self.values += len(KEYS)
         self.wrong += bool(differ)
         if differ:
             print("pools: %s: %s" % (what, "; ".join(differ[:6])), file=sys.stderr)
@@ -243,7 +244,8 @@ def main():
         if library.there:
             library.this.gpumem_pool_reset_peak_memory_stats(library.this.gpumem_pool_find(b"pytorch", 0))
     if library.there:
-        print("pools: %d looks, %d that differ; %d blocks of pickles" % (library.looked, library.wrong, library.blocks), file=sys.stderr)
+        print("pools: %d looks, %d that differ; %d values of memory_stats() and %d blocks of _snapshot() compared" % (
+            library.looked, library.wrong, library.values, library.blocks), file=sys.stderr)
     sys.exit(library.wrong != 0 or (library.there and not library.looked))
 
 

@@ -66,9 +66,34 @@ def side_streams():
     return one
 
 
+def moe():
+    width, count = 1024, 8
+    gate = torch.nn.Linear(width, count)
+    experts = [torch.nn.Sequential(torch.nn.Linear(width, 4096), torch.nn.GELU(), torch.nn.Linear(4096, width))
+               for _ in range(count)]
+    model = torch.nn.ModuleList([gate] + experts).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    # Which rows an expert gets differs each time: so do the sizes, and the host waits for them.
+    def one(i):
+        x = torch.randn(16384 + 4096 * (i % 3), width, device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            weight, chosen = gate(x).softmax(-1).topk(2)
+            out = torch.zeros_like(x)
+            for e, expert in enumerate(experts):
+                rows, place = (chosen == e).nonzero(as_tuple=True)
+                out = out.index_add(0, rows, expert(x[rows]).float() * weight[rows, place, None])
+            loss = out.pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return one
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="+", choices=["gpt", "resnet", "side_streams"])
+    parser.add_argument("names", nargs="+", choices=["gpt", "resnet", "side_streams", "moe"])
     parser.add_argument("--history", action="store_true")
     parser.add_argument("--turns", action="store_true")
     parser.add_argument("--iterations", type=int, default=60)
