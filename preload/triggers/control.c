@@ -116,7 +116,7 @@ static int obey(const struct command *command, struct gm_control *control)
 	const struct gm_header *header = gm_recorder_header();
 	int r = 0;
 
-	if (command->what < GM_CONTROL_SHOW || command->what > GM_CONTROL_MEMORY_LIMIT ||
+	if (command->what < GM_CONTROL_SHOW || command->what >= GM_CONTROL_COUNT ||
 	    (command->device >= GM_MAX_DEVICES && command->device != GM_CONTROL_ALL))
 		return -EINVAL;
 	if (!gm_state_is_mine() || !header || gm_recorder_is_lost())
@@ -126,9 +126,12 @@ static int obey(const struct command *command, struct gm_control *control)
 		return -ESHUTDOWN;
 	control->caching = gm_cache_on();
 	control->history_before = gm_get(&header->history_enabled);
-	if (command->what == GM_CONTROL_HISTORY_ON || command->what == GM_CONTROL_HISTORY_OFF)
-		r = gm_history_switch(command->what == GM_CONTROL_HISTORY_ON ? GM_HISTORY_ALL
-									     : GM_HISTORY_NONE);
+	if (command->what == GM_CONTROL_HISTORY_ON)
+		r = gm_history_switch(GM_HISTORY_ALL);
+	else if (command->what == GM_CONTROL_HISTORY_STATE)
+		r = gm_history_switch(GM_HISTORY_STATE);
+	else if (command->what == GM_CONTROL_HISTORY_OFF)
+		r = gm_history_switch(GM_HISTORY_NONE);
 	control->history = gm_get(&header->history_enabled);
 	return r ? r : change_devices(command, control);
 }

@@ -75,13 +75,15 @@ START_TEST(test_commands)
 	for (uintptr_t i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, work, (void *)i);
 	for (uint32_t i = 0; i < COMMANDS; i++) {
-		enum gm_control_command command = GM_CONTROL_SHOW + i % GM_CONTROL_MEMORY_LIMIT;
+		enum gm_control_command command = GM_CONTROL_SHOW + i % (GM_CONTROL_COUNT - 1);
 		uint32_t device = i % 5 ? GM_CONTROL_ALL : 0;
 
 		ck_assert_int_eq(ask(command, device, i % 2 ? LIMIT : GM_HEAP_UNLIMITED), 0);
 		ck_assert_uint_eq(control->devices[0].used, 1);
 		if (command == GM_CONTROL_HISTORY_OFF)
 			ck_assert_uint_eq(control->history, GM_HISTORY_NONE);
+		if (command == GM_CONTROL_HISTORY_STATE)
+			ck_assert_uint_eq(control->history, GM_HISTORY_STATE);
 	}
 	over = true;
 	for (unsigned int i = 0; i < THREADS; i++)
@@ -104,7 +106,7 @@ START_TEST(test_nonsense)
 	setenv("GPUMEM_ALLOCATOR", _i ? "caching" : "native", 1);
 	context = begin();
 	ck_assert_int_eq(ask(0, GM_CONTROL_ALL, 0), -EINVAL);
-	ck_assert_int_eq(ask(GM_CONTROL_MEMORY_LIMIT + 1, 0, 0), -EINVAL);
+	ck_assert_int_eq(ask(GM_CONTROL_COUNT, 0, 0), -EINVAL);
 	ck_assert_int_eq(ask(UINT32_MAX, 0, UINT64_MAX), -EINVAL);
 	ck_assert_int_eq(ask(GM_CONTROL_SHOW, GM_MAX_DEVICES, 0), -EINVAL);
 	ck_assert_int_eq(ask(GM_CONTROL_EMPTY_CACHE, GM_MAX_DEVICES - 1, 0), -ENODEV);

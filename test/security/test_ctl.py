@@ -11,8 +11,9 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from other_user import STRANGER, USER, Waiting, as_user  # noqa: E402
+from other_user import STRANGER, USER, Waiting, as_user, wait_for  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
+from verbs import HelperStopped  # noqa: E402
 
 MARK = 0x5ca1ab1e000            # a limit that stands nowhere else in a header
 TURN, BYTES, ALL = 4, 16, 40 + 64 * 64
@@ -61,6 +62,25 @@ with Room() as room:
             os.ftruncate(file.fileno(), 100)
         done = ctl(program.pid)
         check("a journal that was cut short is no answer", done.returncode == 3 and done.stderr.count(b"\n") == 1, done)
+
+    # He cuts it short while root's command has a part of it mapped: that process is given up, alone.
+    for verb, words, length in (("ctl", [], 0), ("ctl", ["memory-limit", "1GiB"], 4096), ("snapshot", [], 0), ("snapshot", [], 4096)):
+        with Waiting(room, USER, allocator="caching") as program, Waiting(room, USER, allocator="caching") as other, \
+                open(program.journal(room.journals), "r+b") as file:
+            check("the other answers", wait_for(lambda: ctl(other.pid).returncode == 0))
+            ctl(program.pid, "memory-limit", str(MARK))
+            at = file.read(65536).find(struct.pack("<Q", MARK)) - BYTES
+            with HelperStopped(program.pid):
+                with subprocess.Popen([GPUMEM, verb, *(["--timeout", "1min"] if verb == "ctl" else []), str(program.pid), str(other.pid), *words],
+                                      cwd=room.out, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asks:
+                    mapped = "/proc/%d/maps" % asks.pid
+                    wait_for(lambda: asks.poll() is not None or ".journal" in open(mapped, encoding="utf-8").read() and
+                             (verb == "snapshot" or os.pread(file.fileno(), 1, at + TURN)[0] & 3 == 1))
+                    os.ftruncate(file.fileno(), length)
+                    out, err = asks.communicate(timeout=100)
+            check("cut to %d bytes under gpumem %s: exit 3, said, and the next process is served" % (length, " ".join([verb] + words)),
+                  asks.returncode == 3 and err.count(b"\n") == (1 if verb == "ctl" else 2) and b"%d" % program.pid in err and b"%d" % other.pid not in err and
+                  b"%d" % other.pid in out and (verb == "snapshot" or b"was cut short" in err), (asks.returncode, out, err))
     with Waiting(room, allocator="caching") as program:
         done = ctl(program.pid, uid=USER)
         check("root's own process: no other user may", done.returncode == 3 and not done.stdout, done)

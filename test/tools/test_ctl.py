@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """gpumem ctl: each command is seen to work in a living program, whatever the program is doing, and whoever else asks; what
 does not answer is said to, within the time that is promised."""
+import fcntl
 import json
 import mmap
 import os
@@ -15,7 +16,7 @@ import time
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import B, GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
-from verbs import Program, gpumem, journals_begun, load, stopped, wait_for  # noqa: E402
+from verbs import HelperStopped, Program, gpumem, journals_begun, load, stopped, wait_for  # noqa: E402
 
 SCRIPT = os.path.join(B, "test/preload/script")
 MIB = 1 << 20
@@ -68,9 +69,11 @@ def effects():
               "limit none" in text.stdout and not text.stderr, text)
         off = state(program.pid, "history", "off")
         check("history off, and on before", (off["history"], off["history_before"]) == ("off", "on"), off)
-        check("history state changes nothing", state(program.pid, "history", "state")["history"] == "off")
+        check("history alone changes nothing", state(program.pid, "history")["history"] == "off")
         go(room, "1")
         program.until("two")
+        part = state(program.pid, "history", "state")
+        check("history state", (part["history"], part["history_before"]) == ("state", "off"), part)
         check("history on", state(program.pid, "history", "on")["history"] == "on")
         go(room, "2")
         program.until("three")
@@ -123,7 +126,8 @@ def refusals():
         check("no room for events: off works, on does not", done.returncode == 0 and again.returncode == 1 and "option history" in again.stderr,
               (done, again))
     for words in (["history", "maybe"], ["memory-limit", "much"], ["memory-limit", "-1"], ["reset"], ["reset-peaks", "1"], ["--device", "64"],
-                  ["--device", "-1"], ["--device", "0", "history", "on"], ["history", "on", "off"]):
+                  ["--device", "-1"], ["--device", "0", "history", "on"], ["history", "on", "off"], ["12x"], ["0", "history"],
+                  ["--timeout", "soon"], ["--timeout", "-1s"]):
         done = ctl(os.getpid(), *words)
         check("ctl PID %s: wrong use, exit 2" % " ".join(words), done.returncode == 2 and done.stderr and not done.stdout, done)
     for word in ("0", "-5", "all", "", "12x", "99999999999999999999"):
@@ -150,7 +154,7 @@ def silent():
                 time.sleep(0.1)
                 asks.kill()
             os.kill(program.pid, signal.SIGCONT)
-            done = ctl(program.pid, "history", "state")
+            done = ctl(program.pid, "history")
             check("killed while it waits: the next is served", done.returncode == 0, done)
     with Room() as room, Waiting(room, helper=False, LD_PRELOAD=os.path.join(B, "test/preload/libnothread.so") + ":" + LIBRARY) as program:
         done = ctl(program.pid)
@@ -178,6 +182,80 @@ def silent():
                 memory[at:at + 4] = struct.pack("<I", version)
                 done = ctl(program.pid)
                 check("version %d of the commands: its library is %s" % (version, said), done.returncode == 3 and said in done.stderr, done)
+
+
+def histories():
+    """What each word records from then on."""
+    for word, events, stack in (("on", [5000000, 6000000], True), ("state", [], True), ("off", [], False)):
+        with Room() as room, Program(room, SCRIPT, "alloc 1000", "say ready", until("go"), "alloc 5000000", "alloc 6000000", "free", "exit 0",
+                                     snapshot_on="exit") as program:
+            program.until("ready")
+            wait_for(lambda: ctl(program.pid).returncode == 0)
+            state(program.pid, "history", "off" if word == "on" else "on")
+            said = state(program.pid, "history", word)
+            go(room, "go")
+            program.child.wait(timeout=60)
+            snapshot = room.snapshots("exit")[0]
+            trace = snapshot["device_traces"][0]
+            block = [b for s in snapshot["segments"] for b in s["blocks"] if b["requested_size"] == 5000000]
+            stacks = [snapshot["stacks"][b["stack"]] for b in block if b["stack"] is not None]
+            check("history %s: it says so, with %d allocations and %s stack of what is live" % (word, len(events), "the" if stack else "no"),
+                  said.get("history") == word and [size for action, size in zip(trace["action"], trace["size"]) if action == "alloc"] == events and
+                  len(block) == 1 and any(stacks) == stack, (said, trace, block, stacks))
+
+
+def several():
+    with Room() as room, Waiting(room) as one, Waiting(room, allocator="native") as other:
+        done = ctl(one.pid, str(other.pid), "reset-peaks")
+        check("two processes: each is told, in order", done.returncode == 0 and [int(line.split()[1]) for line in done.stdout.splitlines()
+              if line.startswith("process ")] == [one.pid, other.pid] and done.stdout.count("device 0: ") == 2, done)
+        done = ctl(one.pid, str(os.getpid()), str(other.pid), "--json")
+        check("one of three has no journal: exit 3, and the others are served", done.returncode == 3 and done.stderr.count("\n") == 1 and
+              [p["pid"] for p in json.loads(done.stdout)] == [one.pid, other.pid], done)
+        done = ctl(one.pid, str(other.pid), "memory-limit", "300MiB")
+        check("one of two cannot: exit 1, and the other has the limit", done.returncode == 1 and "native" in done.stderr and
+              state(one.pid)["devices"][0]["limit_bytes"] == 300 * MIB, done)
+
+
+def late():
+    """A helper thread that answers nothing: no limit is waited past, none is cut short, and nothing is left behind."""
+    with Room() as room, Waiting(room) as program, open(journals_begun(room, program.pid)[0], "r+b") as file, \
+            mmap.mmap(file.fileno(), 65536) as memory:
+        ctl(program.pid, "memory-limit", str(MARK))
+        at = memory.find(struct.pack("<Q", MARK)) - BYTES
+        turn = lambda: struct.unpack_from("<I", memory, at + TURN)[0]  # noqa: E731
+
+        def asked(what, *words, limit=None, at_once=None):
+            before = time.monotonic()
+            with subprocess.Popen([GPUMEM, "ctl", *(["--timeout", "%gs" % limit] if limit else []), str(program.pid), *words],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asks:
+                if at_once:
+                    wait_for(lambda: asks.poll() is not None or at_once())
+                out, err = asks.communicate(timeout=100)
+            wall = time.monotonic() - before
+            check("%s: exit 3 after %s seconds, not before" % (what, limit or 10), asks.returncode == 3 and not out and err.count("\n") == 1 and
+                  "within %g second" % (limit or 10) in err and wall >= (limit or 10), (asks.returncode, wall, out, err))
+            return err
+
+        def begin():            # as the helper thread does, which then does nothing
+            now = turn()
+            if now & 3 == 1:
+                memory[at + TURN:at + TURN + 4] = struct.pack("<I", now & ~3 | 2)
+            return now & 3 == 1
+
+        with HelperStopped(program.pid):
+            check("asked, not begun", "gave no answer" in asked("a helper thread that does not begin", "memory-limit", "7MiB", limit=0.5))
+            check("and it was taken back", turn() & 3 == 0, turn())
+            asked("without --timeout", "memory-limit", "7MiB")
+            check("begun, not ended", "has begun" in asked("a helper thread that does not end", "empty-cache", limit=1, at_once=begin))
+            check("an earlier one", "earlier command" in asked("an earlier command that does not end", "empty-cache", limit=0.25))
+            memory[at + TURN:at + TURN + 4] = struct.pack("<I", turn() & ~3)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 4096, at)
+            done = gpumem("ctl", "--timeout", "0.25", str(program.pid), "reset-peaks", timeout=100)
+            check("another one has the turn: exit 3, and said", done.returncode == 3 and "another gpumem ctl" in done.stderr, done)
+            fcntl.lockf(file, fcntl.LOCK_UN, 4096, at)
+        done = state(program.pid)
+        check("afterwards it answers, and nothing was done of what was given up", done["devices"][0].get("limit_bytes") == MARK, done)
 
 
 def undisturbed():
@@ -262,11 +340,6 @@ def scribbled():
         check("and its snapshot can be read", all(load(os.path.join(room.out, f)) for f in room.files()) and room.files(), room.files())
 
 
-effects()
-refusals()
-silent()
-undisturbed()
-at_once()
-dies()
-scribbled()
+for part in sys.argv[1:] or ["effects", "refusals", "histories", "several", "silent", "late", "undisturbed", "at_once", "dies", "scribbled"]:
+    globals()[part]()
 finish()

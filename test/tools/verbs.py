@@ -1,4 +1,5 @@
 """What the tests of gpumem's verbs share: programs under the library, alive, ended or killed, and running a verb."""
+import ctypes
 import json
 import os
 import signal
@@ -39,6 +40,28 @@ def stopped(pid):
         with open("/proc/%d/task/%s/stat" % (pid, task), encoding="utf-8", errors="replace") as stat:
             states.append(stat.read().rsplit(")", 1)[1].split()[0])
     return set(states) == {"T"}
+
+
+class HelperStopped:
+    """The library's helper thread of a process alone is stopped, by ptrace, while the program goes on; as a context."""
+    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+
+    def __init__(self, pid):
+        self.thread = wait_for(lambda: [task for task in os.listdir("/proc/%d/task" % pid)
+                                        if open("/proc/%d/task/%s/comm" % (pid, task), encoding="utf-8").read() == "gpumem\n"])
+
+    def ask(self, request):
+        if ctypes.CDLL(None, use_errno=True).ptrace(ctypes.c_long(request), int(self.thread[0]), None, None):
+            raise OSError(ctypes.get_errno(), "ptrace")
+
+    def __enter__(self):
+        self.ask(self.SEIZE)
+        self.ask(self.INTERRUPT)
+        os.waitpid(int(self.thread[0]), self.WALL)
+        return self
+
+    def __exit__(self, *_):
+        self.ask(self.DETACH)
 
 
 class Program:

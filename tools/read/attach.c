@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -198,20 +199,50 @@ bool gm_attach_stopped(int64_t pid)
 	return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
 }
 
-/* The file was cut while we had its header mapped. */
-static void on_bus(int number)
-{
-	static const char line[] = "gpumem: the journal was cut short under us\n";
-	ssize_t ignored = write(2, line, sizeof(line) - 1);
+/* The one mapping of a part of a journal. */
+static struct { uint8_t *base; size_t bytes; volatile sig_atomic_t cut; } mapped;
 
-	(void)number;
-	(void)ignored;
-	_exit(GM_EXIT_INPUT);
+static bool lay_zeroes(void)
+{
+	return mmap(mapped.base, mapped.bytes, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-void gm_attach_mapping(void)
+/* The file was cut while we had a part of it mapped. Any other access dies of the signal, once it is made
+ * again. */
+static void on_bus(int number, siginfo_t *info, void *context)
 {
-	signal(SIGBUS, on_bus);
+	(void)context;
+	if (mapped.base && (uintptr_t)info->si_addr - (uintptr_t)mapped.base < mapped.bytes && lay_zeroes())
+		mapped.cut = 1;
+	else
+		signal(number, SIG_DFL);
+}
+
+void *gm_attach_map(const struct gm_attached *attached, size_t bytes)
+{
+	struct sigaction action = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
+	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, attached->fd, 0);
+
+	if (base == MAP_FAILED)
+		return NULL;
+	mapped.base = base;
+	mapped.bytes = bytes;
+	mapped.cut = 0;
+	sigaction(SIGBUS, &action, NULL);
+	return base;
+}
+
+bool gm_attach_was_cut(void)
+{
+	return mapped.cut;
+}
+
+void gm_attach_unmap(void)
+{
+	if (mapped.base)
+		munmap(mapped.base, mapped.bytes);
+	mapped.base = NULL;
 }
 
 const char *gm_attach_explain(int error)

@@ -30,9 +30,12 @@ void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg);
 /* Is it stopped, by job control or a debugger? */
 bool gm_attach_stopped(int64_t pid);
 
-/* Before a part of a journal is mapped: if somebody cuts the file short, this program says so and exits
- * with GM_EXIT_INPUT. */
-void gm_attach_mapping(void);
+/* Map the first @bytes of the journal, for both sides to write; NULL: it cannot be. Where somebody cuts the
+ * file short meanwhile, who touches it finds zeroes instead of SIGBUS, and gm_attach_was_cut() says so. One
+ * mapping at a time, until gm_attach_unmap(). */
+void *gm_attach_map(const struct gm_attached *attached, size_t bytes);
+bool gm_attach_was_cut(void);
+void gm_attach_unmap(void);
 
 /* One sentence for what gm_attach returned. */
 const char *gm_attach_explain(int error);

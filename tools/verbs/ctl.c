@@ -3,9 +3,11 @@
  *
  * The command is left in the header of the process's journal, and its helper thread does it and answers
  * there: recorder/journal/control.h says how. Only the header is mapped, and it is as hostile as the rest
- * of a journal: numbers are taken from it once, no text is, and no wait for it is without an end.
+ * of a journal: numbers are taken from it once, no text is, no wait for it is without an end, and its file
+ * may become shorter at any moment (gm_attach_map).
  */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -15,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -29,7 +30,7 @@
 #include "tools/show/show.h"
 #include "tools/verbs/arguments.h"
 
-#define ANSWER_SECONDS 10.0
+#define ANSWER_SECONDS 10.0		/* unless --timeout says otherwise */
 #define HELPER_SECONDS 2.0		/* of a process that has just begun */
 #define STOPPED_TURNS 10u		/* a tenth of a second each */
 
@@ -40,10 +41,11 @@ struct ask {
 	int64_t pid;
 	struct gm_attached of;
 	struct gm_header *header;	/* mapped */
-	double until;			/* gm_show_now() */
+	double seconds, until;		/* how long it may take; gm_show_now() then */
 	uint32_t command, device;
 	uint64_t bytes;
 	const char *why;		/* no answer came */
+	char late[96];			/* for @why */
 	struct gm_control answer;
 };
 
@@ -91,21 +93,27 @@ static bool take_turn(struct ask *ask)
 	return !r;
 }
 
+/* @what, in the seconds that it had. */
+static void too_late(struct ask *ask, const char *what)
+{
+	snprintf(ask->late, sizeof(ask->late), "%s within %g second%s", what, ask->seconds,
+		 ask->seconds == 1 ? "" : "s");
+	ask->why = ask->late;
+}
+
 /* Why the process will not answer; NULL: it may. */
 static const char *judge(const struct ask *ask)
 {
 	const struct gm_header *header = ask->header;
-	uint32_t version = load(&header->control.version);
+	uint32_t version;
 	double until = gm_show_now() + HELPER_SECONDS;
 
 	if (header->version != GM_FORMAT_VERSION)
 		return "its library is of another version than this gpumem";
-	while (!load(&header->has_helper) && gm_show_now() < until)
+	while (!load(&header->has_helper) && gm_show_now() < until && gm_show_now() < ask->until)
 		nap();
-	if (!load(&header->has_helper) && gm_attach_stopped(ask->pid))
-		return STOPPED;
 	if (!load(&header->has_helper))
-		return "it has no helper thread that could answer";
+		return gm_attach_stopped(ask->pid) ? STOPPED : "it has no helper thread that could answer";
 	version = load(&header->control.version);
 	if (version < GM_CONTROL_VERSION)
 		return "this process's library is older than gpumem ctl";
@@ -139,11 +147,14 @@ static bool wait_while(struct ask *ask, uint32_t turn, uint32_t busy, bool *ret_
 	return true;
 }
 
-static const char *why_not(const struct ask *ask, bool stopped, const char *otherwise)
+static void explain(struct ask *ask, bool stopped, const char *otherwise)
 {
 	if (gm_copy_alive(ask->of.fd) == 0)
-		return "it ended before it answered";
-	return stopped ? STOPPED : otherwise;
+		ask->why = "it ended before it answered";
+	else if (stopped)
+		ask->why = STOPPED;
+	else
+		too_late(ask, otherwise);
 }
 
 /* What another gpumem ctl has left that was killed. */
@@ -163,12 +174,12 @@ static bool clear(struct ask *ask, uint32_t *ret_turn)
 			break;
 		default:
 			if (!wait_while(ask, turn, GM_CONTROL_BEGUN, &stopped)) {
-				ask->why = why_not(ask, stopped, "it has not ended with an earlier command");
+				explain(ask, stopped, "it has not ended with an earlier command");
 				return false;
 			}
 		}
 		if (gm_show_now() > ask->until) {
-			ask->why = "it gave no answer";
+			too_late(ask, "it gave no answer");
 			return false;
 		}
 	}
@@ -191,14 +202,14 @@ static bool ask_helper(struct ask *ask)
 	syscall(SYS_futex, (uint32_t *)&ask->header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 	wait_while(ask, turn, GM_CONTROL_ASKED, &stopped);
 	if (swap(ask, turn, turn & ~3u)) {
-		ask->why = why_not(ask, stopped, "it gave no answer within 10 seconds");
+		explain(ask, stopped, "it gave no answer");
 		return false;
 	}
 	wait_while(ask, turn, GM_CONTROL_BEGUN, &stopped);
 	memcpy(&ask->answer, control, sizeof(ask->answer));
 	if (load(&control->turn) == ((turn & ~3u) | GM_CONTROL_ANSWERED))
 		return true;
-	ask->why = why_not(ask, stopped, "it has begun, and not ended within 10 seconds");
+	explain(ask, stopped, "it has begun, and not ended");
 	return false;
 }
 
@@ -207,6 +218,7 @@ static bool obtain(struct ask *ask)
 {
 	struct gm_header own;
 	struct stat st;
+	bool answered;
 
 	if (!ask->of.writable || ask->of.owner == (uid_t)-1) {
 		ask->why = "its journal is not of the user that it runs as";
@@ -217,22 +229,32 @@ static bool obtain(struct ask *ask)
 		ask->why = "the journal that it has mapped is another process's: ask the one that made it";
 		return false;
 	}
-	ask->header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, ask->of.fd, 0);
-	if (ask->header == MAP_FAILED) {
+	ask->header = gm_attach_map(&ask->of, GM_HEADER_BYTES);
+	if (!ask->header) {
 		ask->why = "its journal cannot be mapped";
 		return false;
 	}
 	ask->why = judge(ask);
-	return !ask->why && take_turn(ask) && ask_helper(ask);
+	answered = !ask->why && take_turn(ask) && ask_helper(ask);
+	if (gm_attach_was_cut()) {
+		ask->why = "its journal was cut short";
+		answered = false;
+	}
+	gm_attach_unmap();
+	return answered;
 }
 
 /* ---- the answer ---- */
 
+/* In the order of enum gm_history_enabled. */
+static const struct { const char *word; uint32_t command; } histories[] = {
+	{ "on", GM_CONTROL_HISTORY_ON }, { "state", GM_CONTROL_HISTORY_STATE },
+	{ "off", GM_CONTROL_HISTORY_OFF },
+};
+
 static const char *history_word(uint32_t enabled)
 {
-	static const char *const words[] = { "on", "live", "off" };
-
-	return enabled < GM_HISTORY_COUNT ? words[enabled] : "unknown";
+	return enabled < GM_HISTORY_COUNT ? histories[enabled].word : "unknown";
 }
 
 static const char *limit_word(uint64_t limit)
@@ -256,7 +278,7 @@ static const char *refusal(const struct ask *ask)
 	case ETIMEDOUT:
 		return "a lock was not free in time: it may have been done in part";
 	default:
-		return "it could not do that";
+		return "it could not do that: its library may be older than this gpumem";
 	}
 }
 
@@ -314,7 +336,7 @@ static json_t *json_of(uint32_t number, const struct gm_control_device *device)
 			 "given_back_bytes", (json_int_t)device->given_back);
 }
 
-static void print_json(const struct ask *ask)
+static json_t *json_answer(const struct ask *ask)
 {
 	const struct gm_control *answer = &ask->answer;
 	json_t *devices = json_array();
@@ -322,11 +344,10 @@ static void print_json(const struct ask *ask)
 	for (uint32_t i = 0; i < GM_MAX_DEVICES; i++)
 		if (answer->devices[i].used)
 			json_array_append_new(devices, json_of(i, &answer->devices[i]));
-	gm_show_document(stdout, json_pack("{s:I,s:s,s:s,s:s,s:o}", "pid", (json_int_t)ask->pid,
-					   "history", history_word(answer->history),
-					   "history_before", history_word(answer->history_before),
-					   "allocator", answer->caching ? "caching" : "native",
-					   "devices", devices), JSON_INDENT(1));
+	return json_pack("{s:I,s:s,s:s,s:s,s:o}", "pid", (json_int_t)ask->pid,
+			 "history", history_word(answer->history),
+			 "history_before", history_word(answer->history_before),
+			 "allocator", answer->caching ? "caching" : "native", "devices", devices);
 }
 
 /* ---- the command line ---- */
@@ -337,21 +358,29 @@ static int wrong(const char *word, const char *why)
 	return gm_usage_wrong("ctl");
 }
 
-/* The words behind the PID. Returns 0 or an exit status. */
-static int read_command(struct ask *ask, char **words, int count)
+static int read_history(struct ask *ask, const char *value)
 {
-	const char *name = count > 0 ? words[0] : "", *value = count > 1 ? words[1] : NULL;
+	if (value && ask->device != GM_CONTROL_ALL)
+		return wrong("history", "is of all devices: leave --device out");
+	for (size_t i = 0; value && i < GM_HISTORY_COUNT; i++)
+		if (!strcmp(value, histories[i].word)) {
+			ask->command = histories[i].command;
+			return 0;
+		}
+	return value ? wrong(value, "is not on, off or state") : 0;
+}
+
+/* The words behind the PIDs; @words ends with NULL. Returns 0 or an exit status. */
+static int read_command(struct ask *ask, char **words)
+{
+	const char *name = words[0] ? words[0] : "", *value = words[0] ? words[1] : NULL;
 
 	ask->command = GM_CONTROL_SHOW;
-	if (!strcmp(name, "history")) {
-		if (!value || !strcmp(value, "state"))
-			return 0;
-		if (strcmp(value, "on") && strcmp(value, "off"))
-			return wrong(value, "is not on, off or state");
-		if (ask->device != GM_CONTROL_ALL)
-			return wrong("history", "is of all devices: leave --device out");
-		ask->command = !strcmp(value, "on") ? GM_CONTROL_HISTORY_ON : GM_CONTROL_HISTORY_OFF;
-	} else if (!strcmp(name, "memory-limit")) {
+	if (value && words[2])
+		return wrong(words[2], "is one word too many");
+	if (!strcmp(name, "history"))
+		return read_history(ask, value);
+	if (!strcmp(name, "memory-limit")) {
 		if (!value)
 			return 0;
 		ask->command = GM_CONTROL_MEMORY_LIMIT;
@@ -364,7 +393,7 @@ static int read_command(struct ask *ask, char **words, int count)
 		ask->command = GM_CONTROL_RESET_PEAKS;
 	} else if (!strcmp(name, "empty-cache")) {
 		ask->command = GM_CONTROL_EMPTY_CACHE;
-	} else if (count) {
+	} else if (words[0]) {
 		return wrong(name, "is not history, reset-peaks, empty-cache or memory-limit");
 	}
 	return 0;
@@ -376,42 +405,84 @@ static int say_no(const struct ask *ask, const char *why, int status)
 	return status;
 }
 
-static int run(struct ask *ask, bool json)
+static int run(struct ask *ask)
 {
 	int r = gm_attach(ask->pid, &ask->of);
 	bool answered;
 
 	if (r)
 		return say_no(ask, gm_attach_explain(r), GM_EXIT_INPUT);
-	ask->until = gm_show_now() + ANSWER_SECONDS;
+	ask->until = gm_show_now() + ask->seconds;
 	answered = obtain(ask);
 	close(ask->of.fd);
 	if (!answered)
 		return say_no(ask, ask->why, GM_EXIT_INPUT);
-	if (ask->answer.result)
-		return say_no(ask, refusal(ask), GM_EXIT_FAILED);
-	if (json)
-		print_json(ask);
-	else
-		print_text(ask);
-	return GM_EXIT_OK;
+	return ask->answer.result ? say_no(ask, refusal(ask), GM_EXIT_FAILED) : GM_EXIT_OK;
+}
+
+/* The command for @count processes, one after the other: what one answers does not stop the others. */
+static int run_all(const struct ask *ask, char **pids, int count, bool json)
+{
+	json_t *list = json ? json_array() : NULL, *shown = list;
+	int status = GM_EXIT_OK;
+
+	for (int i = 0; i < count; i++) {
+		struct ask one = *ask;
+		int s;
+
+		one.pid = strtol(pids[i], NULL, 10);
+		s = run(&one);
+		status = s > status ? s : status;
+		if (s)
+			continue;
+		if (json)
+			json_array_append_new(list, json_answer(&one));
+		else if (count > 1)
+			printf("process %" PRId64 "\n", one.pid);
+		if (!json)
+			print_text(&one);
+	}
+	if (count == 1)
+		shown = json_array_get(list, 0);
+	if (shown)
+		gm_show_document(stdout, json_incref(shown), JSON_INDENT(1));
+	json_decref(list);
+	return status;
+}
+
+/* How many words from @words on are process ids: all that begin with a digit, and the first. -1: one is none,
+ * which is said. */
+static int count_pids(char **words)
+{
+	int count = 0;
+
+	do {
+		char *end;
+
+		if (strtol(words[count], &end, 10) <= 0 || *end) {
+			wrong(words[count], "is not a process id");
+			return -1;
+		}
+	} while (words[++count] && isdigit((unsigned char)words[count][0]));
+	return count;
 }
 
 int gm_verb_ctl(int argc, char **argv)
 {
-	struct ask ask = { .device = GM_CONTROL_ALL };
+	struct ask ask = { .device = GM_CONTROL_ALL, .seconds = ANSWER_SECONDS };
 	const char *device = NULL;
 	bool json = false;
 	const struct gm_argument arguments[] = { { "device", GM_ARG_DEVICE, &device },
-						 { "json", GM_ARG_FLAG, &json }, { NULL, 0, NULL } };
-	int status = gm_arguments(argc, argv, arguments, 1, 3);
-	char *end;
+						 { "json", GM_ARG_FLAG, &json },
+						 { "timeout", GM_ARG_TIME, &ask.seconds },
+						 { NULL, 0, NULL } };
+	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX), count;
 
 	if (status >= 0)
 		return status;
-	ask.pid = strtol(argv[optind], &end, 10);
-	if (*end || end == argv[optind] || ask.pid <= 0)
-		return wrong(argv[optind], "is not a process id");
+	count = count_pids(argv + optind);
+	if (count < 0)
+		return GM_EXIT_USAGE;
 	if (device) {
 		long number = strtol(device, NULL, 10);
 
@@ -419,9 +490,10 @@ int gm_verb_ctl(int argc, char **argv)
 			return gm_argument_wrong("ctl", "device", device, "there is no such device");
 		ask.device = (uint32_t)number;
 	}
-	status = read_command(&ask, argv + optind + 1, argc - optind - 1);
+	if (ask.seconds < 0)
+		return wrong("--timeout", "is negative");
+	status = read_command(&ask, argv + optind + count);
 	if (status)
 		return status;
-	gm_attach_mapping();
-	return gm_show_end("ctl", run(&ask, json));
+	return gm_show_end("ctl", run_all(&ask, argv + optind, count, json));
 }

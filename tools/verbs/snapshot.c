@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -51,7 +50,7 @@ static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint3
 	for (int waited = 0;; waited += 2) {
 		if ((int32_t)(load(word) - value) >= 0)
 			return true;
-		if (waited >= limit_ms)
+		if (waited >= limit_ms || gm_attach_was_cut())
 			return false;
 		if (waited % 100 == 98) {
 			stopped = gm_attach_stopped(pid) ? stopped + 1 : 0;
@@ -192,11 +191,10 @@ static int obtain(struct taking *t)
 
 	wait_for_turn(t->of->fd, patience(t->of));
 	if (t->of->writable) {
-		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, t->of->fd, 0);
-		if (header != MAP_FAILED) {
+		header = gm_attach_map(t->of, GM_HEADER_BYTES);
+		if (header)
 			r = ask(t->of, t->pid, header, t->path, sizeof(t->path));
-			munmap(header, GM_HEADER_BYTES);
-		}
+		gm_attach_unmap();
 	}
 	t->wrote_none = r == -EIO;
 	t->asked = r != -ETIMEDOUT && !t->wrote_none;
@@ -272,7 +270,6 @@ int gm_verb_snapshot(int argc, char **argv)
 		return gm_inputs_wrong("snapshot", argc - optind);
 	if (gm_output_check("snapshot", output, ".json"))
 		return GM_EXIT_USAGE;
-	gm_attach_mapping();
 	status = GM_EXIT_OK;
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], output);
