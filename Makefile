@@ -110,7 +110,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-fast check-quick check-only check-built built-rules built-address built-undefined built-thread \
-	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench fuzz \
+	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench bench-steps fuzz \
 	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages check-pythons check-aarch64 aarch64-tests check-fleet
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -127,7 +127,8 @@ help:
 	@echo 'make check-more what takes other tools: check-packages, each package in an empty root; check-fleet'
 	@echo 'make check-pythons   Python stacks in the Pythons of other releases of Debian, which it fetches (1.5 GB)'
 	@echo 'make check-aarch64   the tests for aarch64, by qemu'
-	@echo 'make check-abi bench fuzz lint install uninstall wheel gpu-check clean'
+	@echo 'make bench      what allocations cost beside the driver, on the fake one; bench-steps: single steps of the library'
+	@echo 'make check-abi fuzz lint install uninstall wheel gpu-check clean'
 
 cuda-found:
 	@test -r '$(CUDA_INC)/cudaTypedefs.h' || { echo 'libgpumem: no CUDA toolkit found (looked at CUDA_HOME, nvcc on the PATH, /usr/local/cuda, /opt/cuda): install it or set CUDA_HOME=' >&2; exit 1; }
@@ -226,8 +227,13 @@ SAN_OF_check-tsan := thread
 check-abi: all built-aarch64
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/preload/test_abi.py
 
-bench: all $(BENCH) tests
-	$(Q)scripts/bench.sh
+bench: all $(BUILD)/test/bench/calls.static $(BUILD)/test/bench/trivial.so $(BUILD)/test/bench/bench_heaps
+	$(Q)$(PYTHON) scripts/bench.py
+# Single steps of the library: a program for each.
+bench-steps: all tests $(BENCH)
+	$(Q)for step in $(filter-out %/bench_heaps,$(BENCH)); do echo "== $${step##*/}"; $$step || exit 1; done
+	$(Q)B=$(BUILD) $(PYTHON) test/bench/bench_verbs.py
+	$(Q)node test/bench/bench_viewer.mjs
 
 fuzz: $(FUZZ)
 	$(Q)for f in $(FUZZ); do echo "$$f"; $$f $${FUZZ_RUNS:-200000} || exit 1; done
@@ -549,6 +555,10 @@ $(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAK
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) $(BENCH_LIBS_$*) -pthread -ldl
+$(BUILD)/test/bench/trivial.so: test/bench/trivial.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 $(WARN) $(CFLAGS) -fPIC -shared -isystem $(CUDA_INC) -o $@ $< -ldl
 # The replay is the command's.
 $(BUILD)/test/bench/bench_heaps: $(call obj,tools/replay/simulate.c tools/replay/trace.c tools/read/table.c \
 	tools/read/limit.c tools/read/json_read.c tools/read/value.c tools/read/input.c tools/read/snapshot.c tools/show/show.c)

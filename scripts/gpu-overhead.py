@@ -11,10 +11,12 @@ they all have the same few cores (--cores), since one core of a machine that oth
 half as fast as another.
 Kinds: bare; libgpumem, with its default options; native, the same with stacks=none; history, bare
 with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache; cached, the same
-with the library, whose cache serves it; cached-nostacks, that with stacks=none. Prints for each
-workload and kind the median over the rounds of the ratio to the bare turn of the same round (of
-median seconds an iteration), and the middle half of the ratios; the spread of the bare turns
-themselves tells what is noise.
+with the library, whose cache serves it; cached-nostacks, that with stacks=none; expandable and async,
+PyTorch with expandable_segments:True and with backend:cudaMallocAsync; cached-expandable and
+async-libgpumem, those settings with the library in the place of PyTorch's cache and of the driver's
+pool. Prints for each workload and kind the median over the rounds of the ratio to the bare turn of
+the same round (of median seconds an iteration), the middle half of the ratios, and what was reserved
+at the peak in parts of what was live; the spread of the bare turns themselves tells what is noise.
 """
 import argparse
 import json
@@ -38,10 +40,14 @@ class Kind:
             env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
         if kind.startswith("cached"):
             env["GPUMEM_ALLOCATOR"] = "caching"
-        if kind not in ("bare", "history", "nocache"):
+        if kind not in ("bare", "history", "nocache", "expandable", "async"):
             env.update(LD_PRELOAD=args.library, GPUMEM_OUTPUT=os.path.join(room, "gpumem.%c.%p.%r.json"))
         if kind in ("native", "cached-nostacks"):
             env["GPUMEM_STACKS"] = "none"
+        if kind in ("expandable", "cached-expandable"):
+            env["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        if kind in ("async", "async-libgpumem"):
+            env["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
         if kind == "history":
             command.append("--history")
         self.kind = kind
@@ -54,13 +60,14 @@ class Kind:
         self.process.stdin.flush()
 
     def heard(self):
-        """The median of its last turn, in seconds."""
+        """The median of its last turn, in seconds, and what was reserved in parts of what was live until then."""
         watch = threading.Timer(LIMIT_S, self.process.kill)
         watch.start()
         for line in self.process.stdout:
             if line.startswith("{"):
                 watch.cancel()
-                return statistics.median(json.loads(line)["seconds"])
+                said = json.loads(line)
+                return statistics.median(said["seconds"]), said["peak"] / max(1, said["live"])
         self.log.seek(0)
         sys.exit("%s: exit %d: %s" % (self.kind, self.process.wait(), self.log.read()[-400:]))
 
@@ -73,25 +80,26 @@ def spread(values):
 
 def rounds(name, live, args):
     kinds = list(live)
-    times = {kind: [] for kind in kinds}
+    times, reserved = {kind: [] for kind in kinds}, {}
     for one in live.values():
         one.heard()             # it is warm
     for pair in range(args.pairs):
         for kind in kinds[pair % len(kinds):] + kinds[:pair % len(kinds)]:
             live[kind].say("turn")
-            times[kind].append(live[kind].heard())
+            seconds, reserved[kind] = live[kind].heard()
+            times[kind].append(seconds)
         print("# %s, round %d: %s" % (name, pair + 1, ", ".join(
             "%s %.2f ms" % (kind, times[kind][-1] * 1e3) for kind in kinds)), flush=True)
     for one in live.values():
         one.say("next")
     middle, low, high = spread(times["bare"])
-    print("%-13s bare       %.2f ms an iteration, middle half %+.2f%% .. %+.2f%%" % (
-        name, middle * 1e3, 100 * (low / middle - 1), 100 * (high / middle - 1)))
+    print("%-14s %-17s %.2f ms an iteration, middle half %+.2f%% .. %+.2f%%; %.3f of live" % (
+        name, "bare", middle * 1e3, 100 * (low / middle - 1), 100 * (high / middle - 1), reserved["bare"]))
     for kind in kinds:
         if kind != "bare":
             middle, low, high = spread([one / base for one, base in zip(times[kind], times["bare"])])
-            print("%-13s %-10s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds" % (
-                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs), flush=True)
+            print("%-14s %-17s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds; %.3f of live" % (
+                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs, reserved[kind]), flush=True)
 
 
 def main():

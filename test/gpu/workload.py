@@ -1,15 +1,21 @@
-"""Training loops of three kinds, to time: workload.py [--history] [--turns] [--iterations N] NAME...
+"""Loops of eight kinds, to time and to weigh: workload.py [--history] [--turns] [--iterations N] NAME...
 
-Prints a JSON line for each: seconds an iteration (each, after warm-up), the last loss, peak bytes.
+Prints a JSON line for each: seconds an iteration (each, after warm-up), the last loss, peak bytes reserved and live
+since the loop began. They are PyTorch's own, or where that has no cache and the library is there the library's.
 --history switches PyTorch's own memory history on, as its users would. --turns: such a line when it
 is warm, and another one for each line of standard input, until that says "next".
 """
 import argparse
 import json
+import os
 import sys
 import time
 
 import torch
+from torch.utils.checkpoint import checkpoint
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/python"))
+import gpumem  # noqa: E402
 
 
 def gpt():
@@ -91,17 +97,86 @@ def moe():
     return one
 
 
+def gpt_random(checkpointed=False):
+    """As gpt, with a length of its own each time."""
+    layers = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True) for _ in range(6)).cuda()
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=1e-4, fused=True)
+
+    def one(i):
+        x = torch.randn(16, 64 * (1 + i * 7 % 13), 512, device="cuda", requires_grad=True)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            for layer in layers:
+                x = checkpoint(layer, x, use_reentrant=False) if checkpointed else layer(x)
+            loss = x.float().pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return one
+
+
+def checkpointing():
+    return gpt_random(checkpointed=True)
+
+
+def generate():
+    """Decoding with caches that grow token by token, by a step of 16."""
+    layers = [torch.randn(3, 1024, 1024, device="cuda", dtype=torch.bfloat16) / 32 for _ in range(8)]
+
+    @torch.no_grad()
+    def one(i):
+        batch, caches = 4 + i % 5, [None] * len(layers)
+        x = torch.randn(batch, 64 + 32 * (i % 7), 1024, device="cuda", dtype=torch.bfloat16)
+        for _ in range(16):
+            for number, (q, k, v) in enumerate(layers):
+                new = torch.stack((x @ k, x @ v))
+                caches[number] = new if caches[number] is None else torch.cat((caches[number], new), 2)
+                x = torch.nn.functional.scaled_dot_product_attention(x @ q, *caches[number])
+            x = x[:, -1:]
+        return x.float().mean()
+    return one
+
+
+def train_and_eval():
+    """As gpt_random, and now and then a larger batch without gradients."""
+    train = gpt_random()
+    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024))
+                                  for _ in range(4)]).cuda()
+
+    def one(i):
+        loss = train(i)
+        if i % 3 == 2:
+            with torch.no_grad():
+                loss = loss + model(torch.randn(8192 + 1024 * (i % 4), 1024, device="cuda")).pow(2).mean()
+        return loss
+    return one
+
+
+NAMES = ["gpt", "resnet", "side_streams", "gpt_random", "checkpointing", "moe", "generate", "train_and_eval"]
+
+
+def peaks(start=False):
+    """Bytes reserved and live at the peak, since the last start."""
+    ours = os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") and gpumem.available()
+    source = gpumem if ours else torch.cuda
+    if start:
+        source.reset_peak_memory_stats()
+    return source.max_memory_reserved(), source.max_memory_allocated()
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="+", choices=["gpt", "resnet", "side_streams", "moe"])
+    parser.add_argument("names", nargs="+", choices=NAMES)
     parser.add_argument("--history", action="store_true")
     parser.add_argument("--turns", action="store_true")
     parser.add_argument("--iterations", type=int, default=60)
     args = parser.parse_args()
+    torch.cuda.init()
     if args.history:
         torch.cuda.memory._record_memory_history(max_entries=1000000)
     for name in args.names:
         torch.manual_seed(1)
+        peaks(start=True)
         one = globals()[name]()
         done = 0
 
@@ -115,8 +190,9 @@ def main():
                 torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - began)
                 done += 1
-            print(json.dumps({"name": name, "seconds": seconds[warm:], "loss": loss.item(),
-                              "peak": torch.cuda.max_memory_reserved()}), flush=True)
+            reserved, live = peaks()
+            print(json.dumps({"name": name, "seconds": seconds[warm:], "loss": loss.item(), "peak": reserved,
+                              "live": live}), flush=True)
 
         if args.turns:
             turn(1, 15)

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""What allocations cost with the library, beside its peers: one table, each row a ratio to them in the same run.
+
+usage: scripts/bench.py [--gpu DIRECTORY] [--rounds N] [--seconds N] [--rows WORD,...] [--parts N]
+
+Without a GPU (make bench) all runs on the fake driver, whose calls cost what they cost there: these rows say what the
+library adds. --gpu (scripts/gpu-bench.sh) takes the programs that were built in DIRECTORY: calls.static and, where
+they are, calls.torch, and CuPy. Each round runs every kind once, one after the other; a figure is the median of the
+rounds, a ratio the median of the rounds' ratios. Below 1 the library takes less. --seconds: no call is made later.
+
+Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
+instructions a pair takes, counted by callgrind where valgrind is installed; --parts N lists the N functions that
+take most of them. --rows chooses rows by what they begin with: pair, live, holes, random, threads, streams, replay,
+instructions.
+"""
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(ROOT, os.environ.get("B", "build"))
+LIMIT_S = 60                    # for one run of one program
+CALLS = "pair live holes random threads".split()
+SERVED = {"off": "no history", "events": "history without stacks", "on": "history with all stacks"}
+WITH = {"off": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "0"}, "events": {"GPUMEM_STACKS": "none"}, "on": {}}
+
+
+def environment(**more):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMEM_", "LD_PRELOAD"))}
+    env.update(more)
+    return env
+
+
+def preloaded(library="libgpumem.so", **more):
+    return environment(LD_PRELOAD=os.path.join(BUILD, library), GPUMEM_SNAPSHOT_ON="none", **more)
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.calls = os.path.join(args.gpu or os.path.join(BUILD, "test/bench"), "calls.static")
+        if not args.gpu:
+            os.environ.update(LD_LIBRARY_PATH=os.path.join(BUILD, "fakecuda"), FAKECUDA_DEVICES="1", FAKECUDA_RACE="off")
+        self.end = time.monotonic() + args.seconds
+        self.rows = args.rows.split(",") if args.rows else []
+
+    def wanted(self, kind):
+        """The rows of @kind that were asked for; [] none."""
+        return [word for word in self.rows if word.startswith(kind) or kind.startswith(word.split()[0])] if self.rows else [kind]
+
+    def kinds(self):
+        """(kind, its command, its environment): the peers, and ours between them."""
+        malloc, other = [self.calls, "malloc"], [self.calls, "async"]
+        yield "off", malloc, preloaded(**WITH["off"])
+        yield "trivial hook", malloc, preloaded("test/bench/trivial.so")
+        yield "events", malloc, preloaded(**WITH["events"])
+        yield "async off", other, preloaded(**WITH["off"])
+        yield "on", malloc, preloaded()
+        yield "async on", other, preloaded()
+        torch = os.path.join(self.args.gpu or "/", "calls.torch")
+        if os.path.exists(torch):
+            yield "PyTorch", [torch], environment()
+            yield "PyTorch, expandable", [torch], environment(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+        if self.args.gpu and not subprocess.run([sys.executable, "-c", "import cupy"], check=False, capture_output=True).returncode:
+            yield "CuPy", [sys.executable, os.path.join(ROOT, "test/bench/calls_cupy.py")], environment()
+        yield "cudaMallocAsync", other, environment()
+        yield "cudaMalloc", malloc, environment()
+
+    def run(self, kind, command, env):
+        """{row: nanoseconds} of one run of a kind."""
+        rows = [word for one in CALLS for word in self.wanted(one)]
+        if self.args.gpu and self.wanted("streams") and command[0] == self.calls:
+            rows += ["streams"]
+        if kind == "trivial hook":              # its memory is always the same
+            rows = [row for row in rows if row.startswith("pair")]
+        elif "sync" in kind and not self.args.gpu:      # the fake driver's own pools are slow where much is live
+            rows = [row for row in rows if row.startswith(("pair", "threads"))]
+        if not rows:
+            return {}
+        limit = min(LIMIT_S, max(1, self.end - time.monotonic()))
+        try:
+            done = subprocess.run(command + rows, env=env, capture_output=True, text=True, timeout=limit, check=False)
+            out, wrong = done.stdout, done.returncode and done.stderr.strip()[-200:]
+        except subprocess.TimeoutExpired as late:
+            out = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+            wrong = "took more than %d s" % limit
+        if wrong:
+            print("# %s: %s" % (kind, wrong), flush=True)
+        return {name: float(ns) for name, ns in (line.split("\t") for line in out.splitlines() if "\t" in line)}
+
+    def measure(self):
+        """{kind: {row: [nanoseconds, a round each]}}"""
+        figures = {}
+        for _ in range(self.args.rounds):
+            for kind, command, env in self.kinds():
+                for row, ns in self.run(kind, command, env).items():
+                    figures.setdefault(kind, {}).setdefault(row, []).append(ns)
+        return figures
+
+
+def number(value):
+    return "%.3f" % value if value < 10 else "%.1f" % value if value < 100 else "{:,.0f}".format(value)
+
+
+def line(what, ours, unit, peers):
+    """@peers: (name, its figures), beside @ours, both a list with a figure a round."""
+    cells = ["%6.2f of %s (%s)" % (statistics.median(a / b for a, b in zip(ours, theirs)), name, number(statistics.median(theirs)))
+             for name, theirs in peers if theirs and min(theirs) > 0]
+    print("%-58s %10s %-2s  %s" % (what, number(statistics.median(ours)), unit, "  ".join(cells)), flush=True)
+
+
+def print_calls(figures):
+    peers = ["trivial hook", "cudaMalloc", "cudaMallocAsync", "PyTorch", "PyTorch, expandable", "CuPy"]
+    for row in figures.get("off", {}):
+        for ours, about in SERVED.items():
+            if row in figures.get(ours, {}):
+                line("%s, %s" % (row, about), figures[ours][row], "ns", [(peer, figures.get(peer, {}).get(row)) for peer in peers])
+    for row in figures.get("async off", {}):
+        for ours in ("off", "on"):
+            if row in figures.get("async " + ours, {}):
+                line("cudaMallocAsync: %s, %s" % (row, SERVED[ours]), figures["async " + ours][row], "ns",
+                     [(peer, figures.get(peer, {}).get(row)) for peer in ("cudaMallocAsync", "cudaMalloc")])
+
+
+def print_heaps(args):
+    """bench_heaps: NAME, then ns an operation and reserved of live, of the pages heap and of the segments heap."""
+    done = subprocess.run([os.path.join(BUILD, "test/bench/bench_heaps"), str(2 * args.rounds)], cwd=ROOT, capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        print("# bench_heaps: %s" % done.stderr.strip()[-200:])
+    rows = [words for words in (text.split("\t") for text in done.stdout.splitlines()) if len(words) == 5]
+    for name, ns, peer_ns, _, _ in rows:
+        line("replay %s, pages heap, an operation" % name, [float(ns)], "ns", [("the segments heap", [float(peer_ns)])])
+    for name, _, _, held, peer_held in rows:
+        line("replay %s, pages heap, reserved of live" % name, [float(held)], "", [("the segments heap", [float(peer_held)])])
+
+
+def counted(command, env, count, room):
+    """Instructions by function of so many pairs."""
+    out = os.path.join(room, "out.%d" % count)
+    subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=" + out, *command, "--count", str(count)], env=env,
+                   capture_output=True, check=True, timeout=LIMIT_S)
+    text = subprocess.run(["callgrind_annotate", "--threshold=100", out], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for match in re.finditer(r"^\s*([\d,]+) \([^)]*\)\s+\S*?:([^ \n]+)", text, re.M):
+        found[match[2]] = found.get(match[2], 0) + int(match[1].replace(",", ""))
+    return found
+
+
+def print_instructions(bench, args):
+    if not shutil.which("valgrind"):
+        print("# no valgrind: instructions are not counted")
+        return
+    envs = {kind: env for kind, _, env in bench.kinds()}
+    totals = {}
+    with tempfile.TemporaryDirectory() as room:
+        for kind, about in (("trivial hook", "trivial hook"), *SERVED.items(), ("async off", "cudaMallocAsync, no history")):
+            command = [bench.calls, "async" if kind.startswith("async") else "malloc"]
+            few, many = (counted(command, envs[kind], count, room) for count in (1000, 3000))
+            parts = {name: (value - few.get(name, 0)) / 2000 for name, value in many.items()}
+            totals[kind] = sum(parts.values())
+            line("instructions of a pair of 4 KiB, %s" % about, [totals[kind]], "",
+                 [] if kind == "trivial hook" else [("the trivial hook", [totals["trivial hook"]])])
+            for name, value in sorted(parts.items(), key=lambda part: -part[1])[:args.parts]:
+                print("    %-54s %10.1f" % (name, value))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpu", metavar="DIRECTORY")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--rows", default="")
+    parser.add_argument("--parts", type=int, default=0)
+    args = parser.parse_args()
+    bench = Bench(args)
+    with open("/proc/cpuinfo", encoding="utf-8") as text:
+        model = re.search("model name\\s*: (.*)", text.read())
+    print("# %s, %d cores; %s; medians of %d rounds" % (model[1] if model else "?", os.cpu_count(),
+                                                          "a GPU" if args.gpu else "the fake driver", args.rounds))
+    print("%-58s %10s     %s" % ("what", "libgpumem", "in parts of its peers (theirs)"), flush=True)
+    if any(bench.wanted(kind) for kind in CALLS + ["streams"]):
+        print_calls(bench.measure())
+    if not args.gpu and bench.wanted("replay"):
+        print_heaps(args)
+    if not args.gpu and bench.wanted("instructions"):
+        print_instructions(bench, args)
+
+
+main()

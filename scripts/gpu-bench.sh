@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# What allocations cost on this GPU with the library, beside the driver's cudaMalloc and cudaMallocAsync, PyTorch's cache
+# with and without expandable segments, and CuPy's pool: one table (scripts/bench.py); then whole PyTorch workloads
+# (scripts/gpu-overhead.py). Needs nvcc, a GPU, build/libgpumem.so; PyTorch and a C++ compiler, and CuPy, for those peers.
+#
+#   scripts/gpu-bench.sh [--rounds N] [--seconds N] [--rows WORD,...] [--pairs N] [--iterations N] [--kinds LIST] [WORKLOAD...|none]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+rounds=3
+pairs=10
+iterations=10
+kinds=bare,expandable,async,libgpumem,async-libgpumem,cached,cached-expandable
+rows=
+seconds=1000000
+while [ $# -gt 0 ]; do
+	case $1 in
+	--rounds) rounds=$2; shift ;;
+	--pairs) pairs=$2; shift ;;
+	--iterations) iterations=$2; shift ;;
+	--kinds) kinds=$2; shift ;;
+	--seconds) seconds=$2; shift ;;
+	--rows) rows=$2; shift ;;
+	-*) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+	*) break ;;
+	esac
+	shift
+done
+[ $# -gt 0 ] || set -- gpt resnet side_streams gpt_random checkpointing moe generate train_and_eval
+room=$(mktemp -d)
+trap 'rm -rf "$room"' EXIT
+nvcc=${CUDA_HOME:+$CUDA_HOME/bin/}nvcc
+command -v "$nvcc" >/dev/null 2>&1 || nvcc=/usr/local/cuda/bin/nvcc
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v "$nvcc")")")")
+python=${PYTHON:-python3}
+"$nvcc" -O2 -std=c++17 -I. -arch=native -cudart static -o "$room/calls.static" test/bench/calls.cu
+mkdir -p build/test/bench
+cc -O2 -fPIC -shared -I"$cuda/include" -o build/test/bench/trivial.so test/bench/trivial.c -ldl
+if paths=$("$python" -c 'import torch, os; print(os.path.dirname(torch.__file__))' 2>/dev/null); then
+	g++ -O2 -std=c++17 -D_GLIBCXX_USE_CXX11_ABI=1 -I. -I"$paths/include" -I"$paths/include/torch/csrc/api/include" \
+		-I"$cuda/include" -o "$room/calls.torch" test/bench/calls_torch.cpp -L"$paths/lib" -lc10_cuda -lc10 -pthread \
+		-Wl,-rpath,"$paths/lib" -Wl,--unresolved-symbols=ignore-in-shared-libs 2>"$room/log" ||
+		{ echo "# no PyTorch peer: $(grep -m 1 error "$room/log" || tail -n 1 "$room/log")"; rm -f "$room/calls.torch"; }
+fi
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed 's/^/# /'
+"$python" scripts/bench.py --gpu "$room" --rounds "$rounds" --seconds "$seconds" --rows "$rows"
+[ "$1" = none ] || "$python" scripts/gpu-overhead.py --pairs "$pairs" --iterations "$iterations" --kinds "$kinds" "$@" |
+	grep -v ', round '

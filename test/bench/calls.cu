@@ -1,0 +1,115 @@
+/* calls.cu - the rows of calls.h for the CUDA runtime, and so for whatever is preloaded, on a GPU and on the fake driver.
+ *
+ *	calls malloc|async [ROW...]		cudaMalloc and cudaFree, or cudaMallocAsync and cudaFreeAsync
+ *	calls malloc|async --count N		N pairs of 4 KiB and nothing else: for counting instructions
+ *
+ * One row more: "streams N", RMM's multi_stream_allocations_bench.cu: N streams with four kernels of a million clocks each,
+ * and for each kernel 8 bytes that are allocated before and freed after it; nanoseconds until the device has done all.
+ */
+#include "test/bench/calls.h"
+
+#include <cuda_runtime.h>
+
+#define CHECK(call)                                                                            \
+	do {                                                                                   \
+		cudaError_t error = (call);                                                    \
+		if (error) {                                                                   \
+			fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));         \
+			exit(1);                                                               \
+		}                                                                              \
+	} while (0)
+
+__global__ void spin(long long clocks)
+{
+	long long began = clock64();
+
+	while (clock64() - began < clocks)
+		;
+}
+
+struct by_malloc {
+	void *get(size_t bytes, cudaStream_t = nullptr)
+	{
+		void *p;
+
+		CHECK(cudaMalloc(&p, bytes));
+		return p;
+	}
+	void put(void *p, cudaStream_t = nullptr) { CHECK(cudaFree(p)); }
+	void thread() { CHECK(cudaSetDevice(0)); }
+};
+
+/* On one stream that waits for no other, if nothing else is said. */
+struct by_async {
+	cudaStream_t own = nullptr;
+
+	void *get(size_t bytes, cudaStream_t stream = nullptr)
+	{
+		void *p;
+
+		CHECK(cudaMallocAsync(&p, bytes, stream ? stream : own));
+		return p;
+	}
+	void put(void *p, cudaStream_t stream = nullptr) { CHECK(cudaFreeAsync(p, stream ? stream : own)); }
+	void thread() { CHECK(cudaSetDevice(0)); }
+};
+
+template <typename Peer> double cost_streams(Peer &peer, int count)
+{
+	std::vector<cudaStream_t> streams(count);
+	double ns;
+
+	for (auto &stream : streams)
+		CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	ns = cost([&] {
+		for (int k = 0; k < 4; k++)
+			for (auto stream : streams) {
+				void *p = peer.get(8, stream);
+
+				spin<<<1, 1, 0, stream>>>(1000000);
+				peer.put(p, stream);
+			}
+		CHECK(cudaDeviceSynchronize());
+	});
+	for (auto stream : streams)
+		CHECK(cudaStreamDestroy(stream));
+	return ns;
+}
+
+template <typename Peer> int run(Peer peer, int argc, char **argv)
+{
+	rows rows = { argc - 2, argv + 2 };
+	by_malloc held;
+
+	held.get(4096);			/* so that a free gives nothing back to the driver */
+	held.get(4 << 20);
+	if (argc == 4 && !strcmp(argv[2], "--count")) {
+		for (long n = atol(argv[3]); n > 0; n--)
+			peer.put(peer.get(4096));
+		return 0;
+	}
+	print_rows(peer, rows);
+	for (int streams = 1; streams <= 4; streams *= 2)
+		if (argc > 2 && rows.wanted("streams " + std::to_string(streams)))
+			print_row("streams " + std::to_string(streams), cost_streams(peer, streams));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long long keep = ~0ull;
+	cudaMemPool_t pool;
+	by_async async;
+
+	if (argc < 2 || (strcmp(argv[1], "malloc") && strcmp(argv[1], "async"))) {
+		fprintf(stderr, "usage: calls malloc|async [ROW...|--count N]\n");
+		return 2;
+	}
+	CHECK(cudaFree(0));
+	if (!strcmp(argv[1], "malloc"))
+		return run(by_malloc(), argc, argv);
+	CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+	CHECK(cudaStreamCreateWithFlags(&async.own, cudaStreamNonBlocking));
+	return run(async, argc, argv);
+}

@@ -1,0 +1,217 @@
+/*
+ * calls.h - what allocations and frees cost an allocator: the same rows for each peer (calls.cu, calls_torch.cpp).
+ *
+ * Prints a line "ROW<TAB>NANOSECONDS" for each row. A row is the median of batches of some milliseconds; a pair is an
+ * allocation and its free.
+ *
+ *	pair SIZE	of one size, nothing else going on
+ *	live N		so many blocks of up to 64 KiB are live; a random one is freed and another one made
+ *	holes N		a pair of 1 KiB beside so many holes of 4 KiB between live blocks
+ *	random		RMM's random allocations (random_allocations.cpp of its benchmarks): 10,000 of up to 1 MiB, an allocation
+ *			with a chance of 73% while not all are made, else the free of a random one; of an operation
+ *	threads N	4 KiB from so many threads at once, each with pairs of its own: the time in which one pair is done
+ *
+ * Words of the command line choose rows by what they begin with.
+ */
+#ifndef GM_TEST_BENCH_CALLS_H
+#define GM_TEST_BENCH_CALLS_H
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+/* A peer has: void *get(size_t bytes), void put(void *), void thread() at each thread's begin. */
+
+inline double now_ns()
+{
+	return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct rows {
+	int words;
+	char **word;
+
+	bool wanted(const std::string &name) const
+	{
+		for (int i = 0; i < words; i++)
+			if (!name.compare(0, strlen(word[i]), word[i]))
+				return true;
+		return !words;
+	}
+};
+
+inline void print_row(const std::string &name, double ns)
+{
+	printf("%s\t%.1f\n", name.c_str(), ns);
+	fflush(stdout);
+}
+
+/* Of one @body, which warms up first: batches of 3 ms, 15 of them or what 150 ms have room for. */
+template <typename Body> double cost(Body body)
+{
+	std::vector<double> batches;
+	double began = now_ns(), once;
+	int count = 0;
+
+	do {
+		body();
+		count++;
+	} while (now_ns() - began < 3e6 && count < 5000);
+	once = (now_ns() - began) / count;
+	count = std::max(1, std::min(20000, (int)(3e6 / once)));
+	for (double all = now_ns(); batches.size() < 3 || (batches.size() < 15 && now_ns() - all < 150e6);) {
+		began = now_ns();
+		for (int i = 0; i < count; i++)
+			body();
+		batches.push_back((now_ns() - began) / count);
+	}
+	std::sort(batches.begin(), batches.end());
+	return batches[batches.size() / 2];
+}
+
+struct draws {
+	uint64_t state = 1;
+
+	uint64_t operator()(uint64_t below)
+	{
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		return (state >> 33) % below;
+	}
+};
+
+template <typename Peer> double cost_live(Peer &peer, size_t live)
+{
+	std::vector<void *> blocks(live);
+	draws draw;
+	double ns;
+
+	for (auto &block : blocks)
+		block = peer.get(1 + draw(65536));
+	ns = cost([&] {
+		void *&block = blocks[draw(live)];
+
+		peer.put(block);
+		block = peer.get(1 + draw(65536));
+	});
+	for (auto block : blocks)
+		peer.put(block);
+	return ns;
+}
+
+template <typename Peer> double cost_holes(Peer &peer, size_t holes)
+{
+	std::vector<void *> blocks(2 * holes);
+	double ns;
+
+	for (auto &block : blocks)
+		block = peer.get(4096);
+	for (size_t i = 0; i < blocks.size(); i += 2)
+		peer.put(blocks[i]);
+	ns = cost([&] { peer.put(peer.get(1024)); });
+	for (size_t i = 1; i < blocks.size(); i += 2)
+		peer.put(blocks[i]);
+	return ns;
+}
+
+/* The generator is libstdc++'s default one, as RMM's is. */
+template <typename Peer> double cost_random(Peer &peer, size_t allocations, size_t most)
+{
+	std::vector<void *> blocks;
+	uint32_t engine = 1;
+	size_t made = 0, operations = 0;
+	auto draw = [&](uint64_t below) {
+		engine = (uint32_t)((uint64_t)engine * 16807 % 2147483647);
+		return (uint64_t)(engine - 1) * below / 2147483646;
+	};
+	double began = now_ns(), ns;
+
+	for (size_t i = 0; i < 2 * allocations; i++) {
+		size_t bytes = 1 + draw(most);
+		bool more = blocks.empty() || (draw(100) < 73 && made < allocations);
+
+		if (more && made < allocations) {
+			blocks.push_back(peer.get(bytes));
+			made++;
+			operations++;
+		} else if (!blocks.empty()) {
+			size_t n = draw(blocks.size());
+
+			peer.put(blocks[n]);
+			blocks[n] = blocks.back();
+			blocks.pop_back();
+			operations++;
+		}
+	}
+	ns = (now_ns() - began) / operations;
+	for (auto block : blocks)
+		peer.put(block);
+	return ns;
+}
+
+template <typename Peer> double cost_threads(Peer &peer, int count)
+{
+	std::atomic<int> ready { 0 };
+	std::atomic<bool> end { false };
+	std::atomic<long> pairs { 0 };
+	std::vector<std::thread> threads;
+	double began;
+
+	for (int t = 0; t < count; t++)
+		threads.emplace_back([&] {
+			long done = 0;
+
+			peer.thread();
+			for (int i = 0; i < 2000; i++)
+				peer.put(peer.get(4096));
+			ready++;
+			while (ready < count)
+				std::this_thread::yield();
+			for (; !end; done++)
+				peer.put(peer.get(4096));
+			pairs += done;
+		});
+	while (ready < count)
+		std::this_thread::yield();
+	began = now_ns();
+	std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	end = true;
+	began = now_ns() - began;
+	for (auto &thread : threads)
+		thread.join();
+	return began / (double)std::max(1l, (long)pairs);
+}
+
+template <typename Peer> void print_rows(Peer &peer, const rows &rows)
+{
+	static const struct { const char *name; size_t bytes; } sizes[] = {
+		{ "256 B", 256 }, { "4 KiB", 4096 }, { "64 KiB", 65536 }, { "2 MiB", 2 << 20 }, { "64 MiB", 64 << 20 }
+	};
+	static const struct { const char *name; size_t count; } lives[] = {
+		{ "1,000", 1000 }, { "10,000", 10000 }, { "100,000", 100000 }
+	}, holes[] = { { "4,096", 4096 }, { "65,536", 65536 } };
+	int processors = (int)std::thread::hardware_concurrency();
+
+	for (auto &size : sizes)
+		if (rows.wanted(std::string("pair ") + size.name))
+			print_row(std::string("pair ") + size.name, cost([&] { peer.put(peer.get(size.bytes)); }));
+	for (auto &live : lives)
+		if (rows.wanted(std::string("live ") + live.name))
+			print_row(std::string("live ") + live.name, cost_live(peer, live.count));
+	for (auto &hole : holes)
+		if (rows.wanted(std::string("holes ") + hole.name))
+			print_row(std::string("holes ") + hole.name, cost_holes(peer, hole.count));
+	if (rows.wanted("random"))
+		print_row("random", cost_random(peer, 10000, 1 << 20));
+	for (int threads = 1; threads <= 16 && threads <= processors; threads *= 2)
+		if (rows.wanted("threads " + std::to_string(threads)))
+			print_row("threads " + std::to_string(threads), cost_threads(peer, threads));
+}
+
+#endif
