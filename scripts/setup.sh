@@ -25,9 +25,9 @@ check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libu
 	libmicrohttpd-dev gcc-aarch64-linux-gnu openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
-# Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus.
+# Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus and systemd.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml
-	g++-aarch64-linux-gnu qemu-user-static prometheus)
+	g++-aarch64-linux-gnu qemu-user-static prometheus systemd)
 case $purpose in
 demo) packages=("${demo_packages[@]}") ;;
 check) packages=("${check_packages[@]}") ;;
@@ -72,6 +72,7 @@ declare -A there=(
 	[buildah]='command -v buildah'
 	[kubernetes-client]='command -v kubectl'
 	[python3-yaml]='/usr/bin/python3 -c "import yaml"'
+	[systemd]='command -v systemd-analyze'
 	[python3-pytest]='/usr/bin/python3 -c "import pytest"'
 	[python3-pip]='/usr/bin/python3 -c "import pip"'
 	[python3-setuptools]='/usr/bin/python3 -c "import setuptools"'

@@ -1,4 +1,5 @@
-"""docs/fleet.md: its commands are run as they stand, as far as a machine without a cluster can; its metrics are those that are written."""
+"""docs/fleet.md: every line of its blocks is run as it stands, as far as a machine without a cluster can, here or where the end of this
+file says; its metrics are those that are written."""
 import glob
 import json
 import os
@@ -7,29 +8,23 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.request
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
+sys.path.insert(0, "test/docs")
+from blocks import Blocks  # noqa: E402
 from tap import B, GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
 from verbs import Program, gpumem, wait_for  # noqa: E402
 
 TRAINING = os.path.join(B, "test/apps/app_training")
 LAUNCHER = os.path.abspath("test/tools/launcher.py")
-with open("docs/fleet.md", encoding="utf-8") as text:
-    PAGE = text.read()
+BLOCKS = Blocks("docs/fleet.md")
+PAGE = BLOCKS.text
 with open("docs/kubernetes.yaml", encoding="utf-8") as text:
     MANIFEST = text.read()
-BLOCKS = [(kind, block) for kind, block in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.M | re.S)]
-LINES = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]
-LINES += [line.split("=", 1)[1] for kind, block in BLOCKS if kind == "ini" for line in block.splitlines() if line.startswith("ExecStart=")]
-
-
-def command(*words):
-    """The page's one command that has all these words."""
-    found = [line for line in LINES if all(word in line for word in words) and not line.startswith("/")]
-    if not check("the page has the command with %s" % " ".join(words), len(set(found)) == 1, found):
-        return ""
-    return found[0]
+UNIT = re.search(r"^ExecStart=(.*)$", BLOCKS.block("ini"), re.M).group(1)
+LINES = BLOCKS.lines() + [UNIT]
 
 
 # ---- what is named is there --------------------------------------------------------------------------------------------
@@ -38,7 +33,7 @@ for link in re.findall(r"\]\(#([\w-]+)\)", PAGE):
 verbs = set(re.findall(r"^  ([a-z]+) ", gpumem("help").stdout, re.M))
 library = {row["name"] for row in json.loads(gpumem("options", "--json").stdout)}
 for line in LINES:
-    for use in re.findall(r"gpumem ((?:run|top|convert|recover|merge|snapshot|summary|flame)\b[^|;]*)", line):
+    for use in re.findall(r"gpumem ((?:%s)\b[^|;#]*)" % "|".join(verbs), line):
         words = use.split(" -- ")[0].split()
         options = set(re.findall(r"--([a-z-]+)", gpumem("help", words[0]).stdout)) | (library if words[0] == "run" else set())
         used = {re.match(r"--([a-z-]+)", w).group(1) for w in words[1:] if w.startswith("--")}
@@ -56,7 +51,7 @@ with Room() as room:
         for path in ("/var/lib/node_exporter/textfile",):
             line = line.replace(path, place)
         line = re.sub(r"/(scratch|shared)/", room.out + "/", line).replace("/usr/local/lib/libgpumem.so", LIBRARY)
-        line = re.sub(r"^srun |^mpirun -np 8 ", lambda m: "%s %s 4 %s " % (sys.executable, LAUNCHER, "slurm" if "srun" in m.group(0) else "mpi"), line)
+        line = re.sub(r"(?:^|(?<=-- ))(?:srun |mpirun -np 8 )", lambda m: "%s %s 4 %s " % (sys.executable, LAUNCHER, "slurm" if "srun" in m.group(0) else "mpi"), line)
         line = re.sub(r"torchrun --nproc-per-node=8 ", "%s %s 4 torch " % (sys.executable, LAUNCHER), line)
         line = line.replace("-x LD_PRELOAD", "env LD_PRELOAD").replace(" -x ", " ")
         line = re.sub(r"python train\.py|(?<= )train\.py|\./solver", "%s --steps 2 --batch 2" % TRAINING, line)
@@ -67,7 +62,7 @@ with Room() as room:
         return subprocess.run(["sh", "-c", line], env=full, capture_output=True, text=True, cwd=room.path, timeout=100, check=False)
 
     # ---- containers that may lack it -----------------------------------------------------------------------------------
-    line = command("preload.sh")
+    line = BLOCKS.one("preload.sh")
     for what, file, said in (("the library is there", LIBRARY, None), ("it is not", room.path + "/absent.so", "nothing is recorded"),
                              ("it is no library", __file__, "nothing is recorded"), ("it is a directory", room.path, "nothing is recorded")):
         ran = subprocess.run(["sh", "-c", re.sub(r"python.*", "sh -c 'echo [$LD_PRELOAD]; exit 3'",
@@ -78,7 +73,8 @@ with Room() as room:
               (said in ran.stderr and ran.stderr.count("\n") == 1 if said else not ran.stderr), ran)
 
     # ---- one watcher a node --------------------------------------------------------------------------------------------
-    watcher_line = command("--watch 15", "--textfile /var/lib/node_exporter/textfile all")
+    watcher_line = BLOCKS.one("--watch 15", "--textfile /var/lib/node_exporter/textfile all")
+    check("the systemd unit runs the same", UNIT.replace("/usr/local/bin/", "") == watcher_line, UNIT)
     with Program(room, TRAINING, "--wait", RANK=3) as first:
         check("a job runs", first.until("waiting"))
         with run(watcher_line.replace("--watch 15", "--watch 0.2"), wait=False) as watcher:
@@ -97,11 +93,23 @@ with Room() as room:
         once = subprocess.run([GPUMEM, "convert", "--to", "prometheus", "--textfile", place, "all"], capture_output=True, text=True, check=False)
         check("once, without --watch", once.returncode == 0 and os.path.exists(mine), (once, os.listdir(place)))
         check("gpumem top --json --once all", any(p["pid"] == first.pid and p["rank"] == 3 for p in json.loads(
-            run(command("top --json")).stdout)["processes"]))
-        asked = [run(line.replace("4711", str(first.pid))) for line in LINES if "gpumem ctl 4711" in line]
-        check("ctl: each is answered", len(asked) == 5 and all("history: " in s.stdout for s in asked if s.returncode == 0) and
-              [s.returncode for s in asked].count(0) >= 4, asked)
-        shot = [run(line.replace("4711", str(first.pid))) for line in LINES if re.search(r"4711|now\.(json|svg)", line) and "gpumem ctl" not in line]
+            run(BLOCKS.one("top --json")).stdout)["processes"]))
+        with subprocess.Popen(["sh", "-c", "exec " + BLOCKS.one("gpumem top all").replace("gpumem", GPUMEM)], stdout=subprocess.PIPE, text=True) as top:
+            check("gpumem top all", first.pid in (int(word) for line in iter(top.stdout.readline, "") for word in line.split() if word.isdigit()))
+            top.terminate()
+        with subprocess.Popen(["sh", "-c", "exec " + BLOCKS.one("serve --prometheus").replace("gpumem", GPUMEM).replace(":9847", ":0")],
+                              stdout=subprocess.PIPE, text=True) as server:
+            with urllib.request.urlopen(server.stdout.readline().strip(), timeout=60) as answer:
+                check("gpumem serve", 'pid="%d"' % first.pid in answer.read().decode())
+            server.terminate()
+        with Program(room, TRAINING, "--wait") as second:
+            check("a second job runs", second.until("waiting"))
+            asked = [(line, run(line.replace("4711", str(first.pid)).replace("4712", str(second.pid)))) for line in BLOCKS.all("gpumem ctl 4711")]
+        for line, done in asked:        # the job is recorded only: its cache has no limit
+            limit = "memory-limit" in line
+            check(line.split("#")[0].strip(), done.returncode == (1 if limit else 0) and ("native" in done.stderr if limit else "history: " in done.stdout) and
+                  ("4712" not in line or done.stdout.count("history: ") == 2), done)
+        shot = [run(BLOCKS.one("gpumem " + verb).replace("4711", str(first.pid))) for verb in ("snapshot", "summary", "flame")]
         check("snapshot, summary, flame", len(shot) == 3 and all(s.returncode == 0 for s in shot) and
               os.path.exists(os.path.join(room.path, "now.svg")), shot)
     names = set(re.findall(r"^(gpumem_\w+)\{", written, re.M))
@@ -112,20 +120,20 @@ with Room() as room:
 
     # ---- launchers -----------------------------------------------------------------------------------------------------
     for name, words, directory in (("Slurm", ("srun gpumem run",), "77"), ("torchrun", ("torchrun --nproc",), "run7"),
-                                   ("MPI", ("mpirun -np 8 gpumem run",), "run7"), ("MPI, preloaded", ("mpirun -np 8 -x",), "run7")):
+                                   ("MPI", ("mpirun -np 8 gpumem run",), "run7"), ("MPI, one parent", ("-- mpirun -np 8",), "run7"),
+                                   ("MPI, preloaded", ("mpirun -np 8 -x",), "run7")):
         os.makedirs(os.path.join(room.out, directory), exist_ok=True)
-        done = run(command(*words), HOSTNAME="node")
+        done = run(BLOCKS.one(*words), HOSTNAME="node")
         files = sorted(glob.glob(os.path.join(room.out, directory, "*.exit.json")))
         check("%s: a snapshot of each rank" % name, done.returncode == 0 and len(files) == 4 and
               sorted(json.load(open(f, encoding="utf-8"))["process"]["rank"] for f in files) == [0, 1, 2, 3], (done, files))
-        merge = [line for line in LINES if line.startswith("gpumem merge") and directory in line.replace("$SLURM_JOB_ID", "77")]
-        done = run(merge[0])
+        done = run(BLOCKS.all("gpumem merge", "$SLURM_JOB_ID" if directory == "77" else directory)[0])
         check("%s: merged" % name, done.returncode == 0 and re.search(r"rank +0 .*rank +3 ", done.stdout), done)
         for path in files:
             os.unlink(path)
 
     # ---- every job of a cluster ----------------------------------------------------------------------------------------
-    prolog = [line for line in LINES if line.startswith("echo export ")]
+    prolog = BLOCKS.all("echo export ")
     exports = dict(run(line).stdout.strip()[len("export "):].split("=", 1) for line in prolog)
     check("the TaskProlog's lines are what Slurm reads", sorted(exports) == ["GPUMEM_CONF", "GPUMEM_JOURNAL", "GPUMEM_OUTPUT", "LD_PRELOAD"], exports)
     os.makedirs(os.path.join(room.out, "gpumem"))
@@ -138,7 +146,7 @@ with Room() as room:
     with subprocess.Popen([TRAINING, "--wait"], env=env, stdout=subprocess.PIPE, text=True) as task:
         task.stdout.readline()
         task.kill()
-    epilog = command("gpumem recover -o", "$SLURM_JOB_ID").replace("/dev/shm", room.journals)
+    epilog = BLOCKS.one("gpumem recover -o", "$SLURM_JOB_ID").replace("/dev/shm", room.journals)
     done = run(epilog)
     check("the Epilog finds what a killed task left", done.returncode == 0 and os.path.exists(
         "%s/gpumem/77.2.%d.recovered.json" % (room.out, task.pid)) and not room.journal_files(), (done, os.listdir(room.out + "/gpumem")))
@@ -154,4 +162,10 @@ with Room() as room:
     done = run(line[0].replace("/gpumem", volume).replace(volume + ".%", "/gpumem.%"))
     check("the init container makes the snapshot of the last life", done.returncode == 0 and
           os.path.exists("%s/app_training.%d.recovered.json" % (volume, container.pid)), (done, os.listdir(volume)))
+# ---- what is tried elsewhere, by tools that the check has not; and nothing else is ---------------------------------------------
+for test, call, words in (("test/fleet/test_prometheus.py", "block", ["yaml"]), ("test/fleet/test_prometheus.py", "block", ["promql"]),
+                          ("test/fleet/test_prometheus.py", "block", ["ini"]), ("test/packages/test_packages.py", "one", ["docker build"]),
+                          ("test/packages/test_packages.py", "one", ["kubectl apply"])):
+    check("%s tries what is %s" % (test, " ".join(words)), BLOCKS.left_to(test, call, *words))
+check("every line of every block is tried", len(BLOCKS.lines()) > 25 and not BLOCKS.rest(), BLOCKS.rest())
 finish()

@@ -1,5 +1,5 @@
-"""README.md: short enough to be read, every verb is in it, its picture shows what the program says, and its
-examples and answers work as they stand."""
+"""README.md: short enough to be read, every verb is in it, its picture shows what the program says, and every line
+of its blocks, its examples and its answers work as they stand."""
 import glob
 import os
 import re
@@ -9,14 +9,34 @@ import tempfile
 import urllib.request
 
 sys.path.insert(0, "test")
+sys.path.insert(0, "test/docs")
+sys.path.insert(0, "test/tools")
+from blocks import Blocks  # noqa: E402
 from tap import B, GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
+from verbs import wait_for  # noqa: E402
 
 TRAINING = os.path.join(B, "test/apps/app_training")
 LAUNCHER = os.path.abspath("test/tools/launcher.py")
 
 MOST_WORDS = 1500
-with open("README.md", encoding="utf-8") as text:
-    README = text.read()
+BLOCKS = Blocks("README.md")
+README = BLOCKS.text
+# A program in Python that runs out of memory because half of it lies idle between what is held.
+TRAIN = """import ctypes
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) and not cuda.cuCtxSetCurrent(context)
+def ask(size):
+    block = ctypes.c_uint64()
+    return None if cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size << 20)) else block
+def build():
+    return [ask(1) for _ in range(900)]
+def step():
+    return ask(400)
+blocks = build()
+for block in blocks[::2]:
+    cuda.cuMemFree_v2(block)
+assert not step()
+"""
 
 check("the README has at most %d words" % MOST_WORDS, len(README.split()) <= MOST_WORDS, len(README.split()))
 usage = subprocess.run([GPUMEM, "help"], capture_output=True, text=True, check=True).stdout
@@ -55,23 +75,46 @@ with Room() as room:
                 line = line.replace("gpumem.app.4711.%s.json" % name, path)
         return subprocess.run(["sh", "-c", line], cwd=room.out, env=env, capture_output=True, text=True, timeout=100, check=False)
 
-    blocks = [block.splitlines() for block in re.findall(r"^```\n(.*?)^```$", README.split("## Three examples")[1].split("\n## ")[0], re.M | re.S)]
-    check("there are three examples", len(blocks) == 3, blocks)
-    for line in blocks[0][:2]:
+    # ---- the answer at the top ---------------------------------------------------------------------------------------------
+    with open(os.path.join(room.out, "train.py"), "w", encoding="utf-8") as script:
+        script.write(TRAIN)
+    env.update(FAKECUDA_CAPACITY="1GiB", GPUMEM_ALLOCATOR="caching")       # the page's run had PyTorch's own cache
+    done = run(BLOCKS.one("gpumem run -- python3 train.py"))
+    del env["FAKECUDA_CAPACITY"], env["GPUMEM_ALLOCATOR"]
+    found = glob.glob(os.path.join(room.out, "gpumem.python3.*.oom-1.json"))
+    if check("a script that runs out of memory, unchanged: %d snapshot" % len(found), done.returncode == 0 and len(found) == 1, (done, room.files())):
+        done = run(BLOCKS.one("gpumem summary gpumem.python3").replace("gpumem.python3.702.oom-3.json", found[0]))
+        shown = next(block for _, block in BLOCKS.blocks if "$ gpumem summary" in block)
+        said = ["why memory ran out", r"\(\S*train\.py:\d+\) asked for \S+ \S+ on device 0, where \S+ \S+ were free: \S+ \S+ too little, while",
+                r"lay idle in the cache in pieces that are too small \(the largest: \S+ \S+\): fragmentation\."]
+        missing = [part for part in said for where in (shown, done.stdout) if not re.search(part.replace(" ", r"\s+"), where)]
+        check("and what is shown of it is printed, but for what is of PyTorch's pool (test_summary_pool.py)", done.returncode == 0 and not missing, (missing, done))
+        for path in glob.glob(os.path.join(room.out, "gpumem.python3.*")):
+            os.unlink(path)
+
+    # ---- three examples ----------------------------------------------------------------------------------------------------
+    for line in (BLOCKS.one("gpumem run -- ./app"), BLOCKS.one("gpumem summary gpumem.app")):
         done = run(line)
         check("a CUDA program: %s" % line, done.returncode == 0 and (done.stdout or done.stderr), done)
-    for line in blocks[1]:
-        exported = re.match(r"export (\w+)=(\S+)", line)
-        if exported:
-            env[exported.group(1)] = exported.group(2)
-            continue
+    inline = re.search(r"`(LD_PRELOAD=\S+ \./app)`", README).group(1).replace("/usr/local/lib/libgpumem.so", LIBRARY)
+    before = room.files()
+    check(inline, run(inline).returncode == 0 and len(room.files()) == len(before) + 1, room.files())
+    os.unlink(os.path.join(room.out, (set(room.files()) - set(before)).pop()))
+    with subprocess.Popen([TRAINING, "--wait"], env=dict(env, LD_PRELOAD=LIBRARY), cwd=room.out, stdout=subprocess.PIPE, text=True) as living:
+        living.stdout.readline()
+        line = BLOCKS.one("kill -USR1 4711")
+        done = run(line.replace("4711", str(living.pid)))
+        shot = wait_for(lambda: glob.glob(os.path.join(room.out, "gpumem.app_training.%d.signal-1.json" % living.pid)))
+        check("a CUDA program: %s" % line, done.returncode == 0 and shot and living.poll() is None, (done, room.files()))
+        living.kill()
+    for line in BLOCKS.all("torchrun") + BLOCKS.all("gpumem merge") + BLOCKS.all("gpumem convert"):
         done = run(line)
         check("PyTorch: %s" % line, done.returncode == 0, done)
     check("a file for each rank, and one for the viewer", {"0.exit.json", "3.exit.json", "rank0.pickle"} <= set(room.files()), room.files())
     with subprocess.Popen([TRAINING, "--wait"], env=dict(env, LD_PRELOAD=LIBRARY), cwd=room.out, stdout=subprocess.PIPE, text=True) as killed:
         killed.stdout.readline()
         killed.kill()
-    for line in blocks[2]:
+    for line in BLOCKS.all("gpumem recover") + BLOCKS.all("gpumem events"):
         done = run(line.replace("gpumem recover", "gpumem recover " + room.journals))
         check("after a crash: %s" % line, done.returncode == 0 and done.stdout, done)
     with subprocess.Popen([TRAINING, "--oom", "--wait"], env=dict(env, LD_PRELOAD=LIBRARY), cwd=room.out, stdout=subprocess.PIPE,
@@ -98,4 +141,22 @@ with Room() as room:
                     check("%s: %s" % (question, command), done.returncode in expected and (done.stdout + done.stderr or " -o " in line), done)
         finally:        # or leaving the block would wait for it
             living.kill()
+
+# ---- installation -------------------------------------------------------------------------------------------------------
+for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+    os.environ.pop(name, None)
+with tempfile.TemporaryDirectory() as place:
+    line = BLOCKS.one("make install")
+    done = subprocess.run(["sh", "-c", line.split("#")[0] + " DESTDIR=%s BUILD=%s" % (place, os.path.relpath(B))], capture_output=True, text=True, check=False)
+    there = {os.path.relpath(os.path.join(at, name), place) for at, _, names in os.walk(place) for name in names}
+    check(line, done.returncode == 0 and {"usr/local/lib/libgpumem.so", "usr/local/bin/gpumem", "usr/local/include/gpumem.h",
+                                          "usr/local/share/man/man1/gpumem.1"} <= there, (done, there))
+line = BLOCKS.one("make demo")
+done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=300, check=False)
+check(line, done.returncode == 0 and "by call site" in done.stdout, (done.returncode, done.stdout[-600:], done.stderr[-600:]))
+with open("Makefile", encoding="utf-8") as text:
+    makefile = text.read()
+for line, said in ((BLOCKS.one("make dist "), r"^check-packages:.* dist\b"), (BLOCKS.one("make check "), r"^check:\n.*\n.*check-only\b")):
+    check("%s: by that this test is run, or the packages' is" % line.split("#")[0].strip(), re.search(said, makefile, re.M))
+check("every line of every block is tried", len(BLOCKS.lines()) > 10 and not BLOCKS.rest(), BLOCKS.rest())
 finish()

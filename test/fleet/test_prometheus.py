@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Debian's Prometheus scrapes gpumem serve and evaluates docs/alerts.yml; promtool checks the rules and both formats; the dashboard
-asks for metrics that there are."""
+asks for metrics that there are. The page's systemd unit is one, and its questions are answered."""
 # timeout: 300
 import json
 import os
@@ -13,6 +13,8 @@ import urllib.request
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
+sys.path.insert(0, "test/docs")
+from blocks import Blocks  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import Program, wait_for  # noqa: E402
 
@@ -44,10 +46,19 @@ with open("docs/grafana.json", encoding="utf-8") as text:
 asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
 check("the dashboard has panels, each with a number, a place and a question", len(asked) > 5 and len(
     {panel["id"] for panel in board["panels"]}) == len(board["panels"]) and all(panel["gridPos"]["w"] <= 24 for panel in board["panels"]), asked)
-with open("docs/fleet.md", encoding="utf-8") as text:
-    config = re.search(r"^```yaml\n(rule_files.*?)^```$", text.read(), re.M | re.S).group(1)
+FLEET = Blocks("docs/fleet.md")
+config = FLEET.block("yaml")
+questions = [line for line in FLEET.block("promql").splitlines() if line and not line.startswith("#")]
 
 with Room() as room:
+    unit = FLEET.block("ini").replace("/usr/local/bin/gpumem", GPUMEM)
+    for what, text, said in (("the page's unit is one that systemd takes", unit, ""), ("and systemd would tell of a wrong one", unit.replace("Restart", "Restrat"), "Restrat"),
+                             ("and of a program that is not there", unit.replace(GPUMEM, GPUMEM + "-not"), "gpumem-not")):
+        with open(room.path + "/gpumem-textfile.service", "w", encoding="utf-8") as file:
+            file.write(text)
+        ran = sh("systemd-analyze", "verify", "--man=no", file.name)
+        check(what, said in ran.stdout if said else ran.returncode == 0 and not ran.stdout, ran)
+
     with Program(room, TRAINING, "--wait", RANK=3, SLURM_JOB_ID="77") as job, \
             subprocess.Popen([GPUMEM, "serve", "--prometheus", "0"], stdout=subprocess.PIPE, text=True) as server:
         check("a program runs", job.until("waiting"))
@@ -95,6 +106,10 @@ with Room() as room:
                     expr = expr.replace(variable, text_of)
                 wait_for(lambda e=expr: query(e), 30)       # a rate takes two scrapes
                 check("the dashboard's question is answered: %s" % expr[:60], query(expr), (expr, query(expr)))
+            check("the page has questions", len(questions) > 4, questions)
+            for expr in questions:
+                check("the page's question is one: %s" % expr[:60], get(api + "query", query=expr) is not None, expr)
+            check("and one that is none would be refused", get(api + "query", query=questions[0] + ")") is None)
             prometheus.terminate()
         server.terminate()
 finish()

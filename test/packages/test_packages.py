@@ -4,6 +4,7 @@
 import glob
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,12 @@ import sys
 import yaml
 
 sys.path.insert(0, "test")
+sys.path.insert(0, "test/docs")
+from blocks import Blocks  # noqa: E402
 from tap import B, FAKE, Room, check, finish, tell  # noqa: E402
 
 DIST = os.path.join(B, "dist")
+FLEET = Blocks("docs/fleet.md")
 # What is copied into an empty root, with the libraries that they need.
 PROGRAMS = ["sh", "bash", "cat", "cp", "mv", "rm", "mkdir", "find", "sed", "dirname", "head", "ls", "env", "tar", "gzip", "pkg-config"]
 APPS = [os.path.join(B, "test/apps/demo_app.shared"), os.path.join(B, "test/apps/app_training")]
@@ -214,11 +218,12 @@ def image(room):
     base = sh("buildah", *stores, "from", "scratch").stdout.strip()
     for words in (("copy", "--quiet", base, root, "/"), ("commit", "--quiet", base, "localhost/base")):
         sh("buildah", *stores, *words)
-    ran = sh("buildah", *stores, "bud", "--isolation", "chroot", "--build-arg", "BASE=localhost/base", "-t", "gpumem",
-             "-f", "packaging/Dockerfile", DIST)
+    command = shlex.split(FLEET.one("docker build").replace("build/dist", DIST))
+    check("image: its name is the manifest's", "image: %s\n" % command[command.index("-t") + 1] in open("docs/kubernetes.yaml", encoding="utf-8").read(), command)
+    ran = sh("buildah", *stores, "bud", "--isolation", "chroot", "--build-arg", "BASE=localhost/base", *command[2:])
     if not check("image: buildah makes it of the Dockerfile", ran.returncode == 0 and "Successfully tagged" in ran.stdout + ran.stderr, tell(ran)):
         return
-    made = sh("buildah", *stores, "mount", sh("buildah", *stores, "from", "localhost/gpumem").stdout.strip()).stdout.strip()
+    made = sh("buildah", *stores, "mount", sh("buildah", *stores, "from", "--pull-never", command[command.index("-t") + 1]).stdout.strip()).stdout.strip()
     used("image", made, "/usr/local")
     pod(room, made)
     for each in sh("buildah", *stores, "containers", "-q").stdout.split():
@@ -234,7 +239,7 @@ def main():
         debian(room)
         red_hat(room)
         image(room)
-    typed("docs/kubernetes.yaml")
+    typed(shlex.split(FLEET.one("kubectl apply"))[3])
     finish()
 
 
