@@ -57,6 +57,11 @@ static int open_above(int dirfd, const char *path, int flags, mode_t mode)
 	return fd;
 }
 
+static mode_t mode_of(const struct gm_outfile *out)
+{
+	return out->public ? 0666 : 0600;
+}
+
 static bool is_ours(int fd, uint64_t device, uint64_t inode)
 {
 	struct stat st;
@@ -108,7 +113,7 @@ static int open_nameless(struct gm_outfile *out)
 
 	if (atomic_load_explicit(&nameless_refused, memory_order_relaxed))
 		return -EOPNOTSUPP;
-	fd = open_above(out->dirfd, ".", O_WRONLY | O_TMPFILE, 0600);
+	fd = open_above(out->dirfd, ".", O_WRONLY | O_TMPFILE, mode_of(out));
 	if (fd < 0)
 		return -errno;
 	link_of(fd, link);
@@ -199,17 +204,22 @@ static bool hold(int fd)
 	return fstat(fd, &st) || st.st_nlink;
 }
 
-static int open_temporary(struct gm_outfile *out)
+/* One that nobody has: for the @try-th time. */
+static void name_temporary(struct gm_outfile *out, unsigned int try)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
+	snprintf(out->temporary, sizeof(out->temporary), BEFORE "%ld-%llu" BEHIND, (long)getpid(),
+		 (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec + try);
+}
+
+static int open_temporary(struct gm_outfile *out)
+{
 	for (unsigned int try = 0; try < 100; try++) {
-		snprintf(out->temporary, sizeof(out->temporary), BEFORE "%ld-%llu" BEHIND,
-			 (long)getpid(), (unsigned long long)now.tv_sec * 1000000000u +
-					 (unsigned long long)now.tv_nsec + try);
+		name_temporary(out, try);
 		out->fd = open_above(out->dirfd, out->temporary,
-				     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+				     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode_of(out));
 		if (out->fd < 0 && errno != EEXIST)
 			break;
 		if (out->fd < 0)
@@ -273,6 +283,24 @@ static int locate(struct gm_outfile *out, const char *path)
 	return 0;
 }
 
+/* A new file in the open directory. */
+static int create_in(struct gm_outfile *out)
+{
+	int r = open_nameless(out);
+
+	if (r) {
+		clear_directory(out);
+		r = open_temporary(out);
+	}
+	if (!r && !out->public)
+		fchmod(out->fd, 0600);		/* whatever the umask */
+	if (r) {
+		close(out->dirfd);
+		out->dirfd = -1;
+	}
+	return r;
+}
+
 static int create(struct gm_outfile *out)
 {
 	struct gm_fd_guard guard;
@@ -284,17 +312,7 @@ static int create(struct gm_outfile *out)
 		gm_fd_guard_end(&guard);
 		r = made ? r : open_directory(out);
 	}
-	if (!r && open_nameless(out)) {
-		clear_directory(out);
-		r = open_temporary(out);
-	}
-	if (!r) {
-		fchmod(out->fd, 0600);		/* whatever the umask */
-	} else if (out->dirfd >= 0) {
-		close(out->dirfd);
-		out->dirfd = -1;
-	}
-	return r;
+	return r ? r : create_in(out);
 }
 
 /* 0: nothing is there, or a file, beside which there will be another. 1: it is /dev/null. */
@@ -379,6 +397,53 @@ int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_by
 			out->naming(ret_path, out->inode);
 		r = out->temporary[0] ? take_name(out, name) : link_name(out, name);
 	}
+	if (!r)
+		out->temporary[0] = '\0';
+	return r;
+}
+
+int gm_outfile_create(struct gm_outfile *out, const char *path, bool public)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	int r;
+
+	memset(out, 0, sizeof(*out));
+	out->fd = out->dirfd = -1;
+	out->public = public;
+	if ((size_t)(name - path) >= sizeof(out->directory) || strlen(name) >= sizeof(out->name))
+		return -ENAMETOOLONG;
+	strcpy(out->directory, "./");
+	memcpy(out->directory, path, (size_t)(name - path));
+	strcpy(out->name, name);
+	r = open_directory(out);
+	return r ? r : create_in(out);
+}
+
+/* A file without a name gets a temporary one: a link does not take the place of another file. */
+static int link_temporary(struct gm_outfile *out)
+{
+	int r = -EEXIST;
+
+	hold(out->fd);
+	for (unsigned int try = 0; r == -EEXIST && try < 100; try++) {
+		name_temporary(out, try);
+		r = link_name(out, out->temporary);
+	}
+	if (r)
+		out->temporary[0] = '\0';
+	return r;
+}
+
+int gm_outfile_replace(struct gm_outfile *out)
+{
+	int r = is_ours(out->fd, out->device, out->inode) ? flushed(out->fd) : -EBADF;
+
+	if (!r)
+		r = have_directory(out);
+	if (!r && !out->temporary[0])
+		r = link_temporary(out);
+	if (!r && renameat(out->dirfd, out->temporary, out->dirfd, out->name))
+		r = -errno;
 	if (!r)
 		out->temporary[0] = '\0';
 	return r;

@@ -1,9 +1,9 @@
 /*
  * outfile.h - a file that appears whole, under a name made from a template, or not at all.
  *
- * Files have mode 0600, and no file is ever replaced. Missing directories of the template are made,
- * if they belong in a directory of the user's. No malloc, no locale; of stdio only snprintf.
- * Descriptors are never 0 to 2, because the host may have closed those.
+ * Files have mode 0600, and no file is ever replaced, but where gm_outfile_replace says so. Missing
+ * directories of the template are made, if they belong in a directory of the user's. No malloc, no
+ * locale; of stdio only snprintf. Descriptors are never 0 to 2, because the host may have closed those.
  *
  * Template: %c command, %p pid, %h host, %k rank (0 without one), %r reason and number, %t time
  * (UTC, 20251120T154012Z), %% a percent sign; anything else stays as it is. What a word brings in
@@ -39,6 +39,7 @@ struct gm_outfile {
 	uint64_t device, inode;		/* of @fd, */
 	uint64_t dir_device, dir_inode;	/* and of @dirfd */
 	bool nowhere;			/* it is /dev/null: there is nothing to write to, nor to name */
+	bool public;			/* for all whom the umask lets; else for its owner alone */
 	void (*naming)(const char *path, uint64_t inode);	/* it gets that name now; may be NULL */
 	char directory[3072];		/* absolute, ends in a slash */
 	char name[256];			/* the one it shall have */
@@ -59,6 +60,13 @@ void gm_outfile_numbered(const char *name, unsigned int number, char ret[256]);
  * first try: -EINVAL what has the name is no file. */
 int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fallback_dir,
 		    const struct gm_outfile_words *words);
+
+/* Open a file that will have just the name @path, in a directory that is there. @public: it is for all whom
+ * the umask lets. Returns 0 or -errno. */
+int gm_outfile_create(struct gm_outfile *out, const char *path, bool public);
+
+/* Give a file of gm_outfile_create its name, in the place of what has that name. Returns 0 or -errno. */
+int gm_outfile_replace(struct gm_outfile *out);
 
 /* Give it its name, or name-2, name-3, ... before the extension. Returns 0 and the path; -EBADF:
  * its descriptor is not ours any more. */

@@ -1,4 +1,5 @@
 """Where a result goes: a file that is there whole or not at all, whatever ends the verb; what is no file is written to, not replaced."""
+import fcntl
 import os
 import signal
 import stat
@@ -55,8 +56,15 @@ def without_tmpfile(place, source, small):
             break
     left = os.listdir(place)
     check("no O_TMPFILE, SIGKILL: a hidden file is left", len(left) == 1 and left[0].startswith("."), left)
-    with open(os.path.join(place, ".gpumem-1-2.tmp"), "w", encoding="utf-8"):
-        pass                    # a snapshot that some process is writing: no verb's
+    with open(os.path.join(place, ".gpumem-1-2.tmp"), "w", encoding="utf-8") as held:
+        clearing(held, place, source, small, left)
+    for name in os.listdir(place):
+        os.unlink(os.path.join(place, name))
+
+
+def clearing(held, place, source, small, left):
+    """@held is a snapshot that some process is writing."""
+    fcntl.flock(held, fcntl.LOCK_EX)
     words = ["convert", "--to", "csv", "-o", os.path.join(place, "small.csv"), small]
     for _ in range(20):
         with writer(place, source, NO_TMPFILE) as living:
@@ -72,8 +80,6 @@ def without_tmpfile(place, source, small):
           left[0] not in meanwhile and "small.csv" in meanwhile, (run, left, meanwhile))
     check("no O_TMPFILE: and that becomes whole", status == 0 and sorted(os.listdir(place)) == [".gpumem-1-2.tmp", "out.json", "small.csv"],
           (status, os.listdir(place)))
-    for name in os.listdir(place):
-        os.unlink(os.path.join(place, name))
 
 
 with Room() as room:

@@ -207,11 +207,13 @@ static int obtain(struct taking *t)
 static int obtain_to(struct taking *t)
 {
 	int r = gm_output_open(&t->output, t->to, false), end;
+	bool named;
 
 	if (r) {
 		t->unwritten = true;
 		return r;
 	}
+	named = t->output.file != stdout;
 	r = obtain(t);
 	end = gm_output_close(&t->output, r);
 	t->unwritten |= !r && end;
@@ -220,7 +222,7 @@ static int obtain_to(struct taking *t)
 		fprintf(stderr, "gpumem snapshot: it stays where the process wrote it: %s\n", gm_show_path(t->path));
 	if (!r && t->asked && t->of->owner == geteuid())
 		unlink(t->path);		/* what was written for us alone */
-	snprintf(t->path, sizeof(t->path), "%s", t->output.path);
+	snprintf(t->path, sizeof(t->path), "%s", named ? t->to : "");
 	return r;
 }
 

@@ -8,14 +8,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "recorder/snapshot/outfile.h"
+
 struct gm_output {
 	FILE *file;
-	char path[4096];		/* "" for standard output */
-	const char *name;		/* its last part; the directory of it is held open */
-	int directory;			/* -1: it is no file that gets a name */
-	char temporary[48];		/* its name there until it is whole; "" while it has none */
-	bool nameless;
-	int lock;			/* held as long as it has that name; -1: none */
+	struct gm_outfile out;		/* .fd: -1 where it is no file that gets a name */
 };
 
 /* Open for @path, or standard output when it is NULL, "-" or "/dev/stdout". A new file is for its owner

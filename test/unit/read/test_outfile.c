@@ -325,6 +325,43 @@ START_TEST(what_is_not_committed_leaves_nothing)
 }
 END_TEST
 
+START_TEST(in_the_place_of_another)
+{
+	for (int public = 0; public < 2; public++) {
+		mode_t mask = umask(027);
+		struct gm_outfile out;
+		struct stat st;
+
+		ck_assert_int_eq(close(open("a.json", O_WRONLY | O_CREAT | O_TRUNC, 0600)), 0);
+		ck_assert_int_eq(gm_outfile_create(&out, public ? "a.json" : "./a.json", public), 0);
+		ck_assert_int_eq(write(out.fd, "new", 3), 3);
+		ck_assert(stat("a.json", &st) == 0 && st.st_size == 0);
+		ck_assert_int_eq(gm_outfile_replace(&out), 0);
+		gm_outfile_close(&out);
+		ck_assert(stat("a.json", &st) == 0 && st.st_size == 3);
+		ck_assert_int_eq(st.st_mode & 07777, public ? 0640 : 0600);
+		ck_assert_uint_eq(count_files(room, ""), 1);
+		umask(mask);
+	}
+}
+END_TEST
+
+START_TEST(just_that_name_in_a_directory_that_is_there)
+{
+	char path[5000];
+	struct gm_outfile out;
+
+	ck_assert_int_eq(gm_outfile_create(&out, "none/a.json", false), -ENOENT);
+	ck_assert_uint_eq(count_files(room, ""), 0);
+	for (size_t bytes = 256; bytes < sizeof(path); bytes += 4700) {
+		memset(path, bytes > 256 ? '/' : 'a', bytes);
+		strcpy(path + bytes, "a");
+		ck_assert_int_eq(gm_outfile_create(&out, path, false), -ENAMETOOLONG);
+		gm_outfile_close(&out);
+	}
+}
+END_TEST
+
 START_TEST(closed_standard_streams_stay_closed)
 {
 	char path[4096];
@@ -433,6 +470,8 @@ int main(void)
 	tcase_add_test(tcase, a_killed_writer_leaves_nothing);
 	tcase_add_test(tcase, a_directory_without_permission);
 	tcase_add_test(tcase, what_is_not_committed_leaves_nothing);
+	tcase_add_test(tcase, in_the_place_of_another);
+	tcase_add_test(tcase, just_that_name_in_a_directory_that_is_there);
 	tcase_add_test(tcase, closed_standard_streams_stay_closed);
 	tcase_add_test(tcase, the_umask_does_not_matter);
 	tcase_add_test(tcase, at_once);
