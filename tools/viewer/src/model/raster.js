@@ -20,7 +20,7 @@ export class Stripes {
 		this.one = new Float64Array((lives.count >> BITS) + 1);
 		this.two = new Float64Array((this.one.length >> BITS) + 1);
 		this.three = new Float64Array((this.two.length >> BITS) + 1);
-		this.there = new Uint32Array(this.one.length);	/* a bit for each of 32 lives: it is in the state */
+		this.there = new Int32Array(this.one.length);	/* a bit for each of 32 lives: it is in the state */
 		this.state = -1;
 	}
 
