@@ -1,5 +1,7 @@
 # timeout: 120
 """--level pool|driver: what pools have handed out, in the place of the pieces that they have from the driver."""
+import csv
+import io
 import json
 import os
 import pickle
@@ -97,6 +99,19 @@ def while_it_runs(allocator):
         check(what + ": ranges at each level", ranges[()]["load"] == (5000, 5) and ranges[("--level", "driver")]["load"] == (1 << 20, 1), ranges)
 
 
+def rows_since(path, level, time):
+    """Allocations and frees of `gpumem convert` from @time on."""
+    text = gpumem("convert", "--to", "csv", "--level", level, "--since", str(time), "-o", "-", path).stdout
+    return [(int(row["time_us"]), row["action"], int(row["addr"]), int(row["size"])) for row in csv.DictReader(io.StringIO(text))
+            if row["action"] == "alloc" or row["action"].startswith("free")]
+
+
+def events_since(path, level, time):
+    text = gpumem("events", "--jsonl", "--action", "alloc,free", "--level", level, "--since", str(time), path).stdout
+    rows = [json.loads(line) for line in text.splitlines()]
+    return [(row["time_us"], row["action"], row["addr"], row["size"]) for row in rows]
+
+
 def program(allocator):
     with Room() as room:
         script, path = os.path.join(room.path, "program.py"), os.path.join(room.path, "now.json")
@@ -148,6 +163,11 @@ def program(allocator):
               "pool mine" not in gpumem("summary", "--level", "driver", path).stdout)
         with open(path, encoding="utf-8") as file:
             whole = json.load(file)
+        # From any moment on: a piece is one there, too, whose pool told of it only before.
+        times = sorted(set(whole["device_traces"][0]["time_us"]))
+        for level in ("pool", "driver"):
+            differ = [time for time in times if rows_since(path, level, time) != events_since(path, level, time)]
+            check("%s: convert --since has what events has, level %s" % (allocator, level), not differ and len(times) > 10, (differ, times))
         # A history that began later: the driver's events of the pieces are gone, their frees are not.
         trace = whole["device_traces"][0]
         cut = trace["time_us"][trace["action"].index("free_requested", trace["action"].index("annotate"))]

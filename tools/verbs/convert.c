@@ -92,22 +92,25 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-/* Pools where the format has its blocks and events: PyTorch's by device, others among those of the driver. Metrics
- * and our own format have both levels. */
+/* Metrics and our own format have both levels, PyTorch's have pools by device: others have one, the level that is asked. */
+static bool has_one_level(const struct job *job)
+{
+	gm_convert *write = job->format->write;
+
+	return write != gm_convert_prometheus && write != gm_convert_snapshot && write != gm_convert_pickle &&
+	       write != gm_convert_torch_json;
+}
+
+/* Pools where PyTorch's snapshot has its own. */
 static int place_pools(const struct job *job, struct gm_snapshot *snapshot)
 {
 	gm_convert *write = job->format->write;
 	char note[256] = "";
-	int r = 0;
 
-	if (job->level != GM_LEVEL_POOL || write == gm_convert_prometheus || write == gm_convert_snapshot)
+	if (job->level != GM_LEVEL_POOL || (write != gm_convert_pickle && write != gm_convert_torch_json))
 		return 0;
-	if (write == gm_convert_pickle || write == gm_convert_torch_json)
-		r = gm_torch_pools(snapshot, note, sizeof(note));
-	else
-		r = gm_level_apply(snapshot, GM_LEVEL_POOL);
-	if (r)
-		return gm_input_bad("convert", job->input, gm_limit_why(r));
+	if (gm_torch_pools(snapshot, note, sizeof(note)))
+		return gm_input_bad("convert", job->input, gm_limit_why(-ENOMEM));
 	if (note[0])
 		gm_input_bad("convert", job->input, note);
 	return 0;
@@ -121,7 +124,7 @@ static int convert(const struct job *job)
 	enum gm_load what = torch && !gm_cut_wanted(&job->cut) ? GM_LOAD_AS_SAID :
 			    write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
 	struct gm_loaded loaded;
-	int status;
+	int status, r = 0;
 
 	if (write == gm_convert_pickle && isatty(STDOUT_FILENO) &&
 	    (!job->output || !strcmp(job->output, "-"))) {
@@ -131,8 +134,13 @@ static int convert(const struct job *job)
 	if (gm_load(job->input, what, &loaded))
 		return gm_input_bad("convert", job->input, loaded.error);
 	status = job->cut.device ? gm_device_check("convert", job->cut.device, job->input, loaded.snapshot.root) : 0;
-	if (!status && gm_cut_wanted(&job->cut) && gm_convert_cut(&loaded.snapshot, &job->cut))
-		status = gm_input_bad("convert", job->input, gm_limit_why(-ENOMEM));
+	/* Before anything is cut off: which pieces are a pool's is told by the whole history. */
+	if (!status && has_one_level(job))
+		r = gm_level_apply(&loaded.snapshot, (enum gm_pool_level)job->level);
+	if (!status && !r && gm_cut_wanted(&job->cut))
+		r = gm_convert_cut(&loaded.snapshot, &job->cut);
+	if (r)
+		status = gm_input_bad("convert", job->input, gm_limit_why(r));
 	if (!status)
 		status = place_pools(job, &loaded.snapshot);
 	if (!status)
