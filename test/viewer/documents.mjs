@@ -9,7 +9,7 @@ import { join, resolve } from "node:path";
 import { ROOT } from "./browser.mjs";
 import { documentOf } from "../../tools/viewer/src/model/document.js";
 import { modelsOf } from "../../tools/viewer/src/model/model.js";
-import { readPackText } from "../../tools/viewer/src/model/pack.js";
+import { PackReader } from "../../tools/viewer/src/model/pack.js";
 
 export const BUILD = resolve(process.env.B ?? join(ROOT, "build"));
 export const GPUMEM = join(BUILD, "gpumem");
@@ -27,6 +27,13 @@ export const pageOf = (name, ...snapshots) => {
 	const path = join(room, `${name}.html`);
 	gpumem("view", "-o", path, ...snapshots);
 	return path;
+};
+
+/* A pack of its text, which comes in @parts. */
+export const readPackText = (...parts) => {
+	const reader = new PackReader();
+	parts.forEach((part) => reader.add(part));
+	return reader.end();
 };
 
 /* What the page at @path has in it. */

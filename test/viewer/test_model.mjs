@@ -8,7 +8,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Axis } from "../../tools/viewer/src/model/axis.js";
-import { ACT, ACTIONS, findMates } from "../../tools/viewer/src/model/document.js";
+import { ACT, ACTIONS, findEvents, findMates } from "../../tools/viewer/src/model/document.js";
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { NOBODY, edgeOf, paleOf } from "../../tools/viewer/src/model/raster.js";
 import { rangesOf, stateAt, sumsOf } from "../../tools/viewer/src/model/segments.js";
@@ -60,10 +60,14 @@ test("stacks are those of the snapshot, frame by frame", () => {
 	snapshot.stacks.forEach((frames, id) => assert.deepEqual(stacks.list(id), frames));
 });
 
-test("an event's mate in the pack is what the page finds by itself", () => {
+test("an event's mate in the pack, and the last event of a block, are what the page finds by itself", () => {
 	for (const { doc } of Object.values(opened))
-		for (const { events } of doc.sources)
-			assert.deepEqual(Array.from(findMates(events.action, events.addr)), Array.from(events.mate));
+		for (const { events, blocks } of doc.sources) {
+			const { mates, open } = findMates(events.action, events.addr);
+			assert.deepEqual(Array.from(mates), Array.from(events.mate));
+			assert.deepEqual(Array.from(findEvents(blocks, open, doc.texts.indexOf("inactive"))), Array.from(blocks.event));
+		}
+	assert.ok(opened.random.doc.sources[0].blocks.event.some((event) => event > 0));
 });
 
 /* ---- against the command ------------------------------------------------------------------------ */

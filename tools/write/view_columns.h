@@ -21,6 +21,7 @@ struct gm_packing {
 	int64_t *numbers_of;			/* the column that is being made */
 	int64_t base;				/* what its first number was, where they are differences */
 	uint32_t *mates;			/* of the events of a source: see find_mates */
+	struct gm_table open;			/* those that nothing ended: address -> event + 1 */
 	uint32_t *order;			/* and their places, those of one action together */
 };
 

@@ -25,10 +25,9 @@ static bool waits(const struct gm_row *row)
 }
 
 /* For each row how many rows back the one is that it ends: of a free its allocation, of a completed free the
- * request, of an allocation the one whose free was lost. 0: none. */
-static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *mates)
+ * request, of an allocation the one whose free was lost. 0: none. @open gets those that nothing ended. */
+static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *mates, struct gm_table *open)
 {
-	struct gm_table open = { NULL, 0, 0 };
 	int r = 0;
 
 	for (size_t i = 0; !r && i < count; i++) {
@@ -39,12 +38,11 @@ static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *
 		mates[i] = 0;
 		if (!begins(rows[i]) && !waits(rows[i]) && strcmp(action, "free_completed") && strcmp(action, "segment_free"))
 			continue;
-		at = gm_table_take(&open, rows[i]->address, segment);
+		at = gm_table_take(open, rows[i]->address, segment);
 		mates[i] = at ? (uint32_t)(i + 1 - at) : 0;
 		if (begins(rows[i]) || (waits(rows[i]) && at))
-			r = gm_table_put(&open, rows[i]->address, segment, i + 1);
+			r = gm_table_put(open, rows[i]->address, segment, i + 1);
 	}
-	gm_table_free(&open);
 	return r;
 }
 
@@ -118,7 +116,7 @@ static int pack_addresses(struct gm_packing *p, const struct gm_row *const *rows
 
 static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, size_t count)
 {
-	int r = find_mates(rows, count, p->mates);
+	int r = find_mates(rows, count, p->mates, &p->open);
 
 	if (!r)
 		r = find_order(p, rows, count);
@@ -147,6 +145,12 @@ static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, s
 #define BLOCK(name, coding, EXPRESSION) \
 	GM_COLUMN(p, p->prefix, name, coding, block_count, struct gm_snapshot_block, b, blocks[i_], EXPRESSION)
 
+/* The last event of the allocation that @block is, counted from 1; 0: the history has none. One block has it. */
+static uint64_t event_of(struct gm_packing *p, const struct gm_snapshot_block *block)
+{
+	return block->size && strcmp(block->state, "inactive") ? gm_table_take(&p->open, block->address, 0) : 0;
+}
+
 static void pack_segments(struct gm_packing *p, const struct gm_snapshot_segment *const *segments, size_t count,
 			  const struct gm_snapshot_block *const *blocks, size_t block_count)
 {
@@ -173,6 +177,7 @@ static void pack_segments(struct gm_packing *p, const struct gm_snapshot_segment
 	BLOCK("block.thread", GM_PLAIN, gm_pack_number(p, b->thread));
 	BLOCK("block.module", GM_PLAIN, b->module);
 	BLOCK("block.flags", GM_PLAIN, b->freeing | b->untraced << 1);
+	BLOCK("block.event", GM_PLAIN, event_of(p, b));
 }
 
 /* ---- sources: what can be looked at by itself --------------------------------------------------- */
@@ -222,6 +227,7 @@ static int pack_source(struct gm_packing *p, json_t *sources, const struct origi
 	snprintf(p->prefix, sizeof(p->prefix), "%zu.", json_array_size(sources));
 	r = pack_events(p, lists->rows, lists->row_count);
 	pack_segments(p, lists->segments, lists->segment_count, lists->blocks, lists->block_count);
+	gm_table_free(&p->open);
 	source = json_pack("{so ss sI}", "device", from->device == GM_ROW_HOST ? json_null() : json_integer(from->device),
 			   "level", from->pool ? "pool" : "driver", "dropped", (json_int_t)from->dropped);
 	if (source && from->pool)

@@ -3,6 +3,7 @@
  */
 /* global WORKER_TEXT, JOURNALS */
 import { Asker } from "./ask.js";
+import { Incoming } from "./incoming.js";
 import { Selection } from "./selection.js";
 import { Axis } from "./model/axis.js";
 import { h, replace } from "./ui/dom.js";
@@ -18,6 +19,7 @@ class App {
 	constructor(page) {
 		this.page = page;
 		this.asker = new Asker(WORKER_TEXT);
+		this.incoming = new Incoming((number, text) => this.asker.ask("packPart", { number, text }));
 		this.selection = new Selection();
 		this.docs = [];
 		this.views = new Map();
@@ -63,13 +65,10 @@ class App {
 	/* Snapshots that lie in the page. */
 	async openAll() {
 		performance.mark("script");
-		const scripts = [...document.querySelectorAll("script.snapshot")];
-		for (const script of scripts) {
-			const text = script.textContent;
-			script.remove();
+		for (const { number, text } of this.incoming.rest()) {
 			try {
 				performance.mark("asked");
-				const doc = await this.asker.ask("openPack", { text });
+				const doc = await this.asker.ask("openPack", { number, text });
 				performance.mark("open");
 				this.add(doc);
 			} catch (error) {
@@ -266,7 +265,7 @@ class App {
 
 const app = new App(document.getElementById("page"));
 globalThis.gpumem = app;		/* for who looks with the browser's tools, and for tests */
-/* The script comes before the snapshots: while the browser reads those, the worker begins. */
+/* The script comes before the snapshots: while the browser reads those, the worker begins to unpack. */
 if (document.readyState === "loading")
 	document.addEventListener("DOMContentLoaded", () => app.openAll());
 else

@@ -42,6 +42,16 @@ export class Axis {
 		return this.rowsUntil(x, false);
 	}
 
+	/* The first and the last state that begins in each of @width columns of the axis from @from to @to. */
+	columns(mode, from, to, width) {
+		const first = new Int32Array(width), last = new Int32Array(width);
+		for (let x = 0; x < width; x++) {
+			first[x] = this.state(mode, from + ((to - from) * x) / width);
+			last[x] = Math.max(first[x], this.stateBefore(mode, from + ((to - from) * (x + 1)) / width));
+		}
+		return { first, last };
+	}
+
 	/* Where state @s begins. */
 	place(mode, s) {
 		if (mode === "order" || !this.count)

@@ -43,6 +43,11 @@ export class Curve {
 		}
 		return best;
 	}
+
+	/* The same of each of the columns of Axis.columns(). */
+	highestOf({ first, last }) {
+		return first.map((from, x) => this.highest(from, last[x]));
+	}
 }
 
 /* What is live in every state, of lives with @weight. */

@@ -16,13 +16,13 @@ export const EVENT_COLUMNS = ["mate", "action", "time", "addr", "size", "stream"
 export const SEGMENT_COLUMNS = ["addr", "size", "stream", "type", "kind", "pool0", "pool1", "flags", "module", "stack",
 	"time", "handle", "blocks"];
 export const BLOCK_COLUMNS = ["addr", "size", "requested", "state", "kind", "stack", "time", "thread", "module",
-	"flags"];
+	"flags", "event"];
 export const SEGMENT_EXPANDABLE = 1, SEGMENT_REGISTERED = 2, SEGMENT_UNMAPPED = 4;
 
 /*
  * For each event how many events back the one is that it ends: of a free its allocation, of a completed free the
- * request, of an allocation the one at its address whose free was lost; 0: none. `gpumem view` has this in its
- * packs; files that are dropped have not.
+ * request, of an allocation the one at its address whose free was lost; 0: none. @open: of each address the last event of
+ * what nothing ended. `gpumem view` has both in its packs; files that are dropped have not.
  */
 export const findMates = (action, addr) => {
 	const count = action.length, mates = new Uint32Array(count);
@@ -41,8 +41,17 @@ export const findMates = (action, addr) => {
 		else if (at !== undefined)
 			open.delete(addr[i]);
 	}
-	return mates;
+	return { mates, open: blocks };
 };
+
+/* For each of @blocks the event in @open at its address, counted from 1; 0: none. An event is that of one block. */
+export const findEvents = ({ addr, size, state }, open, inactive) => Int32Array.from(addr, (address, b) => {
+	const event = size[b] && state[b] !== inactive ? open.get(address) : undefined;
+	if (event === undefined)
+		return 0;
+	open.delete(address);
+	return event + 1;
+});
 
 const take = (columns, prefix, names) => {
 	const found = {};

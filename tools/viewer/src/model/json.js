@@ -5,7 +5,7 @@
  */
 import { BadInput } from "./bad_input.js";
 import { ACT, BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, SEGMENT_EXPANDABLE, SEGMENT_REGISTERED,
-	SEGMENT_UNMAPPED, findMates, sourceName } from "./document.js";
+	SEGMENT_UNMAPPED, findEvents, findMates, sourceName } from "./document.js";
 import { baseName } from "./stacks.js";
 import { index, isObject, list, number, text } from "./values.js";
 
@@ -141,7 +141,6 @@ class Reading {
 				i++;
 			}
 		}
-		events.mate = findMates(events.action, events.addr);
 		return events;
 	}
 
@@ -183,9 +182,11 @@ class Reading {
 
 	/* @noted: whose annotations are events of it; undefined: nobody's. */
 	source(device, trace, from, noted = device) {
-		const events = this.events(trace, noted), count = events.action.length;
-		return { device, level: "driver", dropped: number(trace?.dropped), name: sourceName({ device }), events, count,
-			...this.segments(from) };
+		const events = this.events(trace, noted), count = events.action.length, { segments, blocks } = this.segments(from);
+		const { mates, open } = findMates(events.action, events.addr);
+		events.mate = mates;
+		blocks.event = findEvents(blocks, open, this.texts.of("inactive"));
+		return { device, level: "driver", dropped: number(trace?.dropped), name: sourceName({ device }), events, count, segments, blocks };
 	}
 
 	sources() {

@@ -60,7 +60,7 @@ const fromEvents = (source) => {
 		if (a === ACT.free_completed)
 			died[of] = i;
 	}
-	return { orphans, born, freed, died, allocs };
+	return { orphans, born, freed, died, allocs, lifeOf };
 };
 
 /* Columns of lives that their events or, of those from before the history, their blocks have as they are. */
@@ -103,21 +103,14 @@ const fillLives = (lives, { events, count }, from) => {
 /* @return columns by life, and counts; weight is size, or 0 of what does not count (imported, registered). */
 export const livesOf = (doc, source) => {
 	const { events, segments, blocks, count } = source;
-	const { orphans, born, freed, died, allocs } = fromEvents(source);
+	const { orphans, born, freed, died, allocs, lifeOf } = fromEvents(source);
 	const active = activeBlocks(doc, source), allocated = doc.texts.indexOf("active_allocated");
 	const ipc = doc.texts.indexOf("ipc");
-	const open = new Map(), before = [], matched = [], unweighed = [];
-	if (active.length) {
-		const { addr } = events;
-		for (let l = 0; l < allocs; l++)
-			if (died[l] < 0)
-				open.set(addr[born[l]], l);
-	}
+	const before = [], matched = [], unweighed = [];
 	for (const { block, segment } of active) {
-		const life = open.get(blocks.addr[block]);
+		const life = blocks.event[block] ? lifeOf[blocks.event[block] - 1] : -1;
 		const registered = segments.flags[segment] & SEGMENT_REGISTERED;
-		if (life !== undefined) {
-			open.delete(blocks.addr[block]);
+		if (life >= 0 && died[life] < 0) {
 			died[life] = count + 1;
 			matched.push(life, block);
 			if (registered)

@@ -91,15 +91,9 @@ export class Model {
 
 	/* The most and the reserved bytes of each of @width columns of the axis. */
 	strip(mode, from, to, width) {
-		const most = new Float64Array(width), all = new Float64Array(width), reserved = new Float64Array(width);
-		for (let x = 0; x < width; x++) {
-			const left = from + ((to - from) * x) / width, right = from + ((to - from) * (x + 1)) / width;
-			const first = this.axis.state(mode, left);
-			const last = Math.max(first, this.axis.stateBefore(mode, right));
-			most[x] = this.curve.values[this.curve.highest(first, last)];
-			all[x] = this.match ? this.all.values[this.all.highest(first, last)] : most[x];
-			reserved[x] = this.reserved.values[this.reserved.highest(first, last)];
-		}
-		return { most, all, reserved };
+		const columns = this.axis.columns(mode, from, to, width);
+		const of = (curve) => Float64Array.from(curve.highestOf(columns), (state) => curve.values[state]);
+		const most = of(this.curve);
+		return { most, all: this.match ? of(this.all) : most, reserved: of(this.reserved) };
 	}
 }

@@ -15,22 +15,27 @@ const fromBase64 = (text) => {
 	return bytes;
 };
 
-/* What gzip made of a pack says at its end how long that is (below 4 GiB). */
-const gunzip = async (packed) => {
-	const stream = new DecompressionStream("gzip"), writer = stream.writable.getWriter(), reader = stream.readable.getReader();
-	for (const sent of [writer.write(packed), writer.close()])
-		sent.catch(() => {});		/* the reader says it */
-	const length = packed.length < 18 ? 0 : new DataView(packed.buffer, packed.byteOffset).getUint32(packed.length - 4, true);
-	const bytes = new Uint8Array(length);
-	let at = 0;
-	for (let part = await reader.read(); !part.done; part = await reader.read()) {
-		if (at + part.value.length > length)
-			throw new BadInput("longer than it says");
-		bytes.set(part.value, at);
-		at += part.value.length;
+/* What is written to it, unpacked, for @take: part by part as it comes. */
+class Gunzip {
+	constructor(take) {
+		const { readable, writable } = new DecompressionStream("gzip"), reader = readable.getReader();
+		this.writer = writable.getWriter();
+		this.done = (async () => {
+			for (let part = await reader.read(); !part.done; part = await reader.read())
+				take(part.value);
+		})();
+		this.done.catch(() => {});		/* whoever asks for the end is told */
 	}
-	return bytes.subarray(0, at);
-};
+
+	write(packed) {
+		this.writer.write(packed).catch(() => {});
+	}
+
+	end() {
+		this.writer.close().catch(() => {});
+		return this.done;
+	}
+}
 
 /* Room for a column that is needed until its numbers are made of it: memory that is new has its price, too. */
 let room = new Int32Array(0);
@@ -115,8 +120,6 @@ class Columns {
 			this.places.set(name, { coding, width, count, ordered, base, at });
 			at += width * count;
 		}
-		if (at > bytes.length)
-			throw new BadInput("the snapshot in this page is cut short");
 	}
 
 	get(name) {
@@ -151,26 +154,83 @@ class Columns {
 	}
 }
 
-/* Bytes of a pack, unpacked, to { header, columns: by name, by get() }. */
-export const readPack = (bytes) => {
-	const text = new TextDecoder().decode(bytes.subarray(0, MAGIC.length));
-	if (text !== MAGIC)
-		throw new BadInput("this is no snapshot that gpumem view wrote, or one of another version");
-	const view = new DataView(bytes.buffer, bytes.byteOffset);
-	const length = view.getUint32(MAGIC.length, true), begin = MAGIC.length + 4;
-	const header = JSON.parse(new TextDecoder().decode(bytes.subarray(begin, begin + length)));
-	return { header, columns: new Columns(header, bytes, begin + length) };
+const joined = (parts, length) => {
+	const all = new Uint8Array(length);
+	let at = 0;
+	for (const part of parts) {
+		all.set(part, at);
+		at += part.length;
+	}
+	return all;
 };
 
-/* What was packed by gzip and written as base64. */
-export const unpackText = (base64) => gunzip(fromBase64(base64));
-
-export const readPackText = async (base64) => {
-	let bytes;
-	try {
-		bytes = await unpackText(base64);
-	} catch (error) {
-		throw new BadInput(`the snapshot in this page is damaged, or the page cut short: ${error.message}`);
+/*
+ * A pack that comes in parts, as base64 of gzip. Its header says how long it is: what is unpacked is put where it belongs.
+ */
+export class PackReader {
+	constructor() {
+		this.parts = [];		/* until the header is whole */
+		this.have = 0;
+		this.bytes = null;
+		this.gunzip = new Gunzip((part) => this.take(part));
+		this.error = null;
 	}
-	return readPack(bytes);
+
+	/* Four letters are three bytes: but for the last, parts have a multiple of four. */
+	add(base64) {
+		try {
+			this.gunzip.write(fromBase64(base64));
+		} catch (error) {
+			this.error ??= error;
+		}
+	}
+
+	take(part) {
+		if (this.bytes) {
+			if (this.have + part.length > this.bytes.length)
+				throw new BadInput("longer than it says");
+			this.bytes.set(part, this.have);
+			this.have += part.length;
+			return;
+		}
+		this.parts.push(part);
+		this.have += part.length;
+		if (this.have < (this.begin ?? MAGIC.length + 4))
+			return;
+		const head = joined(this.parts, this.have);
+		if (new TextDecoder().decode(head.subarray(0, MAGIC.length)) !== MAGIC)
+			throw new BadInput("this is no snapshot that gpumem view wrote, or one of another version");
+		this.begin = MAGIC.length + 4 + new DataView(head.buffer).getUint32(MAGIC.length, true);
+		if (this.have < this.begin)
+			return;
+		this.header = JSON.parse(new TextDecoder().decode(head.subarray(MAGIC.length + 4, this.begin)));
+		const length = this.header.columns.reduce((sum, [, , width, count]) => sum + width * count, this.begin);
+		if (length < this.have)
+			throw new BadInput("longer than it says");
+		this.bytes = new Uint8Array(length);
+		this.bytes.set(head);
+		this.parts = null;
+	}
+
+	/* All parts are there: { header, columns: by name, by get() }. */
+	async end() {
+		try {
+			await this.gunzip.end();
+			if (this.error)
+				throw this.error;
+			if (!this.bytes || this.have < this.bytes.length)
+				throw new BadInput("shorter than it says");
+		} catch (error) {
+			throw new BadInput(`the snapshot in this page is damaged, or the page cut short: ${error.message}`);
+		}
+		return { header: this.header, columns: new Columns(this.header, this.bytes, this.begin) };
+	}
+}
+
+/* What was packed by gzip and written as base64. */
+export const unpackText = async (base64) => {
+	const parts = [], gunzip = new Gunzip((part) => parts.push(part));
+	gunzip.write(fromBase64(base64));
+	await gunzip.end();
+	return joined(parts, parts.reduce((sum, { length }) => sum + length, 0));
 };

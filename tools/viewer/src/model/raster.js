@@ -159,17 +159,15 @@ export const draw = (stripes, curve, axis, paint, view) => {
 		width, height, low, high, paint,
 		ids: new Uint32Array(width * height).fill(NOBODY), pixels: new Uint32Array(width * height).fill(background),
 	};
-	const states = new Int32Array(width), edges = mark >= 0 ? new Float64Array(2 * width).fill(-1) : null;
+	const states = curve.highestOf(axis.columns(mode, from, to, width)), edges = mark >= 0 ? new Float64Array(2 * width).fill(-1) : null;
 	const { lives } = stripes;
 	for (let x = 0; x < width; x++) {
 		const left = from + ((to - from) * x) / width, right = from + ((to - from) * (x + 1)) / width;
-		const first = axis.state(mode, left), last = Math.max(first, axis.stateBefore(mode, right));
 		if (right <= 0 || left >= axis.span(mode)) {
 			states[x] = -1;
 			continue;
 		}
-		const s = curve.highest(first, last);
-		states[x] = s;
+		const s = states[x];
 		stripes.move(s);
 		stripes.column(picture, x);
 		if (edges && lives.born[mark] < s && s <= lives.died[mark]) {

@@ -7,7 +7,7 @@ import { documentOf } from "../model/document.js";
 import { fileDocument } from "../model/file.js";
 import { isJournal, journalDocument } from "../model/journal.js";
 import { modelsOf } from "../model/model.js";
-import { readPackText, unpackText } from "../model/pack.js";
+import { PackReader, unpackText } from "../model/pack.js";
 
 const open = [];
 
@@ -47,8 +47,21 @@ const add = (doc) => {
 	return about(open.at(-1), open.length - 1);
 };
 
-export const openPack = async ({ text }) => {
-	const began = performance.now(), pack = await readPackText(text), read = performance.now(), made = add(documentOf(pack));
+const coming = new Map();
+
+/* A part of the pack number @number in the page: it is unpacked while the browser reads the next. */
+export const packPart = ({ number, text }) => {
+	if (!coming.has(number))
+		coming.set(number, new PackReader());
+	coming.get(number).add(text);
+};
+
+/* Open the pack number @number, of which @text is the last part. */
+export const openPack = async ({ number, text }) => {
+	const began = performance.now(), reader = coming.get(number) ?? new PackReader();
+	coming.delete(number);
+	reader.add(text);
+	const pack = await reader.end(), read = performance.now(), made = add(documentOf(pack));
 	return { ...made, took: { unpack: read - began, model: performance.now() - read } };
 };
 
