@@ -125,11 +125,11 @@ static uint64_t end_of(uint64_t address, uint64_t value)
 	return address + (value >> 32) * GRAIN;
 }
 
-/* The block of @value ends. */
-static int end_block(struct pool *pool, uint64_t address, uint64_t value, uint32_t stack)
+/* The block of @value ends, at @tsc (0: now). */
+static int end_block(struct pool *pool, uint64_t address, uint64_t value, uint64_t tsc, uint32_t stack)
 {
 	gm_held_count(&pool->held, address, end_of(address, value), -1);
-	return gm_record_free_stack(0, (uint32_t)value, 0, 0, stack);
+	return gm_record_free_stack(0, (uint32_t)value, tsc, 0, stack);
 }
 
 /* All blocks that are handed out in [@address, +@size) end. */
@@ -145,7 +145,7 @@ static void end_blocks(struct pool *pool, uint8_t domain, uint64_t address, uint
 			uint64_t value = value_of(given[i].block, given[i].size);
 
 			gm_map_take_if(pool->blocks, GM_MAP_ADDRESS, given[i].address, value);
-			ended += !end_block(pool, given[i].address, value, GM_NONE);
+			ended += !end_block(pool, given[i].address, value, 0, GM_NONE);
 		}
 	} while (count == BATCH && ended);
 }
@@ -317,7 +317,8 @@ static int give_locked(struct pool *pool, struct gm_alloc *alloc)
 	gm_held_count(&pool->held, alloc->address, end_of(alloc->address, value), 1);
 	if (old) {
 		gm_count(&told->double_allocations, 1);
-		end_block(pool, alloc->address, old, GM_NONE);
+		/* It ends before: in the history an address is free when it is handed out again. */
+		end_block(pool, alloc->address, old, gm_rec.blocks[block].tsc - 1, GM_NONE);
 	}
 	return 0;
 }
@@ -359,7 +360,7 @@ int gm_pool_take(uint8_t domain, uint64_t address)
 	}
 	value = gm_map_take(pool->blocks, GM_MAP_ADDRESS, address);
 	if (value)
-		r = end_block(pool, address, value, stack);
+		r = end_block(pool, address, value, 0, stack);
 	gm_unlock(&pool->lock);
 	if (!value)
 		gm_count(&gm_pool_at(domain)->unknown_frees, 1);

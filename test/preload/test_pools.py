@@ -39,6 +39,7 @@ answers = [given(p, base, 1024), given(p, base + 1024, 2 << 20), taken(p, base),
            given(p, 0, 512), given(p, base, 0), given(99, base, 512), given(p, base, 512), given(p, base, 4096),
            given(other, 0x1000, 512), pool(""), pool("x", -1), pool("x", 64), taken(0, base)]
 now = stats(p)
+snapshot()
 free(base)
 after = stats(p)
 this.gpumem_pool_reset_peak_memory_stats(p)
@@ -58,6 +59,11 @@ print((before, [p, again, other, this.gpumem_pool_find(b"b", 0), this.gpumem_poo
               answers)
         check(what + "a block given twice ends first", now.get("allocation.all.current") == 2 and
               now["allocated_bytes.all.current"] == 2 * MIB + 4096 and now["allocation.all.allocated"] == 4, now)
+        trace = room.snapshots("api")[0]["pools"][0]["trace"]
+        check(what + "in the history, too: an address is free when it is handed out again", [
+            (action, size) for action, size in zip(trace["action"], trace["size"]) if not action.startswith("segment")] == [
+                ("alloc", 1024), ("alloc", 2 * MIB), ("free_requested", 1024), ("free_completed", 1024), ("alloc", 512),
+                ("free_requested", 512), ("free_completed", 512), ("alloc", 4096)], list(zip(trace["action"], trace["size"])))
         check(what + "blocks of up to 1 MiB are the small pool's", now["allocated_bytes.small_pool.current"] == 4096, now)
         check(what + "the driver's memory is the pool's segment", now["segment.all.current"] == 1 and
               now["reserved_bytes.all.current"] == 4 * MIB, now)

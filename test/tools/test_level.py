@@ -149,7 +149,12 @@ def program(allocator):
         check("%s: flame counts them alike" % allocator, weights == [handed, driver, 2 + 5 + 2 + 1 + 1, 7], weights)
         text = gpumem("summary", path).stdout
         check("%s: the summary has a table of pools" % allocator, re.search(
-            r"by pool +handed out +peak +idle in it +allocations\nmine +4\.88 KiB +2\.00 MiB +\S+ \S+ +7\nsecond +500 B +500 B", text), text[-900:])
+            r"by pool +handed out +peak +idle in it +pieces +the largest +allocations\nmine +4\.88 KiB +2\.00 MiB +1\.04 MiB +6 +1007\.02 KiB"
+            r" +7\nsecond +500 B +500 B +7\.51 KiB +1 +7\.51 KiB +1\n\n", text), text[-900:])
+        idle = [(p["name"], p["idle_bytes"], p["idle_pieces"], p["largest_idle_bytes"])
+                for p in json.loads(gpumem("summary", "--json", path).stdout)["by_pool"]]
+        check("%s: and as JSON" % allocator, idle == [("mine", (1 << 20) + 50000 - 5000, 6, (1 << 20) - 4 * 4096 - 1000),
+                                                      ("second", 7692, 1, 7692)], idle)
         rows = {}
         for table in text.split("gpumem memory summary, device ID 0, pool ")[1:]:
             lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[4:] if line.count("|") > 1]

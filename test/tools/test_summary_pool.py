@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, "test")
@@ -165,6 +166,67 @@ def retried():
                   ("asks again" in text, "its own snapshot tells" in text) == (told, not told), text[:900])
 
 
+FAULTS = '''
+from pool_user import *
+context()
+mine, other, base = pool("mine"), pool("other"), malloc(8192)
+given(mine, base, 4096), given(mine, base, 512), given(mine, 0x1000, 1 << 20), given(mine, 0x200000, 1 << 20)
+given(other, base + 4096, 512)
+taken(mine, base + 512), taken(mine, 0x5000), taken(other, base + 4096)
+this.gpumem_snapshot(b"%s")
+'''
+
+
+def faults():
+    """What a pool told that cannot be; and what lies in no piece of a pool's is no part of what it keeps idle."""
+    with Room() as room:
+        path = os.path.join(room.path, "faults.json")
+        run = room.run([sys.executable, "-c", FAULTS % path], env=room.env(PYTHONPATH=os.path.abspath("test/preload/programs")))
+        if not check("faults: the program ends well", run.returncode == 0 and os.path.exists(path), tell(run)):
+            return
+        text = gpumem("summary", path).stdout
+        check("faults: each is counted, of the pool that it is", [line for line in text.splitlines() if line.startswith("pool ")] == [
+            "pool mine: 2 calls freed what it had not handed out",
+            "pool mine: 1 call handed out again what was not freed, which then ended",
+            "pool mine: 2 calls handed out what lies in no memory that is known"], text[-1500:])
+        check("faults: idle is what lies in its pieces", re.search(
+            r"\nmine +2\.00 MiB +2\.00 MiB +7\.50 KiB +1 +7\.50 KiB +4\nother +0 B +512 B +8\.00 KiB +1 +8\.00 KiB +1\n", text), text[-1500:])
+
+
+def stacks():
+    """Stacks of a Python program: its lines, without the interpreter's; few of the native frames that a line called."""
+    with Room() as room:
+        path = snapshot(room, "stacks", 160, SPLIT, 60)
+        if not path:
+            return
+        whole = load(path)
+        asks = whole["stacks"][whole["failure"]["stack"]]
+        python = [i for i in asks if whole["frames"][i]["python"]]
+        module = [m["path"].rpartition("/")[2].startswith("libc10_cuda") for m in whole["modules"]].index(True)
+
+        def frames_of(count):
+            """The lines of a stack of @count native frames below Python's, and outside of them libc's."""
+            names = ["f%d" % i for i in range(count)] + ["outside"]
+            whole["frames"] += [dict(whole["frames"][asks[0]], name=name, module=module, python=False, filename="", line=0) for name in names]
+            libc = dict(whole["frames"][-1], name="run_main", module=len(whole["modules"]))
+            whole["modules"].append(dict(whole["modules"][module], path="/usr/lib/libpython3.12.so.1.0"))
+            whole["frames"].append(libc)
+            first = len(whole["frames"]) - count - 2
+            whole["stacks"][whole["failure"]["stack"]] = (list(range(first, first + count)) + [len(whole["frames"]) - 1] + python[:1] +
+                                                          [len(whole["frames"]) - 1] + python[1:] + [len(whole["frames"]) - 2])
+            other = os.path.join(room.path, "stacks-%d.json" % count)
+            with open(other, "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+            stack = [frame["name"] for frame in json.loads(gpumem("summary", "--json", other).stdout)["explanation"]["stack"]]
+            assert len(stack) == count + len(python) + 3, stack
+            text = gpumem("summary", other).stdout.split("device 0:")[0]
+            return [re.sub(r" \(test/.*", "", line.strip()) for line in text.splitlines() if line.startswith("  ") and " in " not in line]
+        lines = ["asks (<string>:10)", "<module> (<string>:15)", "outside"]
+        check("8 native frames are shown", frames_of(8) == ["f%d" % i for i in range(8)] + lines, frames_of(8))
+        check("of 30 the ends", frames_of(30) == ["f0", "f1", "... (25 more of native code; --json has all)", "f27", "f28", "f29"] + lines,
+              frames_of(30))
+
+
 def not_a_pools():
     """An out-of-memory of the driver's, without a pool."""
     with Play() as room:
@@ -178,6 +240,8 @@ def main():
     split()
     kept()
     retried()
+    faults()
+    stacks()
     not_a_pools()
     finish()
 

@@ -49,11 +49,9 @@ static void say_holders(json_t *lines, const struct gm_scene *scene, const struc
 
 /* ---- what was idle ---------------------------------------------------------------------------- */
 
-struct idle { int64_t bytes, largest; size_t pieces; };
-
-static struct idle idle_in(const struct gm_snapshot_pool *pool)
+struct gm_idle gm_pool_idle(const struct gm_snapshot_pool *pool)
 {
-	struct idle idle = { .bytes = 0 };
+	struct gm_idle idle = { .bytes = 0 };
 
 	for (size_t i = 0; i < pool->segment_count; i++)
 		for (size_t k = 0; k < pool->segments[i].block_count; k++) {
@@ -70,7 +68,7 @@ static struct idle idle_in(const struct gm_snapshot_pool *pool)
 
 static void say_idle(json_t *lines, const struct gm_snapshot_pool *pool, int64_t asked)
 {
-	struct idle idle = idle_in(pool);
+	struct gm_idle idle = gm_pool_idle(pool);
 	char text[TEXT];
 
 	if (!idle.pieces)
@@ -78,13 +76,13 @@ static void say_idle(json_t *lines, const struct gm_snapshot_pool *pool, int64_t
 	else if (idle.largest < asked)
 		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s: too small.",
 			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
-			 gm_show_count((int64_t)idle.pieces, "piece"), gm_show_bytes(idle.largest));
+			 gm_show_count(idle.pieces, "piece"), gm_show_bytes(idle.largest));
 	else
 		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s: large enough, so it was "
 			 "kept for another stream or another private pool, or waited for a stream; which one is not "
 			 "told.",
 			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
-			 gm_show_count((int64_t)idle.pieces, "piece"), gm_show_bytes(idle.largest));
+			 gm_show_count(idle.pieces, "piece"), gm_show_bytes(idle.largest));
 	add(lines, text);
 }
 

@@ -16,6 +16,11 @@
 #include "tools/read/value.h"
 
 #define NAME_MOST 160		/* letters of a function in a stack for people */
+/* Of the native frames that a line of Python called, which may be forty of PyTorch's: all, if they are few; else the
+ * innermost and the outermost. */
+#define NATIVE_MOST 8u
+#define NATIVE_FIRST 2u
+#define NATIVE_LAST 3u
 
 static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation" };
 
@@ -299,18 +304,46 @@ const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAM
 	return text;
 }
 
+/* The interpreter's own code, and libc's: what runs Python, between its frames and outside of them. */
+static bool is_of_interpreter(const struct gm_frame *frame)
+{
+	static const char *const modules[] = { "python3", "libpython3", "libc.so", "ld-linux" };
+
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+		if (!frame->python && !strncmp(frame->module, modules[i], strlen(modules[i])))
+			return true;
+	return false;
+}
+
+static void print_frame(FILE *out, const struct gm_frame *frame, int indent)
+{
+	char text[GM_FRAME_TEXT];
+
+	fprintf(out, "%*s%s\n", indent, "", gm_groups_frame_text(frame, text));
+}
+
 void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent)
 {
-	size_t count;
+	const struct gm_frame *frames = scene->stacks.frames;
+	size_t count, python = 0, inner = 0, seen = 0;
 	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
 
+	while (python < count && !frames[ids[python]].python)
+		inner += !is_of_interpreter(&frames[ids[python++]]);
 	if (!count)
 		fprintf(out, "%*s(no stack)\n", indent, "");
 	for (size_t i = 0; i < count; i++) {
-		char text[GM_FRAME_TEXT];
+		const struct gm_frame *frame = &frames[ids[i]];
 
-		fprintf(out, "%*s%s\n", indent, "",
-			gm_groups_frame_text(&scene->stacks.frames[ids[i]], text));
+		if (python < count && is_of_interpreter(frame))
+			continue;
+		seen += i < python;
+		if (python == count || i >= python || inner <= NATIVE_MOST || seen <= NATIVE_FIRST ||
+		    seen > inner - NATIVE_LAST)
+			print_frame(out, frame, indent);
+		else if (seen == NATIVE_FIRST + 1)
+			fprintf(out, "%*s... (%zu more of native code; --json has all)\n", indent, "",
+				inner - NATIVE_FIRST - NATIVE_LAST);
 	}
 }
 

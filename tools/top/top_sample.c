@@ -122,6 +122,8 @@ static void read_device(struct gm_top_process *process, const struct gm_copy *co
 	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
 	device->pending = pool ? -1 : gm_wrap_subtract(active, device->live);
 	device->cached = gm_wrap_subtract(device->reserved, pool ? device->live : active);
+	if (pool && device->cached < 0)		/* it handed out what lies in no piece of its */
+		device->cached = 0;
 	device->blocks = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current;
 	device->allocations = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].allocated;
 	device->allocated = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].allocated;

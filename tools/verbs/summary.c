@@ -343,6 +343,7 @@ static void print_json(const struct gm_summary *view)
 
 	snprintf(by, sizeof(by), "by_%s", gm_by_name(view->by));
 	json_object_set_new(root, by, gm_summary_json(view));
+	json_object_set_new(root, "by_pool", gm_summary_json_pools(view));
 	json_object_set_new(root, "explanation",
 			    view->explanation->cause == GM_CAUSE_NONE
 				    ? json_null()

@@ -27,5 +27,7 @@ void gm_summary_pools(const struct gm_summary *view, int64_t device);
 /* What is live on @device, by what was asked for; as JSON of all that is looked at. */
 void gm_summary_groups(const struct gm_summary *view, const char *device);
 json_t *gm_summary_json(const struct gm_summary *view);
+/* Of each pool what it keeps idle. */
+json_t *gm_summary_json_pools(const struct gm_summary *view);
 
 #endif

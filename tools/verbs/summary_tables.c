@@ -63,6 +63,25 @@ static void print_phases(const struct gm_summary *view, const char *device)
 	gm_phases_close(&phases);
 }
 
+/* What a pool told that cannot be, which says of the program that it lost count, and of us that we did. */
+static void print_faults(const struct gm_snapshot_pool *pool)
+{
+	static const struct { const char *key, *text; } faults[] = {
+		{ "unknown_frees", "freed what it had not handed out" },
+		{ "double_allocations", "handed out again what was not freed, which then ended" },
+		{ "outside", "handed out what lies in no memory that is known" },
+		{ "lost", "could not be recorded" },
+	};
+
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		int64_t count = gm_json_number(pool->root, faults[i].key);
+
+		if (count)
+			printf("pool %s: %s %s\n", gm_show_cut(pool->name, 36), gm_show_count(count, "call"),
+			       faults[i].text);
+	}
+}
+
 /* What each pool has handed out and keeps. */
 void gm_summary_pools(const struct gm_summary *view, int64_t device)
 {
@@ -70,23 +89,44 @@ void gm_summary_pools(const struct gm_summary *view, int64_t device)
 	bool first = true;
 
 	for (size_t i = 0; i < snapshot->pool_count; i++) {
-		const json_t *stats = gm_json_object(snapshot->pools[i].root, "memory_stats");
-		int64_t live = gm_json_number(stats, "allocated_bytes.all.current");
-		int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
+		const json_t *stats = gm_json_object(pool->root, "memory_stats");
+		struct gm_idle idle = gm_pool_idle(pool);
 
-		if (snapshot->pools[i].device != device)
+		if (pool->device != device)
 			continue;
 		if (first) {
 			putchar('\n');
-			gm_show_heading(stdout, "%-36s %12s %12s %12s %11s", "by pool", "handed out", "peak", "idle in it",
-					"allocations");
+			gm_show_heading(stdout, "%-24s %12s %12s %12s %9s %12s %11s", "by pool", "handed out", "peak",
+					"idle in it", "pieces", "the largest", "allocations");
 		}
 		first = false;
-		printf("%-36s %12s %12s %12s %11lld\n", gm_show_cut(snapshot->pools[i].name, 36), gm_show_bytes(live),
-		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")),
-		       gm_show_bytes(gm_wrap_subtract(reserved, live)),
+		printf("%-24s %12s %12s %12s %9lld %12s %11lld\n", gm_show_cut(pool->name, 24),
+		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.current")),
+		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")), gm_show_bytes(idle.bytes),
+		       (long long)idle.pieces, gm_show_bytes(idle.largest),
 		       (long long)gm_json_number(stats, "allocation.all.allocated"));
 	}
+	for (size_t i = 0; i < snapshot->pool_count; i++)
+		if (snapshot->pools[i].device == device)
+			print_faults(&snapshot->pools[i]);
+}
+
+json_t *gm_summary_json_pools(const struct gm_summary *view)
+{
+	const struct gm_snapshot *snapshot = view->scene->snapshot;
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
+		struct gm_idle idle = gm_pool_idle(pool);
+
+		json_array_append_new(list, json_pack(
+			"{sI ss sI sI sI sI}", "number", (json_int_t)pool->number, "name", pool->name, "device",
+			(json_int_t)pool->device, "idle_bytes", (json_int_t)idle.bytes, "idle_pieces",
+			(json_int_t)idle.pieces, "largest_idle_bytes", (json_int_t)idle.largest));
+	}
+	return list;
 }
 
 /* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
