@@ -1,6 +1,7 @@
 """README.md: short enough to be read, every verb is in it, its picture shows what the program says, and every line
 of its blocks, its examples and its answers work as they stand."""
 import glob
+import gzip
 import os
 import re
 import subprocess
@@ -62,6 +63,16 @@ with tempfile.TemporaryDirectory() as place:
           os.path.exists(now) and shown("docs/summary.svg") == shown(now), (shown("docs/summary.svg"), os.path.exists(now) and shown(now)))
     check("it shows who asked, who holds the memory, and what to change",
           all(word in shown("docs/summary.svg") for word in ("asked for", "by call site", "remember_loss", "gpumem replay --search")))
+
+# ---- the table of a training on an H200: its snapshot is kept ---------------------------------------------------------------
+with tempfile.TemporaryDirectory() as place:
+    kept = os.path.join(place, "exit.json")
+    with gzip.open("test/data/gpumem-training.json.gz") as packed, open(kept, "wb") as plain:
+        plain.write(packed.read())
+    says = subprocess.run([GPUMEM, "summary", kept], capture_output=True, text=True, check=True).stdout.replace("(/tmp/r/", "(").splitlines()
+    table = [line for line in README.split("exit.json\n", 1)[1].split("```")[0].splitlines() if line and line != "..."]
+    check("the README's table is what gpumem summary says of that training", len(table) == 11 and
+          [line for line in says if line in table] == table, [line for line in table if line not in says])
 
 # ---- examples and answers, with a program and a launcher of the tests' -----------------------------------------------------
 with Room() as room:

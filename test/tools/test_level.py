@@ -234,6 +234,21 @@ def pytorch(allocator, expandable):
               sum(row["size"] for row in rows) == peak + raw, len(rows))
         pieces = gpumem("events", "--jsonl", "--action", "alloc", "--level", "driver", path).stdout.splitlines()
         check(what + "events --level driver: pieces", 1 < len(pieces) < 30, len(pieces))
+        # The history begins with the first free: what died in it was allocated before, by whom its free says.
+        with open(path, encoding="utf-8") as file:
+            whole = json.load(file)
+        pool = whole["pools"][0]["trace"]
+        cut = pool["time_us"][pool["action"].index("free_requested")]
+        for trace in (whole["device_traces"][0], pool):
+            keep = [i for i, time in enumerate(trace["time_us"]) if time >= cut]
+            trace.update({name: [values[i] for i in keep] for name, values in trace.items() if isinstance(values, list)})
+        later = os.path.join(room.path, "later.json")
+        with open(later, "w", encoding="utf-8") as file:
+            json.dump(whole, file)
+        most = [{row["site"]: row["peak_bytes"] for row in json.loads(gpumem("summary", "--json", one).stdout)["by_site"]}
+                for one in (path, later)]
+        check(what + "who held it at the peak, also of what was allocated before the history", most[0] == most[1] and len(most[0]) >= 3 and
+              sum(most[0].values()) == peak + raw, most)
         converted(what, room, path)
 
 

@@ -41,7 +41,7 @@ with Room() as room:
 
     done = ask("who holds the memory", oom, cwd=room.out)
     check("who: by module, and the call sites with their bytes", done.returncode == 0 and re.search(r"^app_training +272\.00 MiB", done.stdout, re.M) and
-          re.search(r"^ +168\.00 MiB +12  make_moments", done.stdout, re.M), done.stdout[-1500:])
+          re.search(r"^ +168\.00 MiB +12 +168\.00 MiB  make_moments", done.stdout, re.M), done.stdout[-1500:])
     done = ask("what leaked", today, cwd=room.out)
     check("what leaked: the stack that allocated it", done.returncode == 0 and re.search(
         r"^45\.00 MiB in 45 blocks.*\n +remember_loss .*\n(?: +.*\n)* +main", done.stdout, re.M), done.stdout)

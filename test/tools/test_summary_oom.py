@@ -238,20 +238,27 @@ with Room() as room:
               load(os.path.join(quick.out, quick.files()[0]))["devices"][0]["memory_stats"]["allocation.all.current"] == 40024, (run, quick.files()))
 
     # ---- by call site --------------------------------------------------------------------------------------------------
-    sites = {re.sub(r"\.c:\d+", "", row["site"]): (row["allocated_bytes"], row["blocks"]) for row in summary(full)["by_site"]}
+    whole = summary(full)
+    sites = {re.sub(r"\.c:\d+", "", row["site"]): (row["allocated_bytes"], row["blocks"]) for row in whole["by_site"] if row["blocks"]}
+    most = [max(row["allocated_bytes"], row["peak_bytes"]) for row in whole["by_site"]]
+    check("by call site, at the peak, too: the largest of either first", most == sorted(most, reverse=True) and
+          sum(row["peak_bytes"] for row in whole["by_site"]) == whole["devices"][0]["memory_stats"]["requested_bytes.all.peak"] and
+          any(row["peak_bytes"] and not row["blocks"] for row in whole["by_site"]), whole["by_site"])
     check("by call site", sites == {"make_moments (app_training)": (168 * MiB, 12), "load_weights (app_training)": (84 * MiB, 12),
                                     "remember_loss (app_training)": (20 * MiB, 20)}, sites)
     text = gpumem("summary", full).stdout
-    check("in the text, the largest first", re.search(r"by call site\n +168\.00 MiB +12  make_moments .*\n +84\.00 MiB +12  load_weights", text), text)
+    check("in the text, the largest first", re.search(r"live +blocks +at the peak  by call site\n +168\.00 MiB +12 +168\.00 MiB  make_moments .*\n"
+                                                       r"( .*\n)* +84\.00 MiB +12 +84\.00 MiB  load_weights", text) and
+          re.search(r"\n +272\.00 MiB +44 +%s  in all; the peak is" % re.escape("%.2f MiB" % (sum(row["peak_bytes"] for row in whole["by_site"]) / MiB)), text), text)
     text = gpumem("summary", "--by", "stack", full).stdout
     check("--by stack: each with its stack, innermost first", re.search(
-        r"\n +live +blocks  by stack\n +168\.00 MiB +12  make_moments\n {28}make_moments \(.*app_training\.c:\d+\)\n {28}main .*\n", text), text)
+        r"\n +live +blocks +at the peak  by stack\n +168\.00 MiB +12 +168\.00 MiB  make_moments\n {41}make_moments \(.*app_training\.c:\d+\)\n {41}main .*\n", text), text)
     stacks = json.loads(gpumem("summary", "--json", "--by", "stack", full).stdout)
     check("--json --by stack", "by_site" not in stacks and sum(r["allocated_bytes"] for r in stacks["by_stack"]) == 272 * MiB and
           "make_moments" in [f["name"] for f in stacks["by_stack"][0]["stack"]] and stacks["by_stack"][0]["blocks"] == 12, stacks["by_stack"][:1])
-    for by, row in (("module", r" 272\.00 MiB +44  app_training"), ("kind", r" 272\.00 MiB +44  device"), ("size", r"up to "), ("stream", r"  0\b")):
+    for by, row in (("module", r" 272\.00 MiB +44 .*  app_training"), ("kind", r" 272\.00 MiB +44 .*  device"), ("size", r"up to "), ("stream", r"  0\b")):
         text = gpumem("summary", "--by", by, full).stdout
-        check("--by %s" % by, re.search(r"live +blocks  by %s\n.*%s" % (by, row), text), text)
+        check("--by %s" % by, re.search(r"live +blocks +at the peak  by %s\n.*%s" % (by, row), text), text)
     run = gpumem("summary", "--by", "frame", full)
     check("--by of what is none: exit 2, and why", run.returncode == 2 and "--by frame: not site, stack" in run.stderr and not run.stdout, run)
     rows = summary("test/data/torch-snapshot.pickle")["by_site"]

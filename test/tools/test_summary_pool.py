@@ -227,6 +227,46 @@ def stacks():
               frames_of(30))
 
 
+BACKWARD = "_ZN5torch8autograd9generated14AddmmBackward05applyEOSt6vectorIN2at6TensorESaIS4_EE"
+
+
+def sites():
+    """What a thread of PyTorch's backward allocates is called by its step; it does not keep an allocation function of the
+    program's, through which every line of Python goes, from being passed over."""
+    with Room() as room:
+        path = snapshot(room, "sites", 160, SPLIT, 60)
+        if not path:
+            return
+        whole = load(path)
+        wanted = {row["site"]: row["allocated_bytes"] for row in json.loads(gpumem("summary", "--json", path).stdout)["by_site"]}
+        frames, stacks = whole["frames"], whole["stacks"]
+        native = dict(next(f for f in frames if not f["python"] and f["name"]), filename="", line=0,
+                      module=len(whole["modules"]))
+        whole["modules"].append(dict(whole["modules"][-1], path="/usr/lib/libtorch_cpu.so"))
+        first = len(frames)
+        frames += [dict(native, name="tensor", filename="<string>", line=7, python=True), dict(native, name="empty_generic"),
+                   dict(native, name=BACKWARD), dict(native, name="thread_main")]
+        for stack in stacks:
+            at = next((i for i, f in enumerate(stack) if frames[f]["python"]), None)
+            if at is not None:
+                stack.insert(at, first)
+        stacks.append([first + 1, first + 2, first + 3])
+        block = next(b for s in whole["pools"][0]["segments"] for b in s["blocks"] if b["size"] == 9 * MIB and b["state"] == "active_allocated")
+        block["stack"] = len(stacks) - 1
+        trace = whole["pools"][0]["trace"]
+        for i, (action, address, time) in enumerate(zip(trace["action"], trace["addr"], trace["time_us"])):
+            if (action, address, time) == ("alloc", block["address"], block["time_us"]):
+                trace["stack"][i] = block["stack"]
+        other = os.path.join(room.path, "backward.json")
+        with open(other, "w", encoding="utf-8") as file:
+            json.dump(whole, file)
+        got = {row["site"]: row["allocated_bytes"] for row in json.loads(gpumem("summary", "--json", other).stdout)["by_site"]}
+        batches, = [site for site in wanted if site.startswith("batches")]
+        wanted[batches] -= 9 * MIB
+        wanted["AddmmBackward0 (libtorch_cpu.so)"] = 9 * MIB
+        check("a step of backward, and what every line of Python goes through", got == wanted, (got, wanted))
+
+
 def not_a_pools():
     """An out-of-memory of the driver's, without a pool."""
     with Play() as room:
@@ -242,6 +282,7 @@ def main():
     retried()
     faults()
     stacks()
+    sites()
     not_a_pools()
     finish()
 

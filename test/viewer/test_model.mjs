@@ -77,7 +77,7 @@ test("call sites, and what they hold at the end, are those of gpumem summary", (
 	for (const [name, { models }] of Object.entries(opened)) {
 		for (const by of ["site", "module", "kind", "size", "stream"]) {
 			const summary = JSON.parse(gpumem("summary", "--json", "--by", by, SNAPSHOTS[name]));
-			const listed = Object.fromEntries(Object.values(summary[`by_${by}`] ?? summary.groups ?? [])
+			const listed = Object.fromEntries(Object.values(summary[`by_${by}`] ?? summary.groups ?? []).filter((row) => row.blocks)
 				.map((row) => [row.site ?? row.key ?? row.name ?? row[by], row.allocated_bytes]));
 			const found = new Map();
 			for (const model of models.filter(({ source }) => source.device !== null)) {

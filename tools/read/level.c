@@ -227,8 +227,10 @@ static int change_rows(struct gm_snapshot *snapshot, const struct words *words)
 
 			starts[p + 1] = count;
 			for (size_t i = 0; i < pool->row_count; i++)
-				if (is_block_row(&pool->rows[i]) || !strcmp(pool->rows[i].action, "oom"))
-					rows[count++] = pool->rows[i];
+				if (is_block_row(&pool->rows[i]) || !strcmp(pool->rows[i].action, "oom")) {
+					rows[count] = pool->rows[i];
+					rows[count++].of_pool = true;
+				}
 		}
 		starts[snapshot->pool_count + 1] = count;
 		r = gm_rows_merge(rows, starts, snapshot->pool_count + 1);

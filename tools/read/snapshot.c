@@ -114,7 +114,7 @@ static int match(struct gm_snapshot *snapshot, const json_t *list, const uint32_
 		while (at && gm_json_number(json_array_get(list, at - 1), "time_us") < row->time_us)
 			at = next[at - 1];
 		if (at && gm_json_number(json_array_get(list, at - 1), "time_us") == row->time_us) {
-			row->annotation = (uint32_t)at;
+			row->annotation = (uint32_t)at & GM_ANNOTATIONS_MOST;
 			used[at - 1] = true;
 			at = next[at - 1];
 		}
@@ -140,7 +140,7 @@ static int add_rows(struct gm_snapshot *snapshot, const json_t *list, const bool
 			continue;
 		larger[starts[2]++] = (struct gm_row){
 			.time_us = gm_json_number(one, "time_us"), .device = (int)(int64_t)device_of(one),
-			.annotation = (uint32_t)i + 1, .action = "annotate", .kind = "",
+			.annotation = ((uint32_t)i + 1) & GM_ANNOTATIONS_MOST, .action = "annotate", .kind = "",
 			.size = gm_json_number(one, "range"), .thread = gm_json_number(one, "thread"),
 		};
 	}

@@ -15,10 +15,14 @@
 #define GM_ROW_HOST (-1)		/* in the place of a device's number: pinned memory of the host */
 
 /* An event. Texts here, and below, are valid as long as the snapshot is, and never NULL. */
+#define GM_ANNOTATIONS_MOST 0x7fffffffu	/* larger files are not read */
+
 struct gm_row {
 	int64_t time_us;
 	int device;			/* GM_ROW_HOST: the host */
-	uint32_t annotation;		/* of an annotate, after gm_snapshot_annotate: its place + 1; else 0 */
+	/* of an annotate, after gm_snapshot_annotate: its place + 1; else 0 */
+	uint32_t annotation : 31;
+	uint32_t of_pool : 1;		/* by level.h: of a pool's block, whose free has the stack of its allocation */
 	const char *action, *kind;
 	uint64_t address;
 	int64_t size, stream, thread, module, stack;

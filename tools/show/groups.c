@@ -285,6 +285,33 @@ int gm_groups_of(struct gm_groups *ret, enum gm_by by, const struct gm_scene *sc
 	return r;
 }
 
+static int by_most(const void *a, const void *b)
+{
+	const struct gm_group *p = a, *q = b;
+	int64_t most = p->bytes[0] > p->bytes[1] ? p->bytes[0] : p->bytes[1];
+	int64_t other = q->bytes[0] > q->bytes[1] ? q->bytes[0] : q->bytes[1];
+
+	return most != other ? (most < other ? 1 : -1) : strcmp(p->key, q->key);
+}
+
+int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
+		       int64_t *ret_peak)
+{
+	int64_t row;
+	int r = gm_groups_open(ret, by);
+
+	*ret_peak = gm_lives_peak(&scene->lives, device, &row);
+	if (!r)
+		r = gm_groups_add(ret, 0, scene, device, row, NULL);
+	if (!r)
+		r = gm_groups_add(ret, 1, scene, device, GM_LIVES_END, NULL);
+	if (r)
+		gm_groups_close(ret);
+	else if (ret->count)
+		qsort(ret->list, ret->count, sizeof(*ret->list), by_most);
+	return r;
+}
+
 /* ---- stacks ----------------------------------------------------------------------------------- */
 
 const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT])

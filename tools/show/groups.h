@@ -65,6 +65,11 @@ struct gm_suppressions;
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known);
 
+/* The groups of @scene: what is live at the end, and on the first side what was at the highest moment that the history
+ * shows, @ret_peak bytes in all; the largest of either first. Returns 0, or -ENOMEM and none to close. */
+int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
+		       int64_t *ret_peak);
+
 /* The groups of @scene alone, sorted. Returns 0, or -ENOMEM and none to close. */
 int gm_groups_of(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
 		 int64_t row, struct gm_suppressions *known);

@@ -38,7 +38,7 @@ static int add_row(struct building *b, uint32_t index)
 		.address = row->address, .size = row->size < 0 ? 0 : row->size, .stream = row->stream,
 		.module = row->module, .kind = row->kind, .device = row->device,
 		.born = alloc ? index : GM_LIFE_BEFORE, .died = alloc ? GM_LIFE_LIVE : index,
-		.stack = alloc ? row->stack : 0, .thread = alloc ? row->thread : 0,
+		.stack = alloc || row->of_pool ? row->stack : 0, .thread = alloc ? row->thread : 0,
 		.time_us = alloc ? row->time_us : 0,
 	};
 	return alloc ? gm_table_put(&b->live, (uint64_t)row->device, row->address, b->lives->count) : 0;

@@ -299,6 +299,19 @@ bool gm_stack_plumbing(const char *name, const char *module)
 	return !strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z';
 }
 
+bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length)
+{
+	static const char prefix[] = "torch::autograd::generated::";
+	const char *end = strncmp(name, prefix, sizeof(prefix) - 1) ? NULL : strstr(name, "::apply(");
+
+	*ret_name = name + sizeof(prefix) - 1;
+	if (!end || end - *ret_name <= 0 || end - *ret_name > 200 ||
+	    memchr(*ret_name, ':', (size_t)(end - *ret_name)))
+		return false;
+	*ret_length = (int)(end - *ret_name);
+	return true;
+}
+
 bool gm_stack_installed(const char *file)
 {
 	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || file[0] == '<' ||

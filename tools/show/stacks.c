@@ -61,9 +61,14 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 
 static enum gm_frame_sort sort_of(const struct gm_frame *frame)
 {
+	const char *name;
+	int length;
+
 	if (frame->python)
 		return gm_stack_installed(frame->file) ? GM_FRAME_PYTHON_OTHER : GM_FRAME_PYTHON_OWN;
-	return gm_stack_plumbing(frame->name, frame->module) ? GM_FRAME_PLUMBING : GM_FRAME_NATIVE;
+	if (gm_stack_plumbing(frame->name, frame->module))
+		return GM_FRAME_PLUMBING;
+	return gm_stack_backward(frame->name, &name, &length) ? GM_FRAME_BACKWARD : GM_FRAME_NATIVE;
 }
 
 /* There is a frame 0 in any case: it stands for all that is not known. */
@@ -145,28 +150,38 @@ static bool is_same(const struct gm_frame *a, const struct gm_frame *b, bool exa
 			  !strcmp(a->python ? a->file : a->module, b->python ? b->file : b->module));
 }
 
-/* How many frames do all of @used begin with? */
-static size_t shared_by(const struct gm_stacks *stacks, const bool *used, bool exact)
+/* The best sort of any stack of @used. */
+static enum gm_frame_sort best_used(const struct gm_stacks *stacks, const bool *used)
+{
+	enum gm_frame_sort best = GM_FRAME_PLUMBING;
+
+	for (size_t s = 1; s < stacks->count && best != GM_FRAME_PYTHON_OWN; s++) {
+		size_t count;
+		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
+		enum gm_frame_sort here = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
+
+		best = here > best ? here : best;
+	}
+	return best;
+}
+
+/* How many frames of @sort do all of @used begin with that have any? */
+static size_t shared_by(const struct gm_stacks *stacks, const bool *used, enum gm_frame_sort sort, bool exact)
 {
 	const uint32_t *first = NULL;
 	size_t length = 0, shared = SIZE_MAX;
-	enum gm_frame_sort sort = GM_FRAME_PLUMBING;
 
 	for (size_t s = 1; s < stacks->count && shared; s++) {
 		size_t count, i = 0, k = 0, same = 0;
 		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
 		const struct gm_frame *a, *b;
-		enum gm_frame_sort here = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
 
-		if (here == GM_FRAME_PLUMBING)
+		if (!used[s] || best_of(stacks, ids, count) != sort)
 			continue;
 		if (!first) {
 			first = ids;
 			length = count;
-			sort = here;
 		}
-		if (here != sort)
-			return 0;
 		do {
 			a = next_of(stacks, first, length, sort, &i);
 			b = next_of(stacks, ids, count, sort, &k);
@@ -176,17 +191,17 @@ static size_t shared_by(const struct gm_stacks *stacks, const bool *used, bool e
 	return shared == SIZE_MAX ? 0 : shared;
 }
 
-/* Has each of @used a frame behind those? */
-static bool is_longer(const struct gm_stacks *stacks, const bool *used, size_t shared)
+/* Has each of those a frame behind them? */
+static bool is_longer(const struct gm_stacks *stacks, const bool *used, enum gm_frame_sort sort, size_t shared)
 {
 	for (size_t s = 1; s < stacks->count; s++) {
 		size_t count, at = 0, n = 0;
 		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
-		enum gm_frame_sort sort = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
+		bool meant = used[s] && best_of(stacks, ids, count) == sort;
 
-		while (sort != GM_FRAME_PLUMBING && n <= shared && next_of(stacks, ids, count, sort, &at))
+		while (meant && n <= shared && next_of(stacks, ids, count, sort, &at))
 			n++;
-		if (sort != GM_FRAME_PLUMBING && n <= shared)
+		if (meant && n <= shared)
 			return false;
 	}
 	return true;
@@ -194,12 +209,14 @@ static bool is_longer(const struct gm_stacks *stacks, const bool *used, size_t s
 
 void gm_stacks_share(struct gm_stacks *stacks, const bool *used)
 {
-	size_t shared = shared_by(stacks, used, false);
+	enum gm_frame_sort sort = best_used(stacks, used);
+	size_t shared = sort == GM_FRAME_PLUMBING ? 0 : shared_by(stacks, used, sort, false);
 
 	/* The same functions all the way: they differ in the places of their calls, or not at all. */
-	if (!is_longer(stacks, used, shared))
-		shared = shared_by(stacks, used, true);
-	stacks->shared = is_longer(stacks, used, shared) ? shared : 0;
+	if (shared && !is_longer(stacks, used, sort, shared))
+		shared = shared_by(stacks, used, sort, true);
+	stacks->shared = shared && is_longer(stacks, used, sort, shared) ? shared : 0;
+	stacks->shared_sort = sort;
 }
 
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
@@ -209,12 +226,13 @@ const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 	size_t count, at = 0, n = 0;
 	const uint32_t *ids = gm_stack(stacks, id, &count);
 	enum gm_frame_sort sort = best_of(stacks, ids, count);
+	size_t shared = sort == stacks->shared_sort ? stacks->shared : 0;
 
 	if (!count)
 		return &none;
 	if (sort == GM_FRAME_PLUMBING)
 		return &stacks->frames[ids[0]];
-	while (n++ <= stacks->shared && (frame = next_of(stacks, ids, count, sort, &at)))
+	while (n++ <= shared && (frame = next_of(stacks, ids, count, sort, &at)))
 		found = frame;
 	return found;
 }
@@ -222,8 +240,12 @@ const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room)
 {
 	const struct gm_frame *site = gm_stack_site(stacks, id);
+	const char *name;
+	int length;
 
-	if (site->python || site->line > 0)
+	if (site->sort == GM_FRAME_BACKWARD && gm_stack_backward(site->name, &name, &length))
+		snprintf(to, room, "%.*s (%.200s)", length, name, site->module[0] ? site->module : "backward");
+	else if (site->python || site->line > 0)
 		snprintf(to, room, "%.300s (%.300s:%lld)", site->name,
 			 site->python ? site->file : basename(site->file), (long long)site->line);
 	else

@@ -10,8 +10,9 @@
 
 #include "tools/read/snapshot.h"
 
-/* What may be a site: the program's own Python, else any Python, else native frames that are no plumbing. */
-enum gm_frame_sort { GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN };
+/* What may be a site: the program's own Python, else any Python, else a step of PyTorch's backward, else native frames
+ * that are no plumbing. */
+enum gm_frame_sort { GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_BACKWARD, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN };
 
 struct gm_frame {
 	const char *name;		/* never "": "libfoo.so+0x1234" without a name, else "??" */
@@ -30,6 +31,7 @@ struct gm_stacks {
 	size_t count;
 	struct gm_values *texts;	/* where made-up names lie */
 	size_t shared;			/* frames that tell nobody apart: see gm_stacks_share */
+	enum gm_frame_sort shared_sort;	/* in stacks whose best frames are of this sort */
 };
 
 /* The stacks of @snapshot, which must outlive them. Returns 0 or -ENOMEM. */
@@ -39,12 +41,13 @@ void gm_stacks_close(struct gm_stacks *stacks);
 /* The frames of stack @id, innermost first; none for a number that is no stack's. */
 const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret_count);
 
-/* One line for a stack, who asked: its innermost line of the program's own Python; else of any Python;
- * else its innermost native frame that is no plumbing. */
+/* One line for a stack, who asked: its innermost line of the program's own Python; else of any Python; else the step
+ * of PyTorch's backward; else its innermost native frame that is no plumbing. */
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id);
 /* The stacks with @used (by number) are of what was allocated or refused. The innermost frames that all of
  * them share, as an allocation function of the program's, tell nobody apart: a site is from now on the first
- * that differs. */
+ * that differs. Where some stacks have frames of a better sort, those are meant: what a library's own threads
+ * allocate has no line of the program's. */
 void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
 
 #define GM_NO_STACK "(no stack)"

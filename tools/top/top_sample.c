@@ -197,11 +197,21 @@ out_free:
 
 /* ---- call sites ------------------------------------------------------------------------------ */
 
+/* gm_stack_backward for a name as it was recorded. */
+static bool backward_of(const char *recorded, const char **ret_name, int *ret_length)
+{
+	static const char mangled[] = "_ZN5torch8autograd9generated";
+
+	return gm_stack_backward(strncmp(recorded, mangled, sizeof(mangled) - 1) ? recorded : gm_demangle(recorded),
+				 ret_name, ret_length);
+}
+
 static const char *frame_name(const struct gm_copy *copy, const struct gm_frame *frame,
 			      char *made, size_t room)
 {
 	const char *name = gm_copy_string(copy, frame->name, NULL);
-	const char *file = gm_copy_string(copy, frame->filename, NULL);
+	const char *file = gm_copy_string(copy, frame->filename, NULL), *step;
+	int length;
 
 	if (!name[0])
 		snprintf(made, room, "%s+%#llx", module_name(copy, frame->module),
@@ -209,6 +219,8 @@ static const char *frame_name(const struct gm_copy *copy, const struct gm_frame 
 	else if (frame->flags & GM_FRAME_PYTHON)
 		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name),
 			 gm_show_clean(basename(file)), frame->line);
+	else if (backward_of(name, &step, &length))
+		snprintf(made, room, "%.*s (%s)", length, step, module_name(copy, frame->module));
 	else
 		snprintf(made, room, "%s (%s)", gm_show_clean(gm_demangle(name)),
 			 module_name(copy, frame->module));
@@ -219,10 +231,12 @@ static const char *frame_name(const struct gm_copy *copy, const struct gm_frame 
 static const struct gm_frame *site_of(const struct gm_copy *copy, uint32_t id)
 {
 	const struct gm_stack *stack = gm_copy_stack(copy, id);
-	const struct gm_frame *first = NULL, *python = NULL, *native = NULL;
+	const struct gm_frame *first = NULL, *python = NULL, *native = NULL, *backward = NULL;
 
 	for (unsigned int i = 0; stack && i < stack->count; i++) {
 		const struct gm_frame *frame = gm_copy_frame(copy, stack->frames[i]);
+		const char *name;
+		int length;
 
 		if (!frame)
 			continue;
@@ -235,8 +249,10 @@ static const struct gm_frame *site_of(const struct gm_copy *copy, uint32_t id)
 							 module_name(copy, frame->module))) {
 			native = frame;
 		}
+		if (!backward && backward_of(gm_copy_string(copy, frame->name, NULL), &name, &length))
+			backward = frame;
 	}
-	return python ? python : native ? native : first;
+	return python ? python : backward ? backward : native ? native : first;
 }
 
 /* How the site of @stack is called; remembered once the frame has its name. */

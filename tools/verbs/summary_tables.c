@@ -129,31 +129,38 @@ json_t *gm_summary_json_pools(const struct gm_summary *view)
 	return list;
 }
 
-/* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
+/* Who asked for what is live and what was at the peak, by the function or as was asked for: what the statistics
+ * cannot say. */
 void gm_summary_groups(const struct gm_summary *view, const char *device)
 {
+	const char *by = view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by);
+	bool history = view->scene->lives.row_count > 0;
 	struct gm_groups groups;
+	int64_t peak;
 
 	if (view->by == GM_BY_ANNOTATION) {
 		print_phases(view, device);
 		return;
 	}
-	if (gm_groups_of(&groups, view->by, view->scene, device, GM_LIVES_END, NULL))
+	if (gm_groups_and_peak(&groups, view->by, view->scene, device, &peak))
 		return;
 	if (groups.count) {
 		putchar('\n');
-		gm_show_heading(stdout, "%12s %11s  by %s", "live", "blocks",
-				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
+		gm_show_heading(stdout, "%12s %11s %12s  by %s", "live", "blocks", "at the peak", by);
 		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++) {
-			printf("%12s %11lld  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
+			printf("%12s %11lld %12s  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
 			       (long long)groups.list[i].count[1],
+			       history ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
 			       gm_show_clean(groups.list[i].key));
 			if (view->by == GM_BY_STACK)
-				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 28);
+				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 41);
 		}
 		if (groups.count > SITES_SHOWN)
 			printf("... and %zu more (gpumem diff --all, gpumem flame)\n",
 			       groups.count - SITES_SHOWN);
+		if (history)
+			printf("%12s %11lld %12s  in all; the peak is the most that was live at once in the history\n",
+			       gm_show_bytes(groups.all_bytes[1]), (long long)groups.all_count[1], gm_show_bytes(peak));
 	}
 	gm_groups_close(&groups);
 }
@@ -180,19 +187,21 @@ json_t *gm_summary_json(const struct gm_summary *view)
 {
 	json_t *list;
 	struct gm_groups groups;
+	int64_t peak;
 
 	if (view->by == GM_BY_ANNOTATION)
 		return json_phases(view);
 	list = json_array();
-	if (gm_groups_of(&groups, view->by, view->scene, view->device, GM_LIVES_END, NULL))
+	if (gm_groups_and_peak(&groups, view->by, view->scene, view->device, &peak))
 		return list;
 	for (size_t i = 0; i < groups.count; i++) {
 		const struct gm_group *group = &groups.list[i];
 
 		json_array_append_new(list, json_pack(
-			"{so sI sI}", gm_by_name(view->by), view->by == GM_BY_STACK ?
+			"{so sI sI sI}", gm_by_name(view->by), view->by == GM_BY_STACK ?
 			gm_groups_json_stack(view->scene, group->stack) : json_string(gm_show_clean(group->key)),
-			"allocated_bytes", (json_int_t)group->bytes[1], "blocks", (json_int_t)group->count[1]));
+			"allocated_bytes", (json_int_t)group->bytes[1], "blocks", (json_int_t)group->count[1],
+			"peak_bytes", (json_int_t)group->bytes[0]));
 	}
 	gm_groups_close(&groups);
 	return list;

@@ -5,7 +5,7 @@
  * Stacks are a tree: a node is a frame below its parent, which called it; a stack's number names the node of its
  * innermost frame. Node 0 is no frame.
  */
-const PLUMBING = 0, NATIVE = 1, PYTHON_OTHER = 2, PYTHON_OWN = 3;
+const PLUMBING = 0, NATIVE = 1, BACKWARD = 2, PYTHON_OTHER = 3, PYTHON_OWN = 4;
 
 const PLUMBING_NAMES = ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
 	"c10::cuda::CUDACachingAllocator", "_ZN3c104cuda20CUDACachingAllocator", "_ZNK3c104cuda20CUDACachingAllocator"];
@@ -13,6 +13,8 @@ const PLUMBING_MODULES = ["libcudart", "libcuda.", "libgpumem", "libc10_cuda."];
 
 const isPlumbing = (name, module) => PLUMBING_MODULES.some((word) => module.startsWith(word)) ||
 	PLUMBING_NAMES.some((word) => name.startsWith(word)) || /^cuda[A-Z]/.test(name);
+/* A step of PyTorch's backward, which runs in a thread without Python: the name that PyTorch has for it; null for others. */
+const backwardOf = (name) => /^torch::autograd::generated::([^:]{1,200})::apply\(/.exec(name)?.[1] ?? null;
 const isInstalled = (file) => file.includes("-packages/") || file.includes("/lib/python3.") || file[0] === "<";
 
 export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
@@ -34,6 +36,7 @@ export class Stacks {
 		for (let f = 0; f < this.frameCount; f++)
 			this.sorts[f] = this.sortOf(f);
 		this.shared = 0;
+		this.sharedSort = PLUMBING;
 		this.siteCache = new Int32Array(this.count).fill(-2);
 	}
 
@@ -46,7 +49,7 @@ export class Stacks {
 	sortOf(f) {
 		if (this.python(f))
 			return isInstalled(this.file(f)) ? PYTHON_OTHER : PYTHON_OWN;
-		return isPlumbing(this.name(f), this.module(f)) ? PLUMBING : NATIVE;
+		return isPlumbing(this.name(f), this.module(f)) ? PLUMBING : backwardOf(this.name(f)) ? BACKWARD : NATIVE;
 	}
 
 	/* How a frame is called where there is one line for it. */
@@ -83,18 +86,9 @@ export class Stacks {
 	}
 
 	sharedBy(lists, exact) {
-		let shared = Infinity, first = null, sort = PLUMBING;
-		for (const frames of lists) {
-			const here = this.best(frames);
-			if (here === PLUMBING)
-				continue;
-			const chosen = frames.filter((f) => this.sorts[f] === here);
-			if (!first) {
-				first = chosen;
-				sort = here;
-			}
-			if (here !== sort)
-				return 0;
+		let shared = Infinity, first = null;
+		for (const chosen of lists) {
+			first ??= chosen;
 			let same = 0;
 			while (same < shared && same < first.length && same < chosen.length &&
 					this.same(first[same], chosen[same], exact))
@@ -106,20 +100,19 @@ export class Stacks {
 		return shared === Infinity ? 0 : shared;
 	}
 
-	isLonger(lists, shared) {
-		return lists.every((frames) => {
-			const sort = this.best(frames);
-			return sort === PLUMBING || frames.filter((f) => this.sorts[f] === sort).length > shared;
-		});
-	}
-
-	/* The innermost frames that all of the stacks @ids begin with tell nobody apart: leave them out of sites. */
+	/* The innermost frames that all of the stacks @ids begin with tell nobody apart: leave them out of sites. Where some
+	 * have frames of a better sort, those are meant. */
 	share(ids) {
-		const lists = [...ids].map((id) => this.list(id));
+		const all = [...ids].map((id) => this.list(id)), sorts = all.map((frames) => this.best(frames));
+		const sort = sorts.reduce((best, here) => Math.max(best, here), PLUMBING);
+		const lists = sort === PLUMBING ? [] : all.filter((_, i) => sorts[i] === sort)
+			.map((frames) => frames.filter((f) => this.sorts[f] === sort));
+		const isLonger = (shared) => lists.every((frames) => frames.length > shared);
 		let shared = this.sharedBy(lists, false);
-		if (!this.isLonger(lists, shared))
+		if (!isLonger(shared))
 			shared = this.sharedBy(lists, true);
-		this.shared = this.isLonger(lists, shared) ? shared : 0;
+		this.shared = isLonger(shared) ? shared : 0;
+		this.sharedSort = sort;
 		this.siteCache.fill(-2);
 	}
 
@@ -138,7 +131,7 @@ export class Stacks {
 			return -1;
 		if (sort === PLUMBING)
 			return frames[0];
-		let found = -1, left = this.shared + 1;
+		let found = -1, left = (sort === this.sharedSort ? this.shared : 0) + 1;
 		for (const f of frames) {
 			if (this.sorts[f] !== sort)
 				continue;
@@ -151,7 +144,10 @@ export class Stacks {
 
 	siteText(id) {
 		const f = this.site(id);
-		return f < 0 ? NO_STACK : this.label(f);
+		if (f < 0)
+			return NO_STACK;
+		const step = this.sorts[f] === BACKWARD ? backwardOf(this.name(f)) : null;
+		return step ? `${step} (${this.module(f) || "backward"})` : this.label(f);
 	}
 
 	/* A stack as a page shows it. */
