@@ -134,13 +134,13 @@ static inline uint32_t *tree_first(struct gm_free_link *links, uint32_t *at)
 	return at;
 }
 
-/* The last one smaller than @size; GM_NONE: there is none. */
-static inline uint32_t tree_last_below(const struct gm_free_link *links, uint32_t root, uint64_t size)
+/* The last one before @key; GM_NONE: there is none. */
+static inline uint32_t tree_last_before(const struct gm_free_link *links, uint32_t root, tree_key key)
 {
 	uint32_t found = GM_NONE;
 
 	while (root) {
-		if (tree_before(links, root, key_of(size, 0))) {
+		if (tree_before(links, root, key)) {
 			found = root;
 			root = links[root].right;
 		} else {
@@ -402,7 +402,7 @@ uint32_t gm_free_set_take(struct gm_free_set *set, uint64_t stream, uint64_t siz
 	return block;
 }
 
-uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size)
+uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size, uint64_t address)
 {
 	struct gm_free_stream *s = get_stream(set, stream);
 	uint32_t c = class_of(size);
@@ -413,7 +413,7 @@ uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t si
 		c = class_down(s, c);
 		if (c == GM_SIZE_CLASSES)
 			break;
-		found = tree_last_below(set->links, s->root[c], size);
+		found = tree_last_before(set->links, s->root[c], key_of(size, address));
 		if (found || !c)
 			return found;
 		c--;
@@ -466,7 +466,7 @@ uint64_t gm_free_set_largest(struct gm_free_set *set)
 		const struct gm_free_stream *s = set->streams[i];
 		uint32_t c = s && s->blocks ? class_down(s, GM_SIZE_CLASSES - 1) : GM_SIZE_CLASSES;
 		uint32_t id = c < GM_SIZE_CLASSES ?
-			      tree_last_below(set->links, s->root[c], UINT64_MAX) : GM_NONE;
+			      tree_last_before(set->links, s->root[c], key_of(UINT64_MAX, 0)) : GM_NONE;
 
 		if (id && set->blocks[id].size > largest)
 			largest = set->blocks[id].size;

@@ -70,8 +70,8 @@ uint32_t gm_free_set_at_least(struct gm_free_set *set, uint64_t stream, uint64_t
  * not < @below. */
 uint32_t gm_free_set_take(struct gm_free_set *set, uint64_t stream, uint64_t size, uint64_t below);
 
-/* The last block of @stream with size < @size; 0 none. */
-uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size);
+/* The last block of @stream with (size, address) < (@size, @address); 0 none. */
+uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size, uint64_t address);
 
 /* A place in the order of the whole set; stays good when the set changes. */
 struct gm_free_cursor { uint64_t stream, size, address; bool begun; };

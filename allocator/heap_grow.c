@@ -135,7 +135,7 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 	if (id)
 		return release(heap, id, &total) ? 1 : -ETIMEDOUT;
 	while (total < key) {
-		id = gm_free_set_below(&gm_segments(heap)->pool[pool], stream, key);
+		id = gm_free_set_below(&gm_segments(heap)->pool[pool], stream, key, 0);
 		if (!id || heap->blocks[id].size < limit)
 			break;
 		if (!release(heap, id, &total))

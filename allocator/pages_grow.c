@@ -94,7 +94,7 @@ static int extend(struct gm_heap *heap, unsigned int pool, uint64_t to)
 			return -ENOSPC;
 	}
 	id = heap->ops->block_new(heap->ops->arg);
-	if (!id || (heap->map && gm_page_map_add(heap->map, region->top, to - region->top, !pool, id))) {
+	if (!id || (heap->map && gm_page_map_add(heap->map, region->top, to - region->top, true, id))) {
 		if (id)
 			heap->ops->block_drop(heap->ops->arg, id);
 		if (!region->segment)

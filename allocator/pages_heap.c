@@ -216,6 +216,18 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	return 0;
 }
 
+/* What is left of pages between large blocks, none of them whole, and so can go nowhere: small requests of the only
+ * stream have it before the heap grows. The smallest that is large enough, in no set any more; GM_NONE. */
+static uint32_t remnant(struct gm_heap *heap, uint64_t size, uint64_t stream)
+{
+	uint32_t id = gm_free_set_at_least(&gm_pages(heap)->pool[1], stream, size, 0);
+
+	if (!id || gm_pages_whole(heap->blocks[id].address, gm_pages_end(&heap->blocks[id])))
+		return GM_NONE;
+	gm_pages_remove(heap, 1, id);
+	return id;
+}
+
 int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -234,6 +246,9 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 		if (pool && !gm_pages_find_beside(heap, pool, size, request, ret_block))
 			return 0;
 		id = take(heap, pool, size, GM_PAGES_ANY);
+	} else if (!id && !pool) {
+		id = remnant(heap, size, request->stream);
+		pool = !!id;
 	}
 	if (!id)
 		return -EAGAIN;

@@ -107,8 +107,9 @@ static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream
 			return;
 		}
 	}
-	for (size = UINT64_MAX; (id = gm_free_set_below(set, stream, size));) {
+	for (size = UINT64_MAX, address = 0; (id = gm_free_set_below(set, stream, size, address));) {
 		size = heap->links[id].size;
+		address = heap->links[id].address;
 		if (size < GM_HEAP_PAGE || size <= best->bytes || best->bytes >= bytes)
 			return;
 		gives = outside(&heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
@@ -151,7 +152,7 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 		struct victim victim = { .bytes = 0 };
 		uint64_t wanted = bytes - *ret_bytes;
 
-		for (unsigned int i = 0; i < 4; i++)
+		for (unsigned int i = 0; i < 4 && !(i == 2 && victim.bytes); i++)	/* its own first */
 			find_victim(heap, !(i & 1), streams[i / 2], wanted, keep, &victim);
 		for (unsigned int i = 0; !victim.bytes && gm_pages(heap)->several && i < 2; i++)
 			find_past(heap, !i, &stream, wanted, &victim);

@@ -160,13 +160,14 @@ int gm_pages_find_beside(struct gm_heap *heap, unsigned int pool, uint64_t size,
 {
 	struct gm_free_set *set = &gm_pages(heap)->pool[pool];
 	struct gm_pages_place best = { .to = 0 };
-	uint64_t below = size;
+	uint64_t below = size, address = 0;
 	uint32_t id;
 
-	for (unsigned int i = 0; i < LOOKS && (id = gm_free_set_below(set, request->stream, below)); i++) {
+	for (unsigned int i = 0; i < LOOKS && (id = gm_free_set_below(set, request->stream, below, address)); i++) {
 		struct gm_pages_place run = run_around(heap, id, size, request->stream);
 
 		below = heap->links[id].size;
+		address = heap->links[id].address;
 		if (run.hole >= size && (!best.to || run.hole < best.hole))
 			best = run;
 	}

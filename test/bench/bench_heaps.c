@@ -8,7 +8,7 @@
  * are live, else the free of a random one); a number of blocks that stay live while random ones go and come; and pairs
  * of 1 KiB beside so many holes between live blocks. Each figure is the best of several rounds, interleaved.
  * Prints a line for each row, with tabs: its name, ns an operation of the pages heap and of the segments heap, and what
- * each reserves in parts of what is live.
+ * each reserves in parts of what is live (in blocks rounded to 512 bytes, whatever else the heap rounds them to).
  *
  *	bench_heaps [rounds [rows]]		rows: those whose name has this in it
  */
@@ -139,7 +139,12 @@ static void print_row(const char *name, const struct gm_trace *trace)
 	const struct gm_simulate_how how = { .capacity = GM_HEAP_UNLIMITED };
 	struct gm_simulation run;
 	double best[2] = { 1e9, 1e9 }, ratio[2];
+	uint64_t live, streams;
 
+	if (gm_trace_needs(trace, 0, &live, &streams)) {
+		fprintf(stderr, "bench_heaps: %s: no memory\n", name);
+		return;
+	}
 	for (unsigned int i = 0; i < 2 * rounds; i++) {
 		struct gm_heap_config config;
 
@@ -151,7 +156,7 @@ static void print_row(const char *name, const struct gm_trace *trace)
 		}
 		if ((double)run.ns / (double)run.operations < best[i % 2])
 			best[i % 2] = (double)run.ns / (double)run.operations;
-		ratio[i % 2] = (double)run.peak_used_bytes / (double)run.peak_held_bytes;
+		ratio[i % 2] = (double)run.peak_used_bytes / (double)live;
 	}
 	printf("%s\t%.1f\t%.1f\t%.3f\t%.3f\n", name, best[1], best[0], ratio[1], ratio[0]);
 	fflush(stdout);

@@ -403,9 +403,9 @@ START_TEST(sizes_without_end)
 	for (uint32_t i = 0; i < count; i++) {
 		ck_assert_uint_eq(gm_free_set_at_least(set, 0, sizes[i], 0), 100 + i);
 		ck_assert_uint_eq(gm_free_set_at_least(set, 0, sizes[i] - 1, 0), 100 + i);
-		ck_assert_uint_eq(gm_free_set_below(set, 0, sizes[i]), i ? 99 + i : 0);
+		ck_assert_uint_eq(gm_free_set_below(set, 0, sizes[i], 0), i ? 99 + i : 0);
 	}
-	ck_assert_uint_eq(gm_free_set_below(set, 0, UINT64_MAX), 100 + count - 1);
+	ck_assert_uint_eq(gm_free_set_below(set, 0, UINT64_MAX, 0), 100 + count - 1);
 	ck_assert_uint_eq(gm_free_set_at_least(set, 0, UINT64_MAX, 0), 0);
 	for (uint32_t i = 0; i < count; i++)
 		gm_free_set_remove(set, 100 + i);

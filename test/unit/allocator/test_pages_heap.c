@@ -200,6 +200,49 @@ START_TEST(own_and_anybodys_together)
 }
 END_TEST
 
+/* Two free blocks of one size, one of them where the request goes: the other one's pages are moved there. */
+START_TEST(equal_blocks_move)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 100);
+	const uint64_t bytes = UINT64_C(10) << 20;
+	uint32_t other, first, between, second;
+
+	ck_assert_int_eq(take(w, 1000, 2, &other), 0);
+	ck_assert_int_eq(take(w, bytes, 1, &first), 0);
+	ck_assert_int_eq(take(w, UINT64_C(6) << 20, 1, &between), 0);
+	ck_assert_int_eq(take(w, bytes, 1, &second), 0);
+	give_back(w, first);
+	give_back(w, second);
+	ck_assert_int_eq(take(w, 3 * bytes, 1, &first), 0);
+	ck_assert_uint_eq(gm_pages(w->heap)->moved, bytes / GM_HEAP_PAGE);
+	ck_assert_uint_eq(w->heap->reserved, 3 * bytes + (UINT64_C(6) << 20) + GM_HEAP_PAGE);
+	check_all(w, 0);
+	end(w);
+}
+END_TEST
+
+/* Less than a page that is left behind large blocks serves small requests, of one stream. */
+START_TEST(remnants_serve_small_ones)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 0);
+	uint32_t large, small, other;
+
+	ck_assert_int_eq(take(w, UINT64_C(9) << 20, 0, &large), 0);
+	ck_assert_int_eq(take(w, 1000, 0, &small), 0);
+	ck_assert_uint_eq(w->blocks[small].prev, large);
+	ck_assert_uint_eq(w->heap->reserved, UINT64_C(10) << 20);
+	check_all(w, 0);
+	ck_assert_int_eq(take(w, 1000, 1, &other), 0);	/* several from now on */
+	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
+	ck_assert_int_eq(take(w, 2000, 0, &other), 0);
+	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
+	give_back(w, small);
+	give_back(w, large);
+	check_all(w, 1);
+	end(w);
+}
+END_TEST
+
 /* Small requests keep no pages of large ones: with all large ones gone, all of their pages go. */
 START_TEST(small_ones_lie_apart)
 {
@@ -336,6 +379,8 @@ int main(void)
 	tcase_add_test(tests, best_fit_moves_nothing);
 	tcase_add_test(tests, streams_wait_for_each_other);
 	tcase_add_test(tests, own_and_anybodys_together);
+	tcase_add_test(tests, equal_blocks_move);
+	tcase_add_test(tests, remnants_serve_small_ones);
 	tcase_add_test(tests, small_ones_lie_apart);
 	tcase_add_test(tests, every_failure);
 	tcase_add_test(tests, limits);
