@@ -195,9 +195,9 @@ check-aarch64: all
 	$(Q)$(PYTHON) test/run.py --build $(ARM) test/aarch64/test_aarch64.py
 # These run a program by single instructions of x86-64, or have its tables in them by hand.
 ARM_WITHOUT = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments cfi kill_step page_map_moments)
-aarch64-tests: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(BUILD)/test/model/scenarios $(PRETEST_ARM)
 # Programs of the preload tests in C alone, and what is loaded into them.
 PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c))) $(PRETEST_L)
+aarch64-tests: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(BUILD)/test/model/scenarios $(PRETEST_ARM)
 
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
