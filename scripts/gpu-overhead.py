@@ -4,9 +4,10 @@
 usage: scripts/gpu-overhead.py [--pairs N] [--iterations N] [--kinds LIST] [--cores N] [--library FILE]
                                [WORKLOAD...]
 
-A process of each kind runs the training loops of test/gpu/workload.py, one after the other; all of
-them live at the same time, and take turns: N rounds of a turn each, of so many iterations, the order
-of the kinds turning round by round. So what else the machine does meanwhile meets all of them; and
+For each of the training loops of test/gpu/workload.py a process of each kind runs it; they live at the
+same time, and take turns: N rounds of a turn each, of so many iterations, the order of the kinds
+turning round by round. So what else the machine does meanwhile meets all of them, and none has what
+another loop left idle; and
 they all have the same few cores (--cores), since one core of a machine that others use, too, may be
 half as fast as another.
 Kinds: bare; libgpumem, with its default options; native, the same with stacks=none; history, bare
@@ -32,7 +33,7 @@ LIMIT_S = 240                   # no turn takes as long, nor a start
 
 
 class Kind:
-    def __init__(self, kind, args, room):
+    def __init__(self, kind, name, args, room):
         env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_")}
         command = [sys.executable, os.path.join(ROOT, "test/gpu/workload.py"), "--turns",
                    "--iterations", str(args.iterations)]
@@ -52,7 +53,7 @@ class Kind:
             command.append("--history")
         self.kind = kind
         self.log = open(os.path.join(room, kind + ".log"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen(command + args.workloads, env=env, stdin=subprocess.PIPE, text=True,
+        self.process = subprocess.Popen(command + [name], env=env, stdin=subprocess.PIPE, text=True,
                                         stdout=subprocess.PIPE, stderr=self.log)
 
     def say(self, line):
@@ -115,14 +116,16 @@ def main():
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-args.cores:])
     kinds = args.kinds.split(",")
     with tempfile.TemporaryDirectory() as room:
-        live = {kind: Kind(kind, args, room) for kind in kinds}
-        try:
-            for name in args.workloads:
+        for name in args.workloads:
+            live = {}
+            try:
+                for kind in kinds:
+                    live[kind] = Kind(kind, name, args, room)
                 rounds(name, live, args)
-        finally:
-            for one in live.values():
-                one.process.kill()
-                one.process.wait()
+            finally:
+                for one in live.values():
+                    one.process.kill()
+                    one.process.wait()
 
 
 main()
