@@ -104,6 +104,21 @@ test("wheel, drag and keys move the window; the strip chooses it", { skip }, () 
 	assert.equal((await state(page)).at, null);
 }));
 
+test("a movement does not ask the browser again and again where things lie", { skip }, () => visit(training, {}, async (page) => {
+	const { reads, paintings } = await page.evaluate(async () => {
+		const { view } = gpumem, found = { reads: 0, paintings: 0 }, width = view.canvas.clientWidth, paintNow = view.paintNow.bind(view);
+		Object.defineProperty(view.canvas, "clientWidth", { get: () => { found.reads++; return width; } });
+		view.paintNow = () => { found.paintings++; paintNow(); };
+		for (let i = 0; i < 10; i++) {
+			gpumem.zoom(i, gpumem.span - i);
+			await new Promise(requestAnimationFrame);
+		}
+		return found;
+	});
+	assert.ok(paintings > 2, String(paintings));
+	assert.ok(reads <= 40 + 4 * paintings, `${reads} in ${paintings} paintings`);
+}));
+
 test("a filter leaves what it names, in every number", { skip }, () => visit(training, {}, async (page) => {
 	await page.keyboard.press("/");
 	await page.keyboard.type("make_moments");

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
+import { bytes, clock, count, duration, moment } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
 import { DATA, gpumem, large, pageOf, readPage, runApp } from "./documents.mjs";
 
@@ -13,6 +14,15 @@ const SNAPSHOTS = {
 	training: training("exit"), pickle: join(DATA, "torch-snapshot.pickle"),
 	random: large("random", "--events", "20000", "--live", "500", "--frames", "300", "--stacks", "150"),
 };
+
+test("numbers as people read them", () => {
+	assert.deepEqual([0, 999, 1000, 1234567, -1234567].map(count), ["0", "999", "1,000", "1,234,567", "-1,234,567"]);
+	assert.deepEqual([0, 999.4, 999.6, 1500, 999960, 59.9e6, 179.7e6, -61e6, 7199.8e6, 10799e6].map(duration),
+		["0 µs", "999 µs", "1 ms", "1.5 ms", "1 s", "59.9 s", "3 min 0 s", "-61 s", "2 h 0 min", "3 h 0 min"]);
+	assert.deepEqual([moment(1234.5678, 0.01), moment(999999, 1), moment(90e6, 60e6)], ["1,234.568 µs", "999,999 µs", "2 min"]);
+	assert.deepEqual([0, 1e300, -5, 1795202645596220].map(clock), ["", "", "", "2026-11-20 19:24:05 UTC"]);
+	assert.deepEqual([0, 1023, 1024, -1536, 2 ** 60].map(bytes), ["0 B", "1023 B", "1.00 KiB", "-1.50 KiB", "1.00 EiB"]);
+});
 
 /* Folded stacks, as a map: outermost frame first. */
 const folded = (text) => {

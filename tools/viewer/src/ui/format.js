@@ -22,20 +22,27 @@ export const roundBytes = (value) => {
 	return `${value < 0 ? "-" : ""}${Number(rest.toFixed(3))} ${UNITS[unit]}`;
 };
 
-export const count = (value) => Math.round(value).toLocaleString("en-US");
+/* Thousands apart. The browser's own needs 20 ms before the first number. */
+const grouped = (number) => {
+	const [whole, part] = String(number).split(".");
+	return whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
+};
+
+export const count = (value) => grouped(Math.round(value));
 
 /* @us microseconds. */
 export const duration = (us) => {
 	const sign = us < 0 ? "-" : "", rest = Math.abs(us);
-	if (rest < 1000)
+	if (Math.round(rest) < 1000)
 		return `${sign}${Math.round(rest)} µs`;
-	if (rest < 1e6)
-		return `${sign}${trim(rest / 1e3)} ms`;
+	if (rest < 999950)
+		return `${sign}${trim(Math.round(rest) / 1e3)} ms`;
 	if (rest < 120e6)
 		return `${sign}${trim(rest / 1e6)} s`;
-	if (rest < 7200e6)
-		return `${sign}${Math.floor(rest / 60e6)} min ${Math.round((rest % 60e6) / 1e6)} s`;
-	return `${sign}${Math.floor(rest / 3600e6)} h ${Math.round((rest % 3600e6) / 60e6)} min`;
+	const seconds = Math.round(rest / 1e6), minutes = Math.round(rest / 60e6);
+	if (seconds < 7200)
+		return `${sign}${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+	return `${sign}${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 };
 const trim = (value) => Number(value.toPrecision(4)).toString();
 
@@ -48,10 +55,11 @@ export const moment = (us, step) => {
 	const [unit, scale] = step >= 1e5 ? ["s", 1e6] : step >= 100 ? ["ms", 1e3] : ["µs", 1];
 	if (unit === "ms" && us >= 1e7 || unit === "µs" && us >= 1e6)
 		return `${(us / 1e6).toFixed(Math.min(6, Math.ceil(6 - Math.log10(step))))} s`;
-	return `${Number((us / scale).toFixed(3)).toLocaleString("en-US")} ${unit}`;
+	return `${grouped(Number((us / scale).toFixed(3)))} ${unit}`;
 };
 
-export const clock = (us) => us > 0 ? `${new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19)} UTC` : "";
+/* A time that no calendar has is none. */
+export const clock = (us) => us > 0 && us < 2.534e17 ? `${new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19)} UTC` : "";
 
 export const hex = (value) => value < 0 ?
 	`0x${BigInt.asUintN(64, BigInt(value)).toString(16)}` : `0x${value.toString(16)}`;

@@ -44,13 +44,14 @@ export class Timeline {
 		this.pointer = new Pointer(this);
 		this.range = null;		/* bytes { low, high } that are chosen; null: what fits */
 		this.marks = { points: [], ranges: [] };
-		this.times = [];		/* of the last frames of a movement: for the benchmark */
+		this.measure();
 	}
 
 	/* ---- what changes ---- */
 
 	update(changed) {
 		const { app } = this, has = (...keys) => keys.some((key) => changed.has(key));
+		this.measure();
 		if (has("doc", "source"))
 			this.picture = null;
 		if (has("doc", "source", "filtered", "mode"))
@@ -82,17 +83,18 @@ export class Timeline {
 		this.paint();
 	}
 
-	get box() {
+	/* Where the picture lies. To ask the browser takes longer than to draw with it: once for each painting. */
+	measure() {
 		const width = this.canvas.clientWidth, height = this.canvas.clientHeight, top = MARGIN.top + (this.lanes ?? 0) * LANE;
-		return {
-			left: MARGIN.left, top, width: Math.max(10, width - MARGIN.left - MARGIN.right),
+		this.box = {
+			shown: width >= 40, left: MARGIN.left, top, width: Math.max(10, width - MARGIN.left - MARGIN.right),
 			height: Math.max(10, height - top - MARGIN.bottom),
 		};
 	}
 
 	ask() {
 		const { app, box } = this, { state } = app, ratio = Math.min(2, window.devicePixelRatio || 1);
-		if (this.canvas.clientWidth < 40)
+		if (!box.shown)
 			return;
 		const { from, to } = app.window;
 		this.wantFrame({
@@ -150,6 +152,7 @@ export class Timeline {
 	}
 
 	paintNow() {
+		this.measure();
 		const { picture, box, app } = this, { context: c, width, height } = fit(this.base);
 		if (picture.view.mode !== app.state.mode)
 			return;
