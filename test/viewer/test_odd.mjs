@@ -1,5 +1,5 @@
 /* Snapshots as nobody expects them: each is opened, by the command and dropped, in every view, without an error on the console. */
-// timeout: 300
+// timeout: 600
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

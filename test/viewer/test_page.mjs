@@ -2,10 +2,11 @@
  * The page in a real browser: the timeline, its keys and its mouse, what is in the address bar; that nothing of a
  * snapshot is executed, nothing is asked of a network, and nothing is said on the console.
  */
-// timeout: 300
+// timeout: 600
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
 import { after, test } from "node:test";
 import { launch, missing, openPage, settle } from "./browser.mjs";
 import { DATA, large, pageOf, readPage, room, runApp } from "./documents.mjs";
@@ -63,6 +64,41 @@ test("pointing shows, a click pins, Escape lets go", { skip }, () => visit(train
 	await settle(page);
 	assert.equal((await state(page)).life, -1);
 }));
+
+test("pointing names a range and a failure; lists tell lines apart, and take the keyboard", { skip }, () => {
+	const path = join(room, "torch-oom.json");
+	writeFileSync(path, gunzipSync(readFileSync(join(DATA, "torch-oom.json.gz"))));
+	return visit(pageOf("torch-oom", path), {}, async (page) => {
+		const canvas = await page.locator(".canvas .top").boundingBox(), tip = page.locator(".tip");
+		const [x, y, name] = await page.evaluate(() => {
+			const { view } = gpumem, range = view.marks.ranges.findLast(({ depth }) => depth === 0);
+			return [(view.x(gpumem.place(range.from)) + view.x(gpumem.place(range.to))) / 2, view.box.top - 10, range.name];
+		});
+		await page.mouse.move(canvas.x + x, canvas.y + y);
+		await tip.waitFor({ state: "visible" });
+		assert.match(await tip.innerText(), new RegExp(`^${name}\\s+[0-9.]+ m?s, from [0-9.]+ s$`));
+		const [at, bottom] = await page.evaluate(() => {
+			const { view } = gpumem;
+			return [view.x(gpumem.place(view.marks.points.at(-1).state)), view.box.top + view.box.height + 5];
+		});
+		await page.mouse.move(canvas.x + at, canvas.y + bottom);
+		await tip.getByText("Memory ran out").waitFor();
+		assert.match(await tip.innerText(), /^Memory ran out\s+31\.25 GiB asked for, at 4\.644 s$/);
+		const over = await tip.boundingBox(), whole = page.viewportSize();
+		assert.ok(over.x >= 0 && over.y >= 0 && over.x + over.width <= whole.width && over.y + over.height <= whole.height, "it is on the page");
+		await page.mouse.move(canvas.x + 5, canvas.y + bottom);
+		await tip.waitFor({ state: "hidden" });
+		const rows = page.locator(".bars li"), names = await rows.locator(".what").allInnerTexts();
+		assert.equal(new Set(names).size, names.length);
+		assert.ok(names.includes("Block.forward (train.py:9)"), names.join());
+		assert.match(await rows.first().getAttribute("title"), /^Block\.forward \(\/home\/me\/train\.py:9\)/);
+		assert.equal(await page.locator(".key.limit").isVisible(), false, "the limit is not in the picture");
+		await rows.first().focus();
+		await page.keyboard.press("Enter");
+		await settle(page);
+		assert.deepEqual((await state(page)).terms, [{ by: "site", is: "Block.forward (/home/me/train.py:9)" }]);
+	});
+});
 
 test("wheel, drag and keys move the window; the strip chooses it", { skip }, () => visit(training, { hash: "mode=time" }, async (page) => {
 	const box = await page.locator(".canvas .top").boundingBox(), span = await page.evaluate(() => gpumem.span);

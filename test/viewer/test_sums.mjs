@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
-import { bytes, clock, count, duration, moment } from "../../tools/viewer/src/ui/format.js";
+import { brief, bytes, clock, count, duration, moment } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
 import { DATA, gpumem, large, pageOf, readPage, runApp } from "./documents.mjs";
 
@@ -21,6 +21,8 @@ test("numbers as people read them", () => {
 		["0 µs", "999 µs", "1 ms", "1.5 ms", "1 s", "59.9 s", "3 min 0 s", "-61 s", "2 h 0 min", "3 h 0 min"]);
 	assert.deepEqual([moment(1234.5678, 0.01), moment(999999, 1), moment(90e6, 60e6)], ["1,234.568 µs", "999,999 µs", "2 min"]);
 	assert.deepEqual([0, 1e300, -5, 1795202645596220].map(clock), ["", "", "", "2026-11-20 19:24:05 UTC"]);
+	assert.deepEqual(["f (/a/b/c.py:7)", "f (c.py:7)", "g(int (*)(x)) (/lib/a.c:9)", "h (libx.so)", "<lambda> (/a b/(c)/d.py:1)", "(no stack)", ""].map(brief),
+		["f (c.py:7)", "f (c.py:7)", "g(int (*)(x)) (a.c:9)", "h (libx.so)", "<lambda> (/a b/(c)/d.py:1)", "(no stack)", ""]);
 	assert.deepEqual([0, 1023, 1024, -1536, 2 ** 60].map(bytes), ["0 B", "1023 B", "1.00 KiB", "-1.50 KiB", "1.00 EiB"]);
 });
 

@@ -25,6 +25,17 @@ export const h = (tag, props = {}, ...children) => {
 export const replace = (element, ...children) =>
 	element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
 
+/* What is no button and can be pressed, by mouse and keyboard. */
+export const pressable = (press) => ({
+	tabindex: "0", role: "button", onclick: press,
+	onkeydown: (event) => {
+		if (event.key === "Enter" || event.key === " ") {
+			event.preventDefault();
+			press();
+		}
+	},
+});
+
 /* A row of buttons of which one is pressed; @choices: [value, text, hint]. */
 export const switcher = (choices, chosen, choose, label) => {
 	const buttons = choices.map(([value, text, title]) =>

@@ -64,6 +64,9 @@ export const clock = (us) => us > 0 && us < 2.534e17 ? `${new Date(us / 1000).to
 export const hex = (value) => value < 0 ?
 	`0x${BigInt.asUintN(64, BigInt(value)).toString(16)}` : `0x${value.toString(16)}`;
 
+/* A call site where there is little room: its file without the folders, so that the line is not what is cut off. */
+export const brief = (site) => site.replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)$/, " ($1)");
+
 export const percent = (part, whole) => {
 	if (!whole)
 		return "";

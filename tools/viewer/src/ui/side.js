@@ -2,8 +2,8 @@
  * side.js - the panel at the right: the allocation that is pinned, with both its stacks; else the moment of the cursor,
  * or of the peak, and who holds the memory then.
  */
-import { h, replace } from "./dom.js";
-import { bytes, count, duration, hex, percent } from "./format.js";
+import { h, pressable, replace } from "./dom.js";
+import { brief, bytes, count, duration, hex, percent } from "./format.js";
 
 const MOST = 14, LINES = 12;
 
@@ -73,7 +73,7 @@ export class Side {
 			return [h("div", { class: "sub" }, title), h("div", { class: "note" }, "(no stack)")];
 		const rows = frames.map((frame, i) => h("li", {
 			class: frame.site ? "site" : "", hidden: i >= LINES, title: "show only what this function asked for",
-			onclick: () => app.addTerm({ text: frame.name }),
+			...pressable(() => app.addTerm({ text: frame.name })),
 		}, h("code", {}, frame.name), h("span", { class: "where" }, frame.line > 0 ? `${frame.file}:${frame.line}` :
 			frame.module || frame.file)));
 		const more = frames.length > LINES ? h("button", {
@@ -108,8 +108,8 @@ export class Side {
 			h("div", { class: "sub" }, h("span", {}, `By ${app.state.by === "site" ? "call site" : app.state.by}`)),
 			h("ol", { class: "bars" }, moment.top.map((row) => h("li", {
 				title: `${row.name}\n${count(row.count)} blocks`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
-				onclick: () => app.addTerm({ by: app.state.by, is: row.name }),
-			}, h("span", { class: "what" }, row.name),
+				...pressable(() => app.addTerm({ by: app.state.by, is: row.name })),
+			}, h("span", { class: "what" }, brief(row.name)),
 			h("span", { class: "much" }, bytes(row.bytes)), h("span", { class: "much" }, percent(row.bytes, moment.bytes))))),
 			moment.others ? h("div", { class: "note" }, `and ${count(moment.others)} more`) : null,
 			event && event.stack.length ? this.stack("This event's stack", event.stack) : null);

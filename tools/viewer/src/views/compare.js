@@ -25,7 +25,7 @@ export class Compare {
 		this.note = h("span", { class: "soft" });
 		this.sides = [0, 1].map(() => ({ title: h("div", { class: "side-title" }), canvas: h("canvas", { role: "img", "aria-label": "live bytes over time" }) }));
 		this.pair = h("div", { class: "two" }, this.sides.map(({ title, canvas }) => h("div", { class: "one" }, title, h("div", { class: "graph" }, canvas))));
-		this.head = h("div", { class: "table-head differs", role: "row" }, ["", "before", "after", "difference", "blocks"].map((text) => h("span", {}, text)));
+		this.head = h("div", { class: "table-head differs", role: "row" }, ["name", "before", "after", "difference", "blocks"].map((text) => h("span", {}, text)));
 		this.list = new VirtualList({ rowHeight: 28, label: "differences", row: (i) => this.row(i) });
 		this.body = h("div", { class: "stage" }, h("div", { class: "tools" }, h("label", {}, "with", this.other), h("label", {}, "by", by), this.moment, this.note), this.pair,
 			h("div", { class: "table" }, this.head, this.list.element));

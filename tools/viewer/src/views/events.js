@@ -1,6 +1,6 @@
 /* events.js - the list of events beside the allocator's state: filtered as everything is, and by what they do. */
 import { h } from "../ui/dom.js";
-import { bytes, count, duration } from "../ui/format.js";
+import { brief, bytes, count, duration } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
 const CHOICES = [
@@ -98,7 +98,7 @@ export class Events {
 			role: "option", "aria-selected": String(chosen), title: `${row.action}, ${row.name}`,
 			onclick: () => app.set({ at: row.row + 1, life: row.life }),
 		}, h("span", { class: "when" }, duration(row.time)), h("span", { class: "does" }, SHORT[row.action] ?? row.action),
-		h("span", { class: "much" }, row.action === "annotate" ? "" : `${sign} ${bytes(row.size)}`), h("span", { class: "what" }, row.name));
+		h("span", { class: "much" }, row.action === "annotate" ? "" : `${sign} ${bytes(row.size)}`), h("span", { class: "what" }, brief(row.name)));
 	}
 
 	/* The next or the previous of those that are listed. */

@@ -5,7 +5,7 @@
 import { css, hueOf, oklch } from "../ui/color.js";
 import { alongTicks, byteTicks } from "../ui/axes.js";
 import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { bytes, count, duration } from "../ui/format.js";
+import { brief, bytes, count, duration } from "../ui/format.js";
 import { Pointer } from "./timeline_pointer.js";
 
 const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["stream", "stream"], ["kind", "kind"],
@@ -115,6 +115,7 @@ export class Timeline {
 		this.picture = frame;
 		this.low = frame.view.low;
 		this.high = frame.view.high;
+		this.explainLimit();
 		this.paint();
 		this.pointer.refresh();
 		this.app.shown();
@@ -330,6 +331,24 @@ export class Timeline {
 		}
 	}
 
+	/* The range or the mark on the axis at (x, y) of the canvas, as { title, text }; null. */
+	markAt(x, y) {
+		const { app, box, marks } = this, depth = Math.floor((y - MARGIN.top + 4) / LANE);
+		if (!app.axis || x < box.left || x > box.left + box.width)
+			return null;
+		const at = (state) => app.axis.place("time", state);
+		if (y >= box.top + box.height) {
+			const point = marks.points.find(({ state }) => Math.abs(this.x(app.place(state)) - x) <= 6);
+			return point ? {
+				title: { oom: "Memory ran out", snapshot: "A snapshot", mark: point.name }[point.what],
+				text: `${point.what === "oom" ? `${bytes(point.bytes)} asked for, ` : ""}at ${duration(at(point.state))}`,
+			} : null;
+		}
+		const range = depth < this.lanes ? marks.ranges.findLast((one) =>
+			one.depth === depth && this.x(app.place(one.from)) <= x && x < this.x(app.place(one.to))) : null;
+		return range ? { title: range.name || "(unnamed)", text: `${duration(at(range.to) - at(range.from))}, from ${duration(at(range.from))}` } : null;
+	}
+
 	/* Refused calls and snapshots; the peak. */
 	paintPoints(c) {
 		const { box, app } = this, bottom = box.top + box.height;
@@ -367,23 +386,30 @@ export class Timeline {
 
 	/* ---- around it ---- */
 
+	/* The limit's colour is explained while its line is in the picture. */
+	explainLimit() {
+		const limit = this.limit();
+		if (this.limitKey)
+			this.limitKey.hidden = !(limit && limit <= this.high);
+	}
+
 	showLegend({ by, list, others }) {
 		if (by !== this.app.state.by)
 			return;
-		const limit = this.limit();
-		replace(this.legend, h("span", { class: "key given" }, "from the driver"),
-			limit ? h("span", { class: "key limit", title: bytes(limit) }, "all of the device") : null,
+		this.limitKey = h("span", { class: "key limit", title: bytes(this.limit()) }, "all of the device");
+		this.explainLimit();
+		replace(this.legend, h("span", { class: "key given" }, "from the driver"), this.limitKey,
 			this.app.filtered ? h("span", { class: "key all" }, "all that is live") : null, list.map(({ name, color, peak }) => h("button", {
 			class: "chip", type: "button", title: `${name}\n${bytes(peak)} at the peak: show only this`,
 			onclick: () => this.app.addTerm({ by, is: name }),
-		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, name))),
+		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(name)))),
 		others ? h("span", { class: "chip" }, `and ${count(others)} more`) : null);
 	}
 
 	showTerms() {
 		const { app } = this, { terms } = app.state;
 		replace(this.terms, terms.map((term, i) => h("span", { class: "term" },
-			h("span", { title: term.text ?? term.frame ?? term.is }, term.text ? `“${term.text}”` : term.frame ?? term.is),
+			h("span", { title: term.text ?? term.frame ?? term.is }, term.text ? `“${term.text}”` : brief(term.frame ?? term.is)),
 			h("button", { type: "button", "aria-label": "remove this filter", onclick: () => app.dropTerm(i) }, "✕"))));
 	}
 }

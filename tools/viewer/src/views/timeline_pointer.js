@@ -115,6 +115,7 @@ export class Pointer {
 	point(event) {
 		if (!this.timeline.picture || !this.inside(event)) {
 			this.hide();
+			this.showMark(event.offsetX, event.offsetY);
 			return;
 		}
 		const { life, column } = this.under(event.offsetX, event.offsetY);
@@ -161,6 +162,17 @@ export class Pointer {
 			h("div", { class: "site" }, life.site),
 			h("div", { class: "soft" }, [life.kind, life.stream, life.phase !== "(no phase)" ? life.phase : ""].filter(Boolean).join(" · ")));
 		tip.hidden = false;
+		this.placeTip();
+	}
+
+	/* What a range above the stripes is, and a mark below them. */
+	showMark(x, y) {
+		const { timeline } = this, mark = timeline.picture ? timeline.markAt(x, y) : null;
+		if (!mark)
+			return;
+		Object.assign(this, { x, y });
+		replace(timeline.tip, h("b", {}, mark.title), h("div", { class: "soft" }, mark.text));
+		timeline.tip.hidden = false;
 		this.placeTip();
 	}
 
