@@ -242,10 +242,14 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 	own->used = true;
 	id = take(heap, pool, size, request->stream);
 	if (!id && own->several) {
-		gm_pages_look_again(heap);
 		if (pool && !gm_pages_find_beside(heap, pool, size, request, ret_block))
 			return 0;
 		id = take(heap, pool, size, GM_PAGES_ANY);
+		if (!id && gm_pages_look_again(heap)) {	/* at all free blocks: no sooner than it has to be */
+			if (pool && !gm_pages_find_beside(heap, pool, size, request, ret_block))
+				return 0;
+			id = take(heap, pool, size, GM_PAGES_ANY);
+		}
 	} else if (!id && !pool) {
 		id = remnant(heap, size, request->stream);
 		pool = !!id;

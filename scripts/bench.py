@@ -27,6 +27,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, os.environ.get("B", "build"))
 LIMIT_S = 60                    # for one run of one program
 CALLS = "pair live holes random threads".split()
+GOAL = {"off": 60, "on": 120}   # nanoseconds of a pair beyond a hook that does nothing
 SERVED = {"off": "no history", "events": "history without stacks", "on": "history with all stacks"}
 WITH = {"off": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "0"}, "events": {"GPUMEM_STACKS": "none"}, "on": {}}
 
@@ -121,6 +122,11 @@ def print_calls(figures):
         for ours, about in SERVED.items():
             if row in figures.get(ours, {}):
                 line("%s, %s" % (row, about), figures[ours][row], "ns", [(peer, figures.get(peer, {}).get(row)) for peer in peers])
+    floor = figures.get("trivial hook", {}).get("pair 4 KiB")
+    for ours, most in GOAL.items():
+        if floor and "pair 4 KiB" in figures.get(ours, {}):
+            line("pair 4 KiB beyond the trivial hook, %s" % SERVED[ours],
+                 [a - b for a, b in zip(figures[ours]["pair 4 KiB"], floor)], "ns", [("the goal", [most] * len(floor))])
     for row in figures.get("async off", {}):
         for ours in ("off", "on"):
             if row in figures.get("async " + ours, {}):

@@ -1,8 +1,7 @@
 /*
  * calls.h - what allocations and frees cost an allocator: the same rows for each peer (calls.cu, calls_torch.cpp).
  *
- * Prints a line "ROW<TAB>NANOSECONDS" for each row. A row is the median of batches of some milliseconds; a pair is an
- * allocation and its free.
+ * Prints a line "ROW<TAB>NANOSECONDS" for each row. A pair is an allocation and its free.
  *
  *	pair SIZE	of one size, nothing else going on
  *	live N		so many blocks of up to 64 KiB are live; a random one is freed and another one made
@@ -53,7 +52,8 @@ inline void print_row(const std::string &name, double ns)
 	fflush(stdout);
 }
 
-/* Of one @body, which warms up first: batches of 3 ms, 15 of them or what 150 ms have room for. */
+/* Of one @body, which warms up first: batches of a fifth of a millisecond, for 60 ms or 20 of them. What else runs on the
+ * machine takes a processor away for longer: it spoils some batches, and the first quarter of them is what counts. */
 template <typename Body> double cost(Body body)
 {
 	std::vector<double> batches;
@@ -65,15 +65,17 @@ template <typename Body> double cost(Body body)
 		count++;
 	} while (now_ns() - began < 3e6 && count < 5000);
 	once = (now_ns() - began) / count;
-	count = std::max(1, std::min(20000, (int)(3e6 / once)));
-	for (double all = now_ns(); batches.size() < 3 || (batches.size() < 15 && now_ns() - all < 150e6);) {
+	count = std::max(1, (int)(2e5 / once));
+	for (double all = now_ns(); batches.size() < 20 || now_ns() - all < 60e6;) {
+		if (batches.size() >= 4 && now_ns() - all > 300e6)
+			break;
 		began = now_ns();
 		for (int i = 0; i < count; i++)
 			body();
 		batches.push_back((now_ns() - began) / count);
 	}
 	std::sort(batches.begin(), batches.end());
-	return batches[batches.size() / 2];
+	return batches[batches.size() / 4];
 }
 
 struct draws {

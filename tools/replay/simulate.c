@@ -4,6 +4,7 @@
 #include "tools/replay/replay.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -488,6 +489,8 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 	int r;
 
 	memset(ret, 0, sizeof(*ret));
+	/* Large tables are new pages of the kernel each time, and not cleared by hand while operations are timed. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	if (trace->ids >= UINT32_MAX / 8 - 256)
 		return -E2BIG;
 	r = prepare(&sim, config, &ops);
