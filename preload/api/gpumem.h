@@ -176,8 +176,8 @@ GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
 
 /* The pool @name (at most 256 bytes are kept) of @device. The same name and device give the same
  * number: call it as often as is handy. Returns a number above 0; 0 where nothing is recorded
- * (before the first CUDA call nothing is), there are 63 pools already, @name is empty, or there is no
- * such device. */
+ * (before the first CUDA call nothing is), there are 63 pools already, @name is empty, or @device is
+ * below 0 or above 63. */
 GPUMEM_API int gpumem_pool_create(const char *name, int device);
 
 /* @pool has handed out [@address, +@size), in the order of @stream (a cudaStream_t; NULL where that

@@ -14,7 +14,7 @@
 #include "preload/api/nvtx.h"
 #include "preload/pools/pools.h"
 
-#define HEAPS GM_MAX_POOLS
+#define HEAPS 4096u			/* a suballocator may announce one for each piece that it has */
 
 enum { MODULE_MEM = 1, COMPATIBLE = 0x0102 };
 enum { USAGE_SUB_ALLOCATOR = 1, TYPE_VIRTUAL_ADDRESS = 1, REF_POINTER = 1, REF_HANDLE = 2 };
@@ -54,9 +54,10 @@ struct name_desc {
 };
 struct name_batch { struct head head; size_t count, bytes; const void *elements; };
 
-/* A handle of a heap is the address of its record; of a region its address, with the heap's place + 1
- * in the highest 16 bits. */
+/* Heaps of one name on a device are one pool. A handle of a heap is the address of its record; of a region its address,
+ * with the heap's place + 1 in the highest 16 bits. */
 static struct heap { uint64_t address, size; uint8_t domain; } heaps[HEAPS];
+static _Atomic(uint32_t) heap_count;	/* places that were ever taken */
 static struct gm_lock heaps_lock = { .rank = GM_RANK_NONE };
 #define ADDRESS_BITS 48
 
@@ -75,45 +76,64 @@ static struct heap *heap_of(const void *handle)
 /* The heap that has the region of @ref, whose address comes into *@address. */
 static struct heap *heap_of_region(uint32_t type, uint64_t ref, uint64_t *address)
 {
-	uint64_t place = ref >> ADDRESS_BITS;
+	uint64_t place = ref >> ADDRESS_BITS, asked = 0;
+	uint32_t count = gm_get_acquire(&heap_count);
 
 	*address = ref & ((UINT64_C(1) << ADDRESS_BITS) - 1);
 	if (type == REF_HANDLE)
 		return place && place <= HEAPS && heaps[place - 1].domain ? &heaps[place - 1] : NULL;
-	for (struct heap *heap = heaps; type == REF_POINTER && heap < heaps + HEAPS; heap++)
-		if (heap->domain && gm_pool_size_at(heap->domain, *address))
+	for (struct heap *heap = heaps; type == REF_POINTER && heap < heaps + count; heap++) {
+		uint64_t bit = heap->domain ? UINT64_C(1) << (heap->domain - GM_DOMAIN_POOLS) : asked;
+
+		if (!(asked & bit) && gm_pool_size_at(heap->domain, *address))	/* each pool once */
 			return heap;
+		asked |= bit;
+	}
 	return NULL;
+}
+
+/* A place for the heap at @address in @pool: its own, if it has one, else a free one, else NULL. */
+static struct heap *place_of(uint8_t pool, uint64_t address)
+{
+	uint32_t count = gm_get(&heap_count);
+	struct heap *unused = NULL;
+
+	for (struct heap *heap = heaps; heap < heaps + count; heap++) {
+		if (heap->domain == pool && heap->address == address)
+			return heap;
+		if (!heap->domain && !unused)
+			unused = heap;
+	}
+	return unused ? unused : count < HEAPS ? &heaps[count] : NULL;
 }
 
 static void *heap_register(const void *domain, const struct heap_desc *desc)
 {
+	struct heap *heap;
+	uint64_t address;
 	uint32_t name;
 	uint8_t pool;
-	void *made = NO_TOOL;
 
 	(void)domain;
 	if (!desc || !readable(&desc->head, sizeof(*desc)) || desc->usage != USAGE_SUB_ALLOCATOR ||
 	    desc->type != TYPE_VIRTUAL_ADDRESS || !desc->range ||
 	    desc->range_bytes < sizeof(*desc->range) || !desc->range->ptr)
 		return NO_TOOL;
+	address = (uintptr_t)desc->range->ptr;
 	name = gm_nvtx_message_id((int32_t)desc->message_type, desc->message);
 	if (!name)
 		name = gm_pool_name_id("nvtx heap");
-	pool = gm_pool_open(GM_POOL_NVTX, gm_pool_device_of((uintptr_t)desc->range->ptr), name,
-			    (uintptr_t)desc->range->ptr);
+	pool = gm_pool_open(GM_POOL_NVTX, gm_pool_device_of(address), name, 0);
 	if (!pool || !gm_lock(&heaps_lock))
 		return NO_TOOL;
-	for (struct heap *heap = heaps; heap < heaps + HEAPS && made == NO_TOOL; heap++) {
-		if (heap->domain && heap->domain != pool)
-			continue;
-		heap->address = (uintptr_t)desc->range->ptr;
-		heap->size = desc->range->size;
-		heap->domain = pool;
-		made = heap;
+	heap = place_of(pool, address);
+	if (heap) {
+		*heap = (struct heap){ address, desc->range->size, pool };
+		if (heap == heaps + gm_get(&heap_count))
+			gm_set_release(&heap_count, gm_get(&heap_count) + 1);
 	}
 	gm_unlock(&heaps_lock);
-	return made;
+	return heap ? heap : NO_TOOL;
 }
 
 static void heap_reset(const void *domain, void *handle)
@@ -138,13 +158,15 @@ static void heap_unregister(const void *domain, void *handle)
 
 static void regions_register(const void *domain, const struct register_batch *batch)
 {
-	struct heap *heap = batch ? heap_of(batch->heap) : NULL;
+	struct heap *heap;
 
 	(void)domain;
-	for (size_t i = 0; batch && batch->handles && i < batch->count; i++)
+	if (!batch || !readable(&batch->head, sizeof(*batch)))
+		return;
+	for (size_t i = 0; batch->handles && i < batch->count; i++)
 		batch->handles[i] = NO_TOOL;
-	if (!heap || !readable(&batch->head, sizeof(*batch)) ||
-	    batch->head.field != TYPE_VIRTUAL_ADDRESS || batch->bytes < sizeof(struct range))
+	heap = heap_of(batch->heap);
+	if (!heap || batch->head.field != TYPE_VIRTUAL_ADDRESS || batch->bytes < sizeof(struct range))
 		return;
 	for (size_t i = 0; i < batch->count; i++) {
 		const struct range *range = (const void *)((const char *)batch->elements + i * batch->bytes);

@@ -365,6 +365,15 @@ def nvtx(allocator):
               pools[0][0]["memory_stats"]["reserved_bytes.all.current"] == 1 << 20, pools[0][0]["segments"][0]["total_size"])
         for number, pool in enumerate(pools):
             sound(what + "snapshot %d: " % number, pool[0])
+        with Room() as other:
+            done = other.run([program, "many"], allocator=allocator)
+            shot = (other.snapshots("api") or [{"pools": []}])[0]
+            live = {b["address"] - int(done.stdout or 0): b["size"] for pool in shot["pools"] for s in pool["segments"] for b in s["blocks"]
+                    if b["state"] == "active_allocated"}
+            check(what + "200 heaps of one name are one pool, and go one by one", done.returncode == 0 and
+                  [pool["name"] for pool in shot["pools"]] == ["pieces"] and live == {
+                      i * 4096 + at: size for i in range(1, 200, 2) for at, size in ((0, 256), (1024, 512)) if (i, at) != (1, 0)},
+                  (done.returncode, [pool["name"] for pool in shot["pools"]][:3], len(live)))
         off = room.run([program], allocator=allocator, nvtx=0)
         # By process: names are in the order of letters, in which 10002 comes before 9998.
         later = [shot for shot in room.snapshots("api") if shot["process"]["pid"] != shots[0]["process"]["pid"]]

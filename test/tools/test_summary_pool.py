@@ -86,6 +86,11 @@ def fill(_, pool, failure):
             block["state"] = "active_allocated"
 
 
+def expand(_, pool, __):
+    for segment in pool["segments"]:
+        segment["is_expandable"] = True
+
+
 def drop(_, pool, __):
     pool["trace"]["dropped"] = 77
 
@@ -120,6 +125,9 @@ def split():
         other = changed(room, path, resize(5 * MIB))
         check("a piece that is large enough was another stream's", "large enough" in other and "too small" not in other, other)
         check("what the replay serves as it was names no setting", "Replayed as it was" in other and "Replayed with" not in other, other)
+        other = changed(room, path, expand)
+        check("what is expandable already, though no variable says so, is not told to be", "Replayed as it was" in other and
+              "Replayed with" not in other, other)
         other = changed(room, path, fill)
         check("nothing idle", "held nothing idle" in other and "too small" not in other, other)
         other = changed(room, path, resize(66 * MIB))

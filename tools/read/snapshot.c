@@ -78,6 +78,14 @@ int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts)
 	return r ? r : merge(rows + starts[0], starts[half] - starts[0], starts[parts] - starts[0]);
 }
 
+bool gm_pool_is_expandable(const struct gm_snapshot_pool *pool)
+{
+	for (size_t i = 0; i < pool->segment_count; i++)
+		if (pool->segments[i].expandable)
+			return true;
+	return false;
+}
+
 /* ---- annotations ------------------------------------------------------------------------------ */
 
 static uint64_t device_of(const json_t *annotation)

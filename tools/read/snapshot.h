@@ -99,6 +99,9 @@ int gm_snapshot_annotate(struct gm_snapshot *snapshot);
 /* The annotation that a row is; NULL: none. */
 const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row);
 
+/* Has @pool expandable segments? Programs choose them while they run, too, which no variable says. */
+bool gm_pool_is_expandable(const struct gm_snapshot_pool *pool);
+
 /* Bring the rows in order of time, those of one time by device. Each part, from @starts[i] to
  * @starts[i + 1], is in order already. Returns 0 or -ENOMEM. */
 int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts);

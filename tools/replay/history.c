@@ -54,8 +54,9 @@ static int pick_device(const struct gm_lives *lives, unsigned int *ret_devices)
 	return best;
 }
 
-/* The settings as PYTORCH_CUDA_ALLOC_CONF has them: PyTorch's own word, or ours key by key. */
-static void find_conf(const json_t *root, char *ret, size_t room)
+/* The settings as PYTORCH_CUDA_ALLOC_CONF has them: PyTorch's own word, or ours key by key. Ours are not @pool's (NULL: of
+ * the driver's level). */
+static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, char *ret, size_t room)
 {
 	static const char *const keys[] = {
 		"large_segment_size_mb", "max_split_size_mb", "max_non_split_rounding_mb",
@@ -68,6 +69,13 @@ static void find_conf(const json_t *root, char *ret, size_t room)
 	ret[0] = '\0';
 	if (word[0] && strlen(word) < room) {
 		strcpy(ret, word);
+		if (!pool)
+			return;
+	}
+	if (pool) {
+		length = strlen(ret);
+		if (gm_pool_is_expandable(pool) && !strstr(ret, GM_WOULD_EXPANDABLE))
+			snprintf(ret + length, room - length, "%s%s", length ? "," : "", GM_WOULD_EXPANDABLE);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -243,7 +251,7 @@ int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapsh
 			history->tries++;
 			history->free_bytes = (int64_t)lives.rows[row].address;
 		}
-	find_conf(snapshot->root, history->trace.conf, sizeof(history->trace.conf));
+	find_conf(snapshot->root, pool, history->trace.conf, sizeof(history->trace.conf));
 	r = build(history, &lives);
 	gm_lives_close(&lives);
 	if (!r && !history->trace.count)

@@ -6,18 +6,22 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cuda.h>
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtMem.h>
 
 #define HEAP ((size_t)1 << 20)
+#define PIECES 200
+#define PIECE ((size_t)4096)
 
 int gpumem_snapshot(const char *path) __attribute__((weak));
 
-static nvtxMemHeapHandle_t heap_of(nvtxDomainHandle_t domain, CUdeviceptr at, const char *name, uint32_t usage)
+static nvtxMemHeapHandle_t heap_of(nvtxDomainHandle_t domain, CUdeviceptr at, size_t size, const char *name,
+				   uint32_t usage)
 {
-	nvtxMemVirtualRangeDesc_t range = { HEAP, (const void *)at };
+	nvtxMemVirtualRangeDesc_t range = { size, (const void *)at };
 	nvtxMemHeapDesc_t desc = {
 		.extCompatID = NVTX_EXT_COMPATID_MEM, .structSize = sizeof(desc), .usage = usage,
 		.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS, .typeSpecificDescSize = sizeof(range),
@@ -83,7 +87,28 @@ static void must(CUresult result)
 		exit(1);
 }
 
-int main(void)
+/* A suballocator that announces each of its pieces as a heap of the same name, more of them than there are pools; every
+ * second one goes again, with what is handed out in it. */
+static void many(nvtxDomainHandle_t domain, CUdeviceptr at)
+{
+	nvtxMemHeapHandle_t heaps[PIECES];
+	nvtxMemRegionRef_t ref;
+
+	for (size_t i = 0; i < PIECES; i++) {
+		heaps[i] = heap_of(domain, at + i * PIECE, PIECE, "pieces", NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR);
+		add(domain, heaps[i], (const nvtxMemVirtualRangeDesc_t[]){
+			{ 256, (const void *)(at + i * PIECE) }, { 512, (const void *)(at + i * PIECE + 1024) } }, 2, NULL);
+	}
+	for (size_t i = 0; i < PIECES; i += 2)
+		nvtxMemHeapUnregister(domain, heaps[i]);
+	ref.pointer = (const void *)(at + PIECE);
+	drop(domain, NVTX_MEM_REGION_REF_TYPE_POINTER, &ref, 1);
+	heap_of(domain, at, PIECE, "pieces", NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR);	/* in a place that is free again */
+	if (gpumem_snapshot)
+		gpumem_snapshot(NULL);
+}
+
+int main(int argc, char **argv)
 {
 	nvtxDomainHandle_t domain;
 	nvtxMemHeapHandle_t heap, layout;
@@ -98,8 +123,13 @@ int main(void)
 	must(cuMemAlloc(&at, HEAP));
 	must(cuMemAlloc(&other, HEAP));
 	domain = nvtxDomainCreateA("my library");
-	heap = heap_of(domain, at, "frames", NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR);
-	layout = heap_of(domain, other, "fields", NVTX_MEM_HEAP_USAGE_TYPE_LAYOUT);
+	if (argc > 1 && !strcmp(argv[1], "many")) {
+		many(domain, at);
+		printf("%llu\n", (unsigned long long)at);
+		return 0;
+	}
+	heap = heap_of(domain, at, HEAP, "frames", NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR);
+	layout = heap_of(domain, other, HEAP, "fields", NVTX_MEM_HEAP_USAGE_TYPE_LAYOUT);
 	add(domain, heap, (const nvtxMemVirtualRangeDesc_t[]){
 		{ 4096, (const void *)at }, { 8192, (const void *)(at + 4096) },
 		{ 100, (const void *)(at + 65536) }, { 512, (const void *)(at + 131072) },
