@@ -82,10 +82,15 @@ struct gm_heap_ops {
 	int (*map)(void *arg, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);
 	void (*trim)(void *arg);
-	/* Locked: a number that never falls, for a free that is complete in the order of its stream now; and
-	 * the last of those numbers whose frees every stream, and the host, is past. */
+	/* Locked: a number that never falls, for a free that is complete in the order of its stream now, or 0 for
+	 * one that every stream, and the host, is past; and the last of those numbers of which that is true. */
 	uint64_t (*moment)(void *arg);
 	uint64_t (*passed)(void *arg);
+	/* Only pages whose frees are all passed may be unmapped: mapping is no work of a stream. Else what a
+	 * stream may use it may move. */
+	bool moves_passed;
+	/* Pages come (@mapped) or go, locked, within the change; NULL: nobody listens. */
+	void (*page_event)(void *arg, bool mapped, uint32_t segment, uint64_t address, uint64_t bytes);
 	/* Each change of the segments, locked, within the change; NULL: nobody listens. */
 	void (*segment_event)(void *arg, bool allocated, uint32_t segment);
 	void *arg;

@@ -29,6 +29,7 @@
 enum gm_lock_rank {
 	GM_RANK_NONE,
 	GM_RANK_GROWTH,			/* of a device: segments, flush, the verdict "out of memory" */
+	GM_RANK_MOMENTS,		/* how far the GPU is past frees in pages */
 	GM_RANK_CAPTURE,		/* context-wide events against stream captures */
 	GM_RANK_GRAPHS,			/* what graphs hold: asked and recorded in one order */
 	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the last that may be held over a driver call */

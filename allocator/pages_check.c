@@ -12,8 +12,7 @@ struct sum {
 };
 
 /* A free block: it is merged with what it can be merged with. */
-static int check_free(const struct gm_heap *heap, const struct gm_block *b, enum gm_pool_class class,
-		      struct sum *sum)
+static int check_free(const struct gm_heap *heap, const struct gm_block *b, struct sum *sum)
 {
 	const struct gm_block *before = &heap->blocks[b->prev];
 	bool unmapped = b->state == GM_BLOCK_UNMAPPED;
@@ -28,8 +27,6 @@ static int check_free(const struct gm_heap *heap, const struct gm_block *b, enum
 	}
 	sum->free_count++;
 	sum->idle += gm_pages_whole(b->address, b->address + b->size);
-	sum->stats.stat[GM_STAT_INACTIVE_SPLIT][class].current++;
-	sum->stats.stat[GM_STAT_INACTIVE_SPLIT_BYTES][class].current += (int64_t)b->size;
 	return bad;
 }
 
@@ -70,7 +67,7 @@ static int check_region(const struct gm_heap *heap, unsigned int pool, struct su
 		CHECK(b->size > 0 && b->size % GM_GRANULE == 0);
 		CHECK(active || pending || cached || gm_pages_is_free(b));
 		if (gm_pages_is_free(b))
-			bad += check_free(heap, b, class, sum);
+			bad += check_free(heap, b, sum);
 		else
 			sum->live += b->size;
 		if (active || pending)

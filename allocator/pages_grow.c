@@ -43,7 +43,7 @@ void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
 
 	gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_UNMAPPED);
-	gm_pages_set_stream(heap, &heap->blocks[id], GM_PAGES_ANY);
+	gm_pages_set_stream(&heap->blocks[id], GM_PAGES_ANY);
 	if (prev && heap->blocks[prev].state == GM_BLOCK_UNMAPPED) {
 		unlist(heap, pool, prev);
 		id = gm_pages_join(heap, pool, prev, id);
@@ -135,7 +135,6 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 	uint64_t address = heap->blocks[id].address, bytes = heap->blocks[id].size;
 	uint64_t again = own->spare < bytes ? own->spare : bytes, limit = heap->config.limit;
 	uint64_t born = own->spare ? own->spare_freed : 0, first = (address - own->region[pool].base) / GM_HEAP_PAGE;
-	int64_t splits;
 	int r = gm_pages_adopt(heap, pool, id, stream);
 
 	if (!r && limit != GM_HEAP_UNLIMITED &&
@@ -145,7 +144,7 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 		list(heap, pool, id);
 		gm_pages_unlock(heap);
 		r = heap->ops->map(heap->ops->arg, address, bytes);
-		if (!gm_pages_lock(heap, !r)) {
+		if (!gm_pages_lock(heap, false)) {
 			if (!r)
 				heap->ops->unmap(heap->ops->arg, address, bytes);
 			return -ETIMEDOUT;
@@ -165,8 +164,8 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 	gm_heap_count_reserved(heap, pool, bytes, true);
 	if (bytes > again)
 		gm_heap_count_one(heap, &heap->stats->num_device_alloc);
-	*ret_free = gm_pages_settle(heap, pool, id, stream, born, &splits);
-	gm_heap_count_splits(heap, pool, splits, (int64_t)bytes);
+	gm_pages_tell(heap, pool, true, address, bytes);
+	*ret_free = gm_pages_settle(heap, pool, id, stream, born);
 	return 0;
 }
 
@@ -239,6 +238,31 @@ static uint64_t budget(const struct gm_heap *heap, uint64_t size)
 	return most > has ? gm_pages_down(most - has) : 0;
 }
 
+/* The lock, given up for a moment: what follows hands out, and is a change of its own. */
+static bool turn(struct gm_heap *heap)
+{
+	gm_pages_unlock(heap);
+	return gm_pages_lock(heap, true);
+}
+
+/* From @place, if it has memory all over, block @id some of it. -EAGAIN: not any more, since others had the lock. */
+static int serve(struct gm_heap *heap, unsigned int pool, uint32_t id, struct gm_pages_place *place, uint64_t size,
+		 const struct gm_heap_request *request, uint32_t *ret_block)
+{
+	if (!turn(heap))
+		return -ETIMEDOUT;
+	if (heap->ops->lock)
+		id = heap->map ? gm_page_map_find(heap->map, place->from) : GM_NONE;
+	if (!id || !gm_pages_is_whole(heap, id, request->stream, place))
+		return -EAGAIN;
+	return gm_pages_claim(heap, pool, place, size, request, ret_block);
+}
+
+static int find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block)
+{
+	return turn(heap) ? gm_pages_find(heap, request, ret_block) : -ETIMEDOUT;
+}
+
 /* One step on the way to the request: pages moved, or mapped, or it is served. -EAGAIN: another step. */
 static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 		const struct gm_heap_request *request, uint32_t *ret_block)
@@ -262,7 +286,7 @@ static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 	}
 	r = fill(heap, pool, &place, request->stream, &id);
 	if (!r && id && gm_pages_is_whole(heap, id, request->stream, &place))
-		return gm_pages_claim(heap, pool, &place, size, request, ret_block);
+		return serve(heap, pool, id, &place, size, request, ret_block);
 	if (r == -ENOMEM) {
 		r = gm_pages_steal(heap, request->stream, place.missing, &place, &got);
 		return r ? r : got ? -EAGAIN : -ENOMEM;
@@ -309,7 +333,7 @@ int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, 
 			synchronized = true;
 			if (!synchronize(heap))
 				return -ETIMEDOUT;
-			r = gm_pages_find(heap, request, ret_block);
+			r = find(heap, request, ret_block);
 		}
 	}
 	if (r == -ETIMEDOUT)
@@ -353,13 +377,13 @@ static void shorten(struct gm_heap *heap, unsigned int pool)
 void gm_pages_detach(struct gm_heap *heap, uint32_t id)
 {
 	unsigned int pool = !(heap->segments[heap->blocks[id].segment].flags & GM_SEGMENT_SMALL);
-	uint64_t bytes = heap->blocks[id].size;
+	uint64_t address = heap->blocks[id].address, bytes = heap->blocks[id].size;
 
 	if (heap->blocks[id].state == GM_BLOCK_INACTIVE) {
 		gm_pages_remove(heap, pool, id);
 		gm_pages_make_unmapped(heap, pool, id);
-		gm_heap_count_splits(heap, pool, -1, -(int64_t)bytes);
 		gm_heap_count_reserved(heap, pool, bytes, false);
+		gm_pages_tell(heap, pool, false, address, bytes);
 		heap->reserved -= bytes;
 	}
 	shorten(heap, pool);

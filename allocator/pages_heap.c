@@ -42,12 +42,11 @@ void gm_pages_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_bl
 	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
 }
 
-void gm_pages_set_stream(struct gm_heap *heap, struct gm_block *block, uint64_t stream)
+/* Means nothing to a reader while the block is free: not logged. */
+void gm_pages_set_stream(struct gm_block *block, uint64_t stream)
 {
-	if (block->stream == stream)
-		return;
-	gm_undo_note(heap->undo, &block->stream);
-	__atomic_store_n(&block->stream, stream, __ATOMIC_RELAXED);
+	if (block->stream != stream)
+		__atomic_store_n(&block->stream, stream, __ATOMIC_RELAXED);
 }
 
 /* Whole pages that could go are idle. */
@@ -104,9 +103,9 @@ static void hand_to_all(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	const uint32_t beside[] = { heap->blocks[id].prev, heap->blocks[id].next };
 
 	gm_pages_remove(heap, pool, id);
-	gm_pages_set_stream(heap, &heap->blocks[id], GM_PAGES_ANY);
+	gm_pages_set_stream(&heap->blocks[id], GM_PAGES_ANY);
 	if (gm_pages_insert(heap, pool, id, 0)) {
-		gm_pages_set_stream(heap, &heap->blocks[id], stream);
+		gm_pages_set_stream(&heap->blocks[id], stream);
 		gm_pages_insert(heap, pool, id, heap->links[id].born);
 		return;
 	}
@@ -118,7 +117,6 @@ static void hand_to_all(struct gm_heap *heap, unsigned int pool, uint32_t id)
 			continue;
 		gm_pages_remove(heap, pool, id);
 		gm_pages_remove(heap, pool, other);
-		gm_heap_count_splits(heap, pool, -1, 0);
 		id = i ? gm_pages_join(heap, pool, id, other) : gm_pages_join(heap, pool, other, id);
 		gm_pages_insert(heap, pool, id, 0);
 	}
@@ -145,6 +143,8 @@ bool gm_pages_look_again(struct gm_heap *heap)
 		return false;
 	for (unsigned int p = 0; p < 2; p++)
 		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&own->pool[p], &at));) {
+			if (!gm_pages_may_tidy(heap))
+				return any;	/* the rest another time: a transaction has an end */
 			if (heap->blocks[id].stream == GM_PAGES_ANY)
 				break;		/* they come last */
 			if (is_past(heap, p, id, done)) {
@@ -165,9 +165,9 @@ int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_
 
 	if (before == stream)
 		return 0;
-	gm_pages_set_stream(heap, block, stream);
+	gm_pages_set_stream(block, stream);
 	if (gm_free_set_insert(&gm_pages(heap)->pool[pool], id, heap->links[id].born)) {
-		gm_pages_set_stream(heap, block, before);
+		gm_pages_set_stream(block, before);
 		return -ENOSPC;
 	}
 	gm_free_set_remove(&gm_pages(heap)->pool[pool], id);
@@ -198,12 +198,10 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	if (heap->blocks[id].size > size)
 		front = gm_heap_cut(heap, id, size);
 	if (front) {
-		gm_pages_set_stream(heap, &heap->blocks[id], before);
+		gm_pages_set_stream(&heap->blocks[id], before);
 		gm_pages_insert(heap, pool, id, born);
-		gm_heap_count_splits(heap, pool, 0, -(int64_t)size);
 		id = front;
 	} else {
-		gm_heap_count_splits(heap, pool, -1, -(int64_t)heap->blocks[id].size);
 		gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_ACTIVE);
 	}
 	/* Means nothing while free: not logged. */
@@ -217,7 +215,8 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 }
 
 /* What is left of pages between large blocks, none of them whole, and so can go nowhere: small requests of the only
- * stream have it before the heap grows. The smallest that is large enough, in no set any more; GM_NONE. */
+ * stream have it before the heap grows. Not in the library, whose thread caches count by sizes what is small. The
+ * smallest that is large enough, in no set any more; GM_NONE. */
 static uint32_t remnant(struct gm_heap *heap, uint64_t size, uint64_t stream)
 {
 	uint32_t id = gm_free_set_at_least(&gm_pages(heap)->pool[1], stream, size, 0);
@@ -250,7 +249,7 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 				return 0;
 			id = take(heap, pool, size, GM_PAGES_ANY);
 		}
-	} else if (!id && !pool) {
+	} else if (!id && !pool && !heap->number) {
 		id = remnant(heap, size, request->stream);
 		pool = !!id;
 	}
@@ -279,32 +278,29 @@ static uint64_t later(uint64_t a, uint64_t b)
 }
 
 uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream,
-			 uint64_t born, int64_t *ret_splits)
+			 uint64_t born)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
 	uint64_t own_stream = heap->blocks[id].stream;
 	uint64_t done = gm_pages(heap)->several ? gm_pages_passed(heap) : 0;	/* with one, nothing is anybody's */
 
-	*ret_splits = 1;
 	if (gm_pages(heap)->several && done >= born)
 		stream = GM_PAGES_ANY;
-	for (; joins(heap, prev, stream, done); prev = heap->blocks[id].prev) {
+	for (; joins(heap, prev, stream, done) && gm_pages_may_join(heap); prev = heap->blocks[id].prev) {
 		born = later(born, heap->links[prev].born);
 		gm_pages_remove(heap, pool, prev);
 		id = gm_pages_join(heap, pool, prev, id);
-		--*ret_splits;
 	}
-	for (; joins(heap, next, stream, done); next = heap->blocks[id].next) {
+	for (; joins(heap, next, stream, done) && gm_pages_may_join(heap); next = heap->blocks[id].next) {
 		born = later(born, heap->links[next].born);
 		gm_pages_remove(heap, pool, next);
 		id = gm_pages_join(heap, pool, id, next);
-		--*ret_splits;
 	}
 	if (heap->blocks[id].state != GM_BLOCK_INACTIVE)
 		gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_INACTIVE);
-	gm_pages_set_stream(heap, &heap->blocks[id], stream);
+	gm_pages_set_stream(&heap->blocks[id], stream);
 	if (gm_pages_insert(heap, pool, id, born)) {	/* the first that is anybody's, and no memory */
-		gm_pages_set_stream(heap, &heap->blocks[id], own_stream);
+		gm_pages_set_stream(&heap->blocks[id], own_stream);
 		gm_pages_insert(heap, pool, id, born);
 	}
 	return id;
@@ -316,13 +312,11 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	uint64_t size = heap->blocks[id].size, now = gm_pages_moment(heap);
 	uint64_t first = (heap->blocks[id].address - region->base) / GM_HEAP_PAGE;
 	uint64_t last = (heap->blocks[id].address + size - 1 - region->base) / GM_HEAP_PAGE;
-	int64_t splits;
 
 	gm_pages(heap)->live -= size;
 	for (uint64_t i = first; i <= last; i++)
-		region->freed[i] = now;
-	gm_pages_settle(heap, pool, id, heap->blocks[id].stream, now, &splits);
-	gm_heap_count_splits(heap, pool, splits, (int64_t)size);
+		region->freed[i] = later(region->freed[i], now);
+	gm_pages_settle(heap, pool, id, heap->blocks[id].stream, now);
 }
 
 static void put_back_cached(struct gm_heap *heap, uint32_t id)

@@ -128,9 +128,23 @@ void gm_pages_remove(struct gm_heap *heap, unsigned int pool, uint32_t id);
 uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, uint32_t second);
 
 /* Block @id, of a stream that the set knows, into its set as @stream's, freed at @born, one with its free
- * neighbours. Returns it, and how many free blocks there are more. */
+ * neighbours. Returns it. */
 uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream,
-			 uint64_t born, int64_t *ret_splits);
+			 uint64_t born);
+
+/* How many words a transaction logs has an end (undo.h): is there room to join two blocks more, and to hand out
+ * one? To make free blocks anybody's, before it has done anything else? */
+#define GM_PAGES_HAND_OUT 96u
+#define GM_PAGES_TIDY 16u
+static inline bool gm_pages_may_join(const struct gm_heap *heap)
+{
+	return !heap->undo->base || heap->undo->used + GM_PAGES_HAND_OUT < heap->undo->room;
+}
+
+static inline bool gm_pages_may_tidy(const struct gm_heap *heap)
+{
+	return !heap->undo->base || heap->undo->used < GM_PAGES_TIDY;
+}
 
 /* Free block @id, in no set, is the request's: cut to size. Returns 0 and the block, or -ENOSPC and nothing has
  * changed, but @id is in its set. */
@@ -142,7 +156,7 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream);
 
 void gm_pages_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state);
-void gm_pages_set_stream(struct gm_heap *heap, struct gm_block *block, uint64_t stream);
+void gm_pages_set_stream(struct gm_block *block, uint64_t stream);
 
 /* ---- pages_place.c ---- */
 
@@ -191,6 +205,15 @@ static inline void gm_pages_unlock(const struct gm_heap *heap)
 {
 	if (heap->ops->unlock)
 		heap->ops->unlock(heap->ops->arg);
+}
+
+/* Pages came, or go (ops->page_event). */
+static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, bool mapped, uint64_t address,
+				 uint64_t bytes)
+{
+	if (heap->ops->page_event)
+		heap->ops->page_event(heap->ops->arg, mapped, gm_pages((struct gm_heap *)(uintptr_t)heap)->region[pool].segment,
+				      address, bytes);
 }
 
 /* A block in no set or list has no memory any more: one with such neighbours. */

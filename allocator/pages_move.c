@@ -41,7 +41,6 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 {
 	struct gm_pages_heap *own = gm_pages(heap);
 	uint64_t born = heap->links[id].born, freed = last_freed(&own->region[pool], at, at + bytes);
-	int64_t splits = -1;
 	uint32_t before = GM_NONE, front;
 
 	gm_pages_remove(heap, pool, id);
@@ -51,19 +50,17 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 			goto out_whole;
 		gm_pages_set_state(heap, &heap->blocks[before], GM_BLOCK_INACTIVE);
 		gm_pages_insert(heap, pool, before, born);
-		splits++;
 	}
 	if (heap->blocks[id].size > bytes) {
 		front = gm_heap_cut(heap, id, bytes);
 		if (!front)
 			goto out_whole;
 		gm_pages_insert(heap, pool, id, born);
-		splits++;
 		id = front;
 	}
 	gm_pages_make_unmapped(heap, pool, id);
-	gm_heap_count_splits(heap, pool, splits, -(int64_t)bytes);
 	gm_heap_count_reserved(heap, pool, bytes, false);
+	gm_pages_tell(heap, pool, false, at, bytes);
 	heap->reserved -= bytes;
 	own->spare += bytes;
 	if (own->spare_freed < freed)
@@ -117,13 +114,14 @@ static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream
 	}
 }
 
-/* Of the free blocks that may go and that @stream may not use as they are: of their pages those that every stream is
- * past. */
+/* Of the free blocks that may go and that @stream may not use as they are, or (NULL) of all: of their pages those that
+ * every stream is past and that are not at @keep (NULL: nowhere). */
 static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *stream, uint64_t bytes,
-		      struct victim *best)
+		      const struct gm_pages_place *keep, struct victim *best)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
-	uint64_t done = gm_pages_passed(heap), step;
+	uint64_t keep_from = keep ? gm_pages_down(keep->from) : 0, keep_to = keep ? gm_pages_up(keep->to) : 0;
+	uint64_t done = gm_pages_passed(heap), step, from, to;
 	uint32_t id;
 
 	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&own->pool[pool], &at));) {
@@ -133,8 +131,8 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 			continue;
 		if (!stream && heap->ops->may_go && !heap->ops->may_go(heap->ops->arg, block->stream))
 			continue;
-		for (uint64_t from = gm_pages_up(block->address), to = gm_pages_down(gm_pages_end(block)); from < to;
-		     from += step + GM_HEAP_PAGE) {
+		to = outside(block, keep_from, keep_to, &from);
+		for (to += from; from < to; from += step + GM_HEAP_PAGE) {
 			step = gm_pages_past(&own->region[pool], from, to, done);
 			prefer(best, id, pool, from, step, bytes);
 		}
@@ -152,10 +150,12 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 		struct victim victim = { .bytes = 0 };
 		uint64_t wanted = bytes - *ret_bytes;
 
-		for (unsigned int i = 0; i < 4 && !(i == 2 && victim.bytes); i++)	/* its own first */
+		for (unsigned int i = 0; !heap->ops->moves_passed && i < 4 && !(i == 2 && victim.bytes); i++)	/* its own first */
 			find_victim(heap, !(i & 1), streams[i / 2], wanted, keep, &victim);
-		for (unsigned int i = 0; !victim.bytes && gm_pages(heap)->several && i < 2; i++)
-			find_past(heap, !i, &stream, wanted, &victim);
+		for (unsigned int i = 0; !heap->ops->moves_passed && !victim.bytes && gm_pages(heap)->several && i < 2; i++)
+			find_past(heap, !i, &stream, wanted, NULL, &victim);
+		for (unsigned int i = 0; heap->ops->moves_passed && i < 2; i++)
+			find_past(heap, !i, NULL, wanted, keep, &victim);
 		if (!victim.bytes)
 			break;
 		if (victim.bytes > wanted) {
@@ -180,8 +180,8 @@ int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes)
 	while (!r && heap->idle) {
 		struct victim victim = { .bytes = 0 };
 
-		find_past(heap, 1, NULL, UINT64_MAX, &victim);
-		find_past(heap, 0, NULL, UINT64_MAX, &victim);
+		find_past(heap, 1, NULL, UINT64_MAX, NULL, &victim);
+		find_past(heap, 0, NULL, UINT64_MAX, NULL, &victim);
 		if (!victim.bytes)
 			break;
 		r = strip(heap, victim.pool, victim.id, victim.at, victim.bytes);

@@ -7,8 +7,14 @@
 
 #include <errno.h>
 
-#define PIECES 48u			/* blocks that are joined at most: a transaction has an end */
+#define PIECES 48u			/* blocks that are joined at most */
+#define PIECES_LOGGED 16u		/* the same where stores are logged: a transaction has an end */
 #define LOOKS 32u			/* at free blocks that are too small by themselves */
+
+static unsigned int pieces_most(const struct gm_heap *heap)
+{
+	return heap->undo->base ? PIECES_LOGGED : PIECES;
+}
 
 /* ---- choosing ---- */
 
@@ -33,7 +39,7 @@ static void consider(const struct gm_heap *heap, const struct gm_pages_region *r
 	}
 	if (to > region->top)
 		place.missing += gm_pages_up(to) - region->top;
-	if (pieces <= PIECES && (!best->to || place.missing < best->missing ||
+	if (pieces <= pieces_most(heap) && (!best->to || place.missing < best->missing ||
 				 (place.missing == best->missing && hole < best->hole)))
 		*best = place;
 }
@@ -105,6 +111,11 @@ static uint32_t beside(const struct gm_heap *heap, uint32_t id, uint64_t stream)
 	return is_usable(heap, prev, stream) ? prev : is_usable(heap, next, stream) ? next : GM_NONE;
 }
 
+static bool reaches(const struct gm_block *block, const struct gm_pages_place *place)
+{
+	return block->address <= place->from && gm_pages_end(block) >= place->to;
+}
+
 int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_pages_place *place, uint64_t size,
 		   const struct gm_heap_request *request, uint32_t *ret_block)
 {
@@ -112,13 +123,13 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 	uint64_t born = heap->links[id].born;
 
 	gm_pages_remove(heap, pool, id);
-	while ((other = beside(heap, id, request->stream))) {
+	while ((gm_pages_may_join(heap) || !reaches(&heap->blocks[id], place)) &&
+	       (other = beside(heap, id, request->stream))) {
 		bool before = heap->blocks[other].address < heap->blocks[id].address;
 
 		gm_pages_remove(heap, pool, other);
 		born = heap->links[other].born > born ? heap->links[other].born : born;
 		id = before ? gm_pages_join(heap, pool, other, id) : gm_pages_join(heap, pool, id, other);
-		gm_heap_count_splits(heap, pool, -1, 0);
 	}
 	heap->links[id].born = born;
 	if (gm_pages_adopt(heap, pool, id, request->stream)) {
@@ -130,7 +141,6 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 		if (other) {
 			gm_pages_set_state(heap, &heap->blocks[other], GM_BLOCK_INACTIVE);
 			gm_pages_insert(heap, pool, other, born);
-			gm_heap_count_splits(heap, pool, 1, 0);
 		}
 	}
 	return gm_pages_hand_out(heap, pool, id, size, request, ret_block);
@@ -140,13 +150,13 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 static struct gm_pages_place run_around(const struct gm_heap *heap, uint32_t id, uint64_t size, uint64_t stream)
 {
 	uint32_t first = id, last = id;
-	unsigned int pieces = 1;
+	unsigned int pieces = 1, most = pieces_most(heap);
 	struct gm_pages_place run;
 
-	for (uint32_t other = heap->blocks[id].prev; pieces < PIECES && is_usable(heap, other, stream);
+	for (uint32_t other = heap->blocks[id].prev; pieces < most && is_usable(heap, other, stream);
 	     other = heap->blocks[other].prev, pieces++)
 		first = other;
-	for (uint32_t other = heap->blocks[id].next; pieces < PIECES && is_usable(heap, other, stream);
+	for (uint32_t other = heap->blocks[id].next; pieces < most && is_usable(heap, other, stream);
 	     other = heap->blocks[other].next, pieces++)
 		last = other;
 	run = (struct gm_pages_place){ .from = heap->blocks[first].address, .first = first,

@@ -45,6 +45,7 @@
 	GM_RULE(GROWTH, "growth", "nobody reports out of memory while another thread grows or flushes") \
 	GM_RULE(AWAIT, "await", "before out of memory is said, what waits for the GPU is waited for") \
 	GM_RULE(SCARCE, "scarce", "frees wait as the driver's do where memory is scarce") \
+	GM_RULE(PAGES, "pages", "a page is unmapped when the host has seen the GPU past its last free, not before") \
 	GM_RULE(FLUSH, "flush", "a call that fails for want of memory is repeated after a flush")
 
 enum gm_rule_name {

@@ -47,6 +47,7 @@ class Kind:
             env["GPUMEM_STACKS"] = "none"
         if kind in ("expandable", "cached-expandable"):
             env["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+            env["GPUMEM_EXPANDABLE_SEGMENTS"] = "True"      # of the library's own cache
         if kind in ("async", "async-libgpumem"):
             env["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
         if kind == "history":

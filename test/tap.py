@@ -65,6 +65,8 @@ class Room:
             # Most tests hold what is recorded against what the driver was asked: those of the cache say
             # allocator="caching", and test_cache.py runs others again with TEST_ALLOCATOR=caching.
             env["GPUMEM_ALLOCATOR"] = os.environ.get("TEST_ALLOCATOR", "native")
+            if os.environ.get("TEST_PAGES"):
+                env["GPUMEM_EXPANDABLE_SEGMENTS"] = "True"
         for name, value in options.items():
             if name.isupper():
                 env[name] = str(value)

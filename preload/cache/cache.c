@@ -424,14 +424,14 @@ static bool frees_freely(struct freeing *freeing, const void *caller)
 }
 
 /* Under no lock: the block is its freer's by its state. */
-static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
 	struct freeing *freeing = arg;
 	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
 	bool ordered = freeing->key != 0, now;
 
 	if (freeing->waited)
-		return true;
+		return GM_FREE_SEEN;
 	/* Stream-ordered memory: in the order of its own stream at once; cudaFree of a pool's promises
 	 * that nothing uses it. So while others capture (PyTorch's keeps what graphs use instead). */
 	if (freeing->stream &&
@@ -487,7 +487,7 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 			      struct freeing *freeing, CUresult *ret_result)
 {
 	struct gm_cache_free how = {
-		.stream = freeing->key, .now = reusable_now, .arg = freeing,
+		.stream = freeing->key, .when = reusable, .arg = freeing,
 	};
 	int r;
 

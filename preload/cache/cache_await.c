@@ -16,6 +16,7 @@
 #include "allocator/rules.h"
 #include "preload/order/order.h"
 #include "preload/cache/cache_internal.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/hooks/record.h"
 #include "allocator/lock.h"
 
@@ -35,6 +36,8 @@ void gm_cache_await_begin(struct gm_cache_await *await)
 	await->stamp = gm_reuse_stamp(gm_order_reuse());
 	await->completed = gm_reuse_completed(gm_order_reuse());
 	await->streams = gm_cache_streams_arrived();
+	await->moment = gm_cache_pages_now();
+	await->pages = gm_cache_pages_progress();
 	await->end_ns = gm_now_ns() + PATIENCE_NS;
 	await->again = false;
 }
@@ -61,7 +64,10 @@ static bool idle_anywhere(uint8_t domain)
 static int waits(const struct gm_cache_await *await, uint8_t domain, bool streams)
 {
 	int r = in_limbo(domain) ? gm_reuse_waits(gm_order_reuse(), await->stamp) : 0;
+	int pages = gm_cache_pages_waits(await->moment);
 
+	if (r <= 0 && pages && idle_anywhere(domain) && gm_now_ns() < await->end_ns)
+		r = pages;
 	if (r <= 0 && streams && gm_now_ns() < await->end_ns &&
 	    (gm_cache_orphans_any() || (idle_anywhere(domain) && gm_cache_streams_pending())))
 		r = 1;
@@ -70,12 +76,14 @@ static int waits(const struct gm_cache_await *await, uint8_t domain, bool stream
 
 static uint64_t progress(void)
 {
-	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_streams_arrived() << 48);
+	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_pages_progress() << 40) +
+	       (gm_cache_streams_arrived() << 48);
 }
 
 static void poll(bool streams)
 {
 	gm_reuse_poll_all(gm_order_reuse());
+	gm_cache_pages_look();
 	if (!streams)
 		return;
 	gm_cache_streams_poll();
@@ -115,7 +123,7 @@ static bool wait_for_gpu(const struct gm_cache_await *await, uint8_t domain, uin
 
 bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams)
 {
-	uint64_t completed, arrived;
+	uint64_t completed, arrived, pages;
 	bool waited, more;
 
 	waited = in_limbo(domain) && gm_reuse_waits(gm_order_reuse(), await->stamp);
@@ -124,11 +132,13 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 		waited |= wait_for_gpu(await, domain, bytes, streams);
 	completed = gm_reuse_completed(gm_order_reuse());
 	arrived = gm_cache_streams_arrived();
-	more = completed != await->completed || arrived != await->streams;
+	pages = gm_cache_pages_progress();
+	more = completed != await->completed || arrived != await->streams || pages != await->pages;
 	/* Others free and complete without end: only what waited, or had just come, is a reason. */
 	more &= waited || !await->again;
 	await->completed = completed;
 	await->streams = arrived;
+	await->pages = pages;
 	await->again = true;
 	return more;
 }

@@ -15,6 +15,7 @@
 
 #include "allocator/rules.h"
 #include "preload/cache/cache_internal.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/order/order.h"
 #include "preload/cache/cache.h"
 #include "allocator/map.h"
@@ -123,9 +124,7 @@ static CUresult ask_driver(const struct gm_cache_heap *heap, uint64_t bytes, CUd
 		       : GM_REAL(cuMemAlloc_v2)(ret, bytes);
 }
 
-/* Would the request not fit if the device held nothing but what is live? A program that probes for
- * the largest size asks for such. */
-static bool is_past_device(const struct gm_cache_heap *heap)
+bool gm_cache_is_past_device(const struct gm_cache_heap *heap)
 {
 	size_t free_bytes, total_bytes;
 	uint64_t live = 0;
@@ -152,7 +151,7 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	}
 	gm_writers_look();
 	result = ask_driver(heap, bytes, &address);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_past_device(heap)) {
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && !gm_cache_is_past_device(heap)) {
 		gm_cache_back_done(heap->domain);	/* what is on its way may be enough */
 		gm_pool_trim(heap->domain);
 		result = ask_driver(heap, bytes, &address);
@@ -202,7 +201,7 @@ static bool may_go(void *arg, uint64_t stream)
 
 	if (heap->ending)
 		return false;
-	if (!stream)
+	if (!stream || heap->pages)	/* of pages the moment tells */
 		return !gm_cache_request.ended_only;
 	seen = gm_cache_stream_answer(stream, &ended);
 	if (gm_cache_request.ended_only && !ended)
@@ -214,15 +213,18 @@ static bool may_go(void *arg, uint64_t stream)
 /* Before idle segments go back. Nothing is waited for: the growth lock is held. */
 static void synchronize(void *arg)
 {
-	(void)arg;
 	gm_reuse_poll(gm_order_reuse());
 	gm_cache_streams_poll();
+	if (((const struct gm_cache_heap *)arg)->pages)
+		gm_cache_pages_look();
 }
 
 /* ---- heaps ---- */
 
 static const struct gm_cache_driver driver = {
 	.alloc = segment_alloc, .free = segment_free, .may_go = may_go, .synchronize = synchronize,
+	.reserve = gm_cache_pages_reserve, .map = gm_cache_pages_map, .unmap = gm_cache_pages_unmap,
+	.trim = gm_cache_pages_trim, .moment = gm_cache_pages_moment, .passed = gm_cache_pages_passed,
 };
 
 /* @context 0: that of the device's default pool. */
@@ -255,12 +257,18 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	if (heap || GM_REAL(cuCtxGetCurrent)(&setup.handle))
 		return heap;
 	gm_cache_config(where.domain, &config);
-	if (!gm_lock(&making))
-		return NULL;
-	heap = find(context, where.domain);
-	if (!heap && gm_cache_heap_new(&setup, &heap))
-		heap = NULL;
-	gm_unlock(&making);
+	if (context && gm_state.options.expandable_segments)
+		setup.pages = gm_cache_pages_new(where.domain);
+	if (setup.pages)
+		config.class = &gm_pages_heap;
+	if (gm_lock(&making)) {
+		heap = find(context, where.domain);
+		if (!heap && gm_cache_heap_new(&setup, &heap))
+			heap = NULL;
+		gm_unlock(&making);
+	}
+	if (setup.pages && (!heap || heap->pages != setup.pages))
+		gm_cache_pages_end(setup.pages);
 	if (heap)
 		gm_cache_apply_limit(heap);
 	return heap;
@@ -324,6 +332,16 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		gm_cache_orphans_let_go();
 }
 
+/* Its context has ended. A growth in flight finds that out, and ends. */
+static void end_pages(struct gm_cache_heap *heap)
+{
+	if (!gm_lock_within(&growth[heap->domain], ENDING_NS))
+		return;			/* better lost than used by two */
+	gm_cache_pages_end(heap->pages);
+	heap->pages = NULL;
+	gm_unlock(&growth[heap->domain]);
+}
+
 void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 {
 	if (gm_cache_on())
@@ -337,6 +355,8 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 		gm_reuse_forget(gm_order_reuse(), heap->number);
 		gm_cache_heap_drop(heap, tsc, stack);
 		endings -= heap->ending;
+		if (heap->pages)
+			end_pages(heap);
 	}
 }
 
@@ -390,6 +410,8 @@ void gm_cache_release_ended(uint8_t domain)
 	uint32_t left = gm_cache_streams_poll_ended();
 	uint64_t bytes = 0;
 
+	if (gm_state.options.expandable_segments)
+		gm_cache_pages_look();		/* which pages may be moved */
 	if (left == seen[domain])
 		return;
 	seen[domain] = left;

@@ -243,7 +243,8 @@ int gm_cache_heap_new(const struct gm_cache_heap_setup *setup, struct gm_cache_h
 	heap->context = setup->context;
 	heap->home = setup->home;
 	heap->handle = setup->handle;
-	heap->plain = gm_heap_rounds_plainly(setup->config);
+	heap->pages = setup->pages;
+	heap->plain = setup->config->class == &gm_pages_heap || gm_heap_rounds_plainly(setup->config);
 	heap->thread_cache_wanted = setup->thread_cache;
 	r = init(heap, setup);
 	gm_set(&heap->thread_cache, heap->thread_cache_wanted && !gm_heap_collects(heap->heap));

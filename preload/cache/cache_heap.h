@@ -15,7 +15,7 @@
  *   gm_cache_heap_complete(blocks, count)                      pending ones become free
  *
  * Events: alloc; free_requested at the free and free_completed when it may be handed out again;
- * segment_alloc, segment_free. Thread context: any, inside a hook. Signal context: none. Lock: the domain's, or none; given up around the backend's calls.
+ * segment_alloc, segment_free; segment_map, segment_unmap of a pages heap. Thread context: any, inside a hook. Signal context: none. Lock: the domain's, or none; given up around the backend's calls.
  */
 #ifndef GM_PRELOAD_CACHE_HEAP_H
 #define GM_PRELOAD_CACHE_HEAP_H
@@ -38,7 +38,16 @@ struct gm_cache_driver {
 	void (*free)(void *heap, uint64_t address, uint64_t bytes, uint64_t stream);
 	bool (*may_go)(void *heap, uint64_t stream);
 	void (*synchronize)(void *heap);
+	/* Of the pages heap. */
+	int (*reserve)(void *heap, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes);
+	int (*map)(void *heap, uint64_t address, uint64_t bytes);
+	void (*unmap)(void *heap, uint64_t address, uint64_t bytes);
+	void (*trim)(void *heap);
+	uint64_t (*moment)(void *heap);
+	uint64_t (*passed)(void *heap);
 };
+
+struct gm_cache_pages;
 
 struct gm_cache_heap_setup {
 	const struct gm_heap_config *config;
@@ -47,6 +56,7 @@ struct gm_cache_heap_setup {
 	uint32_t context;		/* context that its segments die with; 0: outlives contexts */
 	uint32_t home;			/* id of the context that @handle is */
 	CUcontext handle;
+	struct gm_cache_pages *pages;	/* of a pages heap (cache_pages.h); NULL: of any other */
 	uint8_t domain, kind;		/* GM_KIND_DEVICE or GM_KIND_POOL */
 	bool thread_cache;		/* a block just freed may go into its thread's cache */
 };
@@ -75,6 +85,7 @@ struct gm_cache_heap {
 	_Atomic(bool) dead;		/* dropped, or being so */
 	bool suspended;			/* gm_cache_heap_suspend */
 	bool put_off;			/* since then some block could have become free */
+	bool seen;			/* the host has seen the GPU past the free under way; lock: the domain's */
 	_Atomic(bool) ending;		/* its home is: nothing goes back any more */
 	_Atomic(uint32_t) faulted;	/* the driver's sticky error: nothing is served; 0: none */
 	uint32_t context;		/* as in its setup */
@@ -103,6 +114,7 @@ struct gm_cache_heap {
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
 	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
+	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
 };
 
 /* For a new journal: no heap yet. gm_tcache_begin comes next. */
@@ -142,12 +154,15 @@ struct gm_cache_heap *gm_cache_heap_peek(uint32_t block, struct gm_cache_view *r
 /* A copy of the segment that a cached block lies in; false: it is none. */
 bool gm_cache_heap_segment(uint32_t block, struct gm_segment *ret_copy);
 
+/* When a freed block may be handed out again; SEEN: at once, and the host has seen the GPU past the free. */
+enum gm_cache_when { GM_FREE_LATER, GM_FREE_NOW, GM_FREE_SEEN };
+
 struct gm_cache_free {
 	uint64_t tsc, stream;		/* @tsc 0: now, if anything is written */
 	uint32_t stack;			/* GM_STACK_OF_BLOCK: the allocation's */
-	/* May it be handed out again at once? Asked under no lock, once, when the block is the
-	 * caller's alone. If not, gm_cache_heap_complete may be called for it from then on. */
-	bool (*now)(void *arg, uint32_t block, uint32_t number, uint64_t bytes);
+	/* When may it be handed out again? Asked under no lock, once, when the block is the
+	 * caller's alone. If later, gm_cache_heap_complete may be called for it from then on. */
+	enum gm_cache_when (*when)(void *arg, uint32_t block, uint32_t number, uint64_t bytes);
 	void *arg;
 };
 /* @block, active and beginning at @address, is freed. Returns 0; -ENOENT: it is not active or

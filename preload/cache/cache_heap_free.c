@@ -61,7 +61,9 @@ void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_sectio
 
 	gm_cache_heap_trace_at(&section->change, block, tsc, block->free_stream, block->free_stack, actions,
 			   1);
+	heap->seen = true;
 	gm_heap_free_completed(heap->heap, id);
+	heap->seen = false;
 }
 
 void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
@@ -126,12 +128,13 @@ static void put_off(struct gm_cache_heap *heap, struct gm_block *block)
 	heap->put_off = true;
 }
 
-/* The heap's lock, for what cannot be cached. @now: it may be handed out at once. */
+/* The heap's lock, for what cannot be cached. */
 static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
-		       const struct gm_cache_free *how, bool now)
+		       const struct gm_cache_free *how, enum gm_cache_when when)
 {
 	struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_section section;
+	bool now;
 	int r;
 
 	gm_section_make(&section, true);
@@ -143,11 +146,15 @@ static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
 		gm_section_cancel(heap, &section);
 		return gm_cache_heap_lost(-ETIMEDOUT);
 	}
-	now = now || block->flags & GM_BLOCK_DONE;
+	if (block->flags & GM_BLOCK_DONE)
+		when = GM_FREE_SEEN;
+	now = when != GM_FREE_LATER;
+	heap->seen = when == GM_FREE_SEEN;
 	if (now && !heap->suspended)
 		gm_cache_heap_free_now(heap, &section, id, how);
 	else
 		free_later(heap, &section, id, how);
+	heap->seen = false;
 	if (now && heap->suspended)
 		put_off(heap, block);
 	gm_section_end(heap, &section);
@@ -159,8 +166,8 @@ int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uin
 {
 	struct gm_header *header = gm_header_get();
 	struct gm_block *block;
+	enum gm_cache_when when;
 	uint64_t size;
-	bool now;
 	int r;
 
 	if (gm_unlikely(!header))
@@ -170,11 +177,11 @@ int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uin
 		return -ENOENT;
 	/* Its heap may be going at this moment, which free_locked finds. */
 	size = __atomic_load_n(&block->size, __ATOMIC_RELAXED);
-	now = how->now(how->arg, id, heap->number, size);
-	if (gm_likely(now) && gm_likely(gm_tcache_wants(heap, size)) &&
+	when = how->when(how->arg, id, heap->number, size);
+	if (gm_likely(when) && gm_likely(gm_tcache_wants(heap, size)) &&
 	    gm_likely(gm_tcache_put(heap, id, op, how)))
 		return 0;
-	r = free_locked(heap, op, id, how, now);
+	r = free_locked(heap, op, id, how, when);
 	/* What @how has decided stands: it may come back, or is lost to us. */
 	if (gm_unlikely(r < 0))
 		move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);

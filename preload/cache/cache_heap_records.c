@@ -200,12 +200,34 @@ static void segment_event(void *arg, bool allocated, uint32_t id)
 				segment->address, segment->size, segment->stream, stack);
 }
 
+/* The same of pages, one beside another. */
+static void page_event(void *arg, bool mapped, uint32_t id, uint64_t address, uint64_t bytes)
+{
+	struct gm_cache_heap *heap = arg;
+	const struct gm_section *section = heap->section;
+	const struct gm_segment *segment = &gm_rec.segments[id];
+	uint32_t stack = section->alloc ? section->alloc->stack :
+			 section->drops && section->stack != GM_STACK_OF_BLOCK ? section->stack :
+			 segment->stack;
+
+	if (gm_get(&gm_header_get()->history_context) == GM_CONTEXT_STATE)
+		stack = GM_NONE;
+	if (gm_untraced(bytes))
+		gm_change_untraced(&section->change, 1);
+	else
+		gm_change_event(&section->change, segment,
+				mapped ? GM_ACTION_SEGMENT_MAP : GM_ACTION_SEGMENT_UNMAP,
+				section->tsc ? section->tsc : gm_stamp(), address, bytes, segment->stream, stack);
+}
+
 void gm_cache_heap_ops(struct gm_cache_heap *heap, const struct gm_cache_driver *driver)
 {
 	heap->ops = (struct gm_heap_ops){
 		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
 		.block_drop = block_drop, .driver_alloc = driver->alloc, .driver_free = driver->free,
 		.may_go = driver->may_go, .synchronize = driver->synchronize, .lock = lock,
-		.unlock = unlock, .segment_event = segment_event, .arg = heap,
+		.unlock = unlock, .segment_event = segment_event, .reserve = driver->reserve, .map = driver->map,
+		.unmap = driver->unmap, .trim = driver->trim, .moment = driver->moment, .passed = driver->passed,
+		.moves_passed = true, .page_event = page_event, .arg = heap,
 	};
 }

@@ -165,11 +165,15 @@ static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, ui
 {
 	struct gm_cache_free how = { .tsc = section->tsc, .stack = section->stack,
 				      .stream = gm_rec.segments[segment].stream };
+	bool in_pages = gm_rec.segments[segment].flags & GM_SEGMENT_EXPANDABLE;
 	uint32_t id = gm_rec.segments[segment].first_block;
+	uint8_t state = gm_get(&gm_rec.blocks[id].state);
 
-	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE && gm_rec.blocks[id].next)
-		id = gm_rec.blocks[id].next;	/* beside a free one lies none that is free */
-	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE) {
+	/* Beside a free one lies none that is free; or it loses its pages first, and is one with others without. */
+	if (state == (in_pages ? GM_BLOCK_UNMAPPED : GM_BLOCK_INACTIVE) && gm_rec.blocks[id].next)
+		id = gm_rec.blocks[id].next;
+	state = gm_get(&gm_rec.blocks[id].state);
+	if (state == GM_BLOCK_INACTIVE || state == GM_BLOCK_UNMAPPED) {
 		gm_heap_detach(heap->heap, id);
 		return;
 	}

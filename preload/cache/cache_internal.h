@@ -61,14 +61,16 @@ void gm_cache_growth_unlock(uint8_t domain);
 /* Give the idle segments of every heap of @domain back, but @but's; the growth lock held. */
 uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
 
-/* Give back what nobody else can be served from: segments of streams that have ended. The growth lock
- * held. */
+/* Before a heap grows: give back what nobody else can be served from, segments of streams that have ended; and look
+ * which pages may be moved. The growth lock held. */
 void gm_cache_release_ended(uint8_t domain);
 
 /* A request that is about to be refused, and what was complete when it began. */
 struct gm_cache_await {
 	uint64_t stamp;			/* what was freed later is not waited for */
 	uint64_t completed, streams;	/* blocks that came out of limbo; streams that came to their frees */
+	uint64_t moment;		/* of pages: as @stamp */
+	uint64_t pages;			/* how far the GPU was known to be past their frees */
 	uint64_t end_ns;		/* streams are waited for until then */
 	bool again;			/* not the first wait of this request */
 };
@@ -108,6 +110,10 @@ CUstream gm_cache_private_stream(CUstream *stream);
 /* Make @handle current, where it is not. Returns whether there is something to pop. */
 bool gm_cache_push_context(CUcontext handle);
 void gm_cache_pop_context(bool pushed);
+
+/* Would the request not fit if the device held nothing but what is live? A program that probes for
+ * the largest size asks for such. */
+bool gm_cache_is_past_device(const struct gm_cache_heap *heap);
 
 /* Around driver calls: @heap's context is current, the thread's capture mode harmless. */
 struct gm_visit { struct gm_relaxed relaxed; bool pushed; };

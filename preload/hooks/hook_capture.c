@@ -4,6 +4,7 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/hooks/hook.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/order/order.h"
 
 /* No context-wide event of ours may be under way when a capture begins, and none until it ends. */
@@ -18,6 +19,7 @@ static CUresult begun(CUstream stream, bool per_thread, CUresult result)
 	CUresult name params \
 	{ \
 		GM_ENTER_WITH(name, args); \
+		gm_cache_pages_capture_begins(); \
 		gm_capture_beginning(); \
 		return begun(hStream, per_thread, GM_REAL(name) args); \
 	}

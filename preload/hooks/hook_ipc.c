@@ -52,9 +52,11 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	if (!gm_cache_on() || !pHandle)
 		return gm_leave(GM_REAL(cuIpcGetMemHandle)(pHandle, dptr));
 	result = GM_REAL(cuIpcGetMemHandle)(&handle, dptr);
+	/* Memory in pages (expandable_segments:True) is not exported so. What the program asks for next is. */
+	if (!result || gm_cache_covers(dptr))
+		gm_writers_seen(EXPORTED);
 	if (result)
 		return gm_leave(result);
-	gm_writers_seen(EXPORTED);
 	block = gm_cache_block(dptr, &copy);
 	if (block ? dptr - copy.address >= copy.requested : gm_cache_covers(dptr))
 		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* freed, or past its bytes */

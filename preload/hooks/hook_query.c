@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "preload/cache/cache.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/hooks/imports.h"
 #include "preload/order/order.h"
 
@@ -28,7 +29,7 @@
 
 enum whose { THE_DRIVERS, A_BLOCK, NOBODYS };
 
-struct range { CUdeviceptr base; size_t size; uint64_t id; };
+struct range { CUdeviceptr base; size_t size; uint64_t id; CUcontext context; };
 
 /* Never the driver's: its ids are small numbers. A block's own for as long as it is handed out. */
 static uint64_t buffer_id(uint32_t block, uint64_t tsc)
@@ -46,7 +47,7 @@ static enum whose find(CUdeviceptr address, struct range *ret_range)
 
 	if (block && address - copy.address < copy.requested) {
 		*ret_range = (struct range){ copy.address, copy.requested,
-					     buffer_id(block, copy.tsc) };
+					     buffer_id(block, copy.tsc), gm_cache_pages_context(block) };
 		return A_BLOCK;
 	}
 	if (block || (gm_cache_on() && gm_cache_covers(address)))
@@ -55,7 +56,7 @@ static enum whose find(CUdeviceptr address, struct range *ret_range)
 	case 0:
 		return THE_DRIVERS;
 	case 1:
-		*ret_range = (struct range){ import.address, import.size, 0 };
+		*ret_range = (struct range){ import.address, import.size, 0, NULL };
 		return A_BLOCK;
 	default:
 		return NOBODYS;
@@ -139,6 +140,10 @@ static void describe(const struct range *range, CUpointer_attribute attribute, v
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		if (range->id)
 			memcpy(data, &range->id, sizeof(range->id));
+		break;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		if (range->context)
+			memcpy(data, &range->context, sizeof(range->context));
 		break;
 	default:
 		break;

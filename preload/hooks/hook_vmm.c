@@ -7,6 +7,7 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/order/order.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
 
@@ -48,6 +49,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 	CUresult result;
 
 	GM_ENTER(cuMemRetainAllocationHandle, handle, addr);
+	if (gm_cache_pages_covers((uintptr_t)addr))
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* as of cudaMalloc's memory */
 	result = GM_REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (!result)
 		gm_backing_retain_at(GM_MAP_HANDLE, *handle, (uintptr_t)addr);
@@ -92,4 +95,18 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 		gm_backing_map(GM_MAP_HANDLE, handle, ptr, offset, size, call.op,
 			       gm_stack_of_change(&call.alloc));
 	return gm_alloc_pass(&call, result);
+}
+
+/* What the cache maps itself has to be opened to each device; the driver's own allocations are by themselves. */
+CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	enum gm_context_role role;
+	CUdevice device = -1;
+	CUresult result;
+
+	GM_ENTER(cuCtxEnablePeerAccess, peerContext, Flags);
+	result = GM_TRY(cuCtxEnablePeerAccess, peerContext, Flags);
+	if (!result && gm_context_handle(gm_context_find(peerContext), &role, &device) && device >= 0)
+		gm_cache_pages_peer((uint8_t)device, gm_where_now().domain);
+	return gm_leave(result);
 }

@@ -36,10 +36,10 @@ NAMES(gm_action_name, GM_ACTION_COUNT,
 	[GM_ACTION_SEGMENT_UNMAP] = "segment_unmap", [GM_ACTION_OOM] = "oom",
 	[GM_ACTION_SNAPSHOT] = "snapshot", [GM_ACTION_ANNOTATE] = "annotate")
 
-NAMES(gm_block_state_name, GM_BLOCK_CACHED + 1,
+NAMES(gm_block_state_name, GM_BLOCK_UNMAPPED + 1,
 	[GM_BLOCK_ACTIVE] = "active_allocated", [GM_BLOCK_PENDING] = "active_pending_free",
 	[GM_BLOCK_INACTIVE] = "inactive", [GM_BLOCK_FREEING] = "active_allocated",
-	[GM_BLOCK_CACHED] = "inactive")
+	[GM_BLOCK_CACHED] = "inactive", [GM_BLOCK_UNMAPPED] = "unmapped")
 
 NAMES(gm_stat_name, GM_STAT_COUNT,
 	[GM_STAT_ALLOCATION] = "allocation", [GM_STAT_SEGMENT] = "segment",

@@ -134,7 +134,7 @@ struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id)
 {
 	struct gm_block *block = id ? item_at(copy, GM_REGION_BLOCKS, id) : NULL;
 
-	if (!block || block->state == GM_BLOCK_UNUSED || block->state > GM_BLOCK_CACHED ||
+	if (!block || block->state == GM_BLOCK_UNUSED || block->state > GM_BLOCK_UNMAPPED ||
 	    block->domain >= GM_DOMAINS || block->kind >= GM_KIND_COUNT ||
 	    block->size > UINT64_MAX - block->address)
 		return NULL;

@@ -164,10 +164,12 @@ static void count_thread_cache(struct gm_copy *copy, struct gm_tcache_record *tc
 
 static void free_block(const struct gm_copy *copy, struct gm_block *block)
 {
+	const struct gm_segment *segment = gm_copy_segment(copy, block->segment);
 	struct gm_domain *domain = gm_copy_domain(copy, block->domain);
 
 	block->state = GM_BLOCK_INACTIVE;
-	if (!domain || !(block->prev || block->next))
+	/* As PyTorch: what is free in expandable segments can be given back page by page. */
+	if (!domain || !segment || segment->flags & GM_SEGMENT_EXPANDABLE || !(block->prev || block->next))
 		return;
 	gm_stats_move(&domain->stats, GM_POOL_SMALL, GM_STAT_INACTIVE_SPLIT, 1, 0);
 	gm_stats_move(&domain->stats, GM_POOL_SMALL, GM_STAT_INACTIVE_SPLIT_BYTES, block->size, 0);

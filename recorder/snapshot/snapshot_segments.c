@@ -1,28 +1,53 @@
 /*
  * snapshot_segments.c - the sections "segments" and "host_segments": what is live, by address, each
- * segment with the blocks that tile it. PyTorch's names and meaning.
+ * segment with the blocks that tile it. PyTorch's names and meaning: of a heap whose memory comes and goes in pages,
+ * each piece without a gap is shown as a segment.
  * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
-/* As PyTorch: active is allocated or pending; requested counts active blocks. */
-static struct gm_segment_sums add_up(const struct gm_copy *copy, uint32_t segment)
+/* What is shown as a segment: all of one, or blocks one beside another that have memory. */
+struct piece {
+	uint64_t address, size;
+	struct gm_segment_sums sums;
+	size_t blocks;
+};
+
+/* A walk over the blocks of a segment. */
+struct cursor { uint32_t segment, id; struct gm_block_walk walk; };
+
+static const struct gm_block *next_block(const struct gm_copy *copy, struct cursor *at)
 {
-	struct gm_block_walk walk = { 0 };
-	struct gm_segment_sums sums = { 0 };
-	uint32_t id = GM_NONE;
+	at->id = gm_copy_next_block(copy, at->segment, at->id, &at->walk);
+	return at->id ? gm_copy_block(copy, at->id) : NULL;
+}
 
-	while ((id = gm_copy_next_block(copy, segment, id, &walk)) != GM_NONE) {
-		const struct gm_block *block = gm_copy_block(copy, id);
+/* The same of those with memory, where it comes and goes in pages. @ret_gap (or NULL): there were others before it. */
+static const struct gm_block *next_shown(const struct gm_copy *copy, struct cursor *at, bool *ret_gap)
+{
+	const struct gm_block *block = next_block(copy, at);
+	bool gap = block && block->state == GM_BLOCK_UNMAPPED;
 
-		if (block->state == GM_BLOCK_ACTIVE || block->state == GM_BLOCK_FREEING)
-			sums.allocated += block->size;
-		if (block->state != GM_BLOCK_INACTIVE) {
-			sums.active += block->size;
-			sums.requested += block->requested;
-		}
+	while (block && block->state == GM_BLOCK_UNMAPPED)
+		block = next_block(copy, at);
+	if (ret_gap)
+		*ret_gap = gap;
+	return block;
+}
+
+/* As PyTorch: active is allocated or pending; requested counts active blocks. */
+static void add(struct piece *piece, const struct gm_block *block)
+{
+	struct gm_segment_sums *sums = &piece->sums;
+
+	piece->size += block->size;
+	piece->blocks++;
+	if (block->state == GM_BLOCK_ACTIVE || block->state == GM_BLOCK_FREEING)
+		sums->allocated += block->size;
+	if (block->state != GM_BLOCK_INACTIVE) {
+		sums->active += block->size;
+		sums->requested += block->requested;
 	}
-	return sums;
 }
 
 void gm_snap_block(struct gm_snap *snap, const struct gm_block *block)
@@ -81,21 +106,44 @@ void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segm
 		gm_jsonw_key_bool(w, "unmapped", true);
 }
 
+/* @shown is before the piece's first block. */
+static void put_piece(struct gm_snap *snap, const struct gm_segment *segment, const struct piece *piece,
+		      struct cursor *shown)
+{
+	struct gm_segment like = *segment;
+	struct gm_jsonw *w = snap->w;
+
+	like.address = piece->address;
+	gm_jsonw_object(w);
+	gm_snap_segment_members(snap, &like, piece->size, &piece->sums);
+	gm_jsonw_key_array(w, "blocks");
+	for (size_t i = 0; i < piece->blocks; i++)
+		gm_snap_block(snap, next_shown(snap->copy, shown, NULL));
+	gm_jsonw_end(w);
+	gm_jsonw_end(w);
+}
+
 static void put_segment(struct gm_snap *snap, uint32_t id)
 {
 	const struct gm_segment *segment = gm_copy_segment(snap->copy, id);
-	struct gm_segment_sums sums = add_up(snap->copy, id);
-	struct gm_block_walk walk = { 0 };
-	struct gm_jsonw *w = snap->w;
-	uint32_t block = GM_NONE;
+	bool in_pages = segment->heap && segment->flags & GM_SEGMENT_EXPANDABLE, gap;
+	struct cursor at = { .segment = id }, shown = { .segment = id };
+	struct piece piece = { .address = segment->address };
+	const struct gm_block *block;
 
-	gm_jsonw_object(w);
-	gm_snap_segment_members(snap, segment, segment->size, &sums);
-	gm_jsonw_key_array(w, "blocks");
-	while ((block = gm_copy_next_block(snap->copy, id, block, &walk)) != GM_NONE)
-		gm_snap_block(snap, gm_copy_block(snap->copy, block));
-	gm_jsonw_end(w);
-	gm_jsonw_end(w);
+	while ((block = next_shown(snap->copy, &at, &gap))) {
+		if (gap && piece.blocks) {
+			put_piece(snap, segment, &piece, &shown);
+			piece = (struct piece){ .blocks = 0 };
+		}
+		if (!piece.blocks && in_pages)
+			piece.address = block->address;
+		add(&piece, block);
+	}
+	if (!in_pages)
+		piece.size = segment->size;
+	if (piece.blocks || !in_pages)
+		put_piece(snap, segment, &piece, &shown);
 }
 
 static void put_segments(struct gm_snap *snap, const char *key, bool host)

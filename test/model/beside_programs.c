@@ -226,6 +226,24 @@ void beside_flush(struct scene *scene)
 	DO(cuArrayDestroy, array);
 }
 
+/* What one stream alone used, on both sides of what is live. */
+void beside_flush_one_stream(struct scene *scene)
+{
+	CUdeviceptr p = take(11 * MIB), live = take(11 * MIB), q = take(11 * MIB);
+
+	launch(scene, scene->s, p, 1);
+	launch(scene, scene->s, live, 2);
+	launch(scene, scene->s, q, 3);
+	drop(p);
+	drop(q);
+	p = take(28 * MIB);
+	launch(scene, scene->s, p, 4);
+	expect_words(scene->s, live, 2);
+	expect_words(scene->s, p, 4);
+	drop(p);
+	drop(live);
+}
+
 void beside_out_of_memory(struct scene *scene)
 {
 	CUdeviceptr p, live = get(3 * MIB);

@@ -167,7 +167,8 @@ void scenario_torch_allocator(void)
 	gpumem_torch_free(b, 3000000, 0, scene.s);
 	CHECK(cuCtxSynchronize());
 	must(gpumem_memory_reserved(0) > 0, "nothing is cached");
-	must(gpumem_empty_cache() >= (int64_t)(20 * MIB), "nothing was given back");
+	/* A large segment of PyTorch's, or just its pages. */
+	must(gpumem_empty_cache() >= (int64_t)((getenv("GPUMEM_EXPANDABLE_SEGMENTS") ? 4 : 20) * MIB), "nothing was given back");
 }
 
 void scenario_empty_cache(void)

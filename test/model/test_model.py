@@ -71,7 +71,7 @@ def back_to_single(room, name, count, *options):
     run(room, name, count, *options, first=FIRST + 30000, **dict(lean, GPUMEM_VERBOSE="0"))
 
 
-def killed():
+def killed(name="killed", **options):
     """What programs leave that are killed at any step: their journals are whole, and become snapshots."""
     count = max(PROGRAMS // 100, 20)
     with Room() as room:
@@ -80,29 +80,41 @@ def killed():
         failed = []
         for first in range(FIRST, FIRST + count, 4):        # the library keeps no more dead ones than four
             done = room.run([MODEL, "-k", str(first), "4"], LD_PRELOAD=os.path.abspath(RULES), allocator="caching",
-                            FAKECUDA_RACE="exit", FAKECUDA_HANG="exit")
+                            FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **options)
             if done.returncode:
                 failed.append(failures(done))
             for path in room.journal_files():
                 os.rename(path, os.path.join(kept, os.path.basename(path)))
-        check("killed with SIGKILL at a step: %d programs, seeds from %d" % (count, FIRST), not failed, failed[:3])
+        check("%s with SIGKILL at a step: %d programs, seeds from %d" % (name, count, FIRST), not failed, failed[:3])
         journals = sorted(os.path.join(kept, name) for name in os.listdir(kept))
-        check("killed: a journal each", len(journals) == count, "%d of %d" % (len(journals), count))
+        check("%s: a journal each" % name, len(journals) == count, "%d of %d" % (len(journals), count))
         done = room.run([JOURNAL_CHECK] + journals, preload=False, timeout=300)
-        check("killed: %d journals without a violation, segments tile" % len(journals),
+        check("%s: %d journals without a violation, segments tile" % (name, len(journals)),
               done.returncode == 0 and journals, tell(done))
         done = room.run([GPUMEM, "recover", "-o", os.path.join(room.out, "%p.%r.json"), kept],
                         preload=False, timeout=300)
-        check("killed: recovered", done.returncode == 0, tell(done))
+        check("%s: recovered" % name, done.returncode == 0, tell(done))
         snapshots = room.snapshots("recovered")     # one that ran out of memory first wrote another
-        check("killed: a snapshot each", len(snapshots) == len(journals), "%d of %d" % (len(snapshots), len(journals)))
+        check("%s: a snapshot each" % name, len(snapshots) == len(journals), "%d of %d" % (len(snapshots), len(journals)))
         bad = []
         for snapshot in snapshots:
             for segment in snapshot.get("segments", []):
                 blocks = segment.get("blocks", [])
                 if blocks and sum(b["size"] for b in blocks) != segment["total_size"]:
                     bad.append(segment.get("address"))
-        check("killed: in the snapshots, blocks add up to their segments", not bad, bad[:5])
+        check("%s: in the snapshots, blocks add up to their segments" % name, not bad, bad[:5])
+
+
+def in_pages(room):
+    """Memory that comes and goes in pages, with room and without."""
+    pages = dict(LEAN, expandable_segments="True")
+    totals = run(room, "in pages", max(PROGRAMS // 5, 50), first=FIRST + 40000, **pages)
+    check("in pages: memory is handed out again", totals and totals[2] > PROGRAMS // 5, totals)
+    run(room, "in pages, little memory", max(PROGRAMS // 10, 50), first=FIRST + 43000, MODEL_TIGHT="1", **pages)
+    run(room, "in pages, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", first=FIRST + 45000, **pages)
+    run(room, "in pages, 3 threads in turns", max(PROGRAMS // 20, 50), "-T", "3", first=FIRST + 46000, **pages)
+    run(room, "in pages, memory_limit:40MiB", max(PROGRAMS // 30, 20), first=FIRST + 47000, MODEL_TIGHT="1",
+        memory_limit="40MiB", **pages)
 
 
 def main():
@@ -123,7 +135,9 @@ def main():
                 ("memory_limit:40MiB", {"memory_limit": "40MiB", "MODEL_TIGHT": "1"}),
                 ("limbo:0", {"limbo": "0"}), ("driver 12.4, no events of a context", {"FAKECUDA_DRIVER_VERSION": "12040"}))):
             run(room, name, max(PROGRAMS // 30, 20), first=FIRST + 20000 + 1000 * number, **LEAN, **options)
+        in_pages(room)
     killed()
+    killed("killed, in pages", expandable_segments="True")
     shutil.rmtree(JOURNALS, ignore_errors=True)
     finish()
 

@@ -25,7 +25,7 @@ static int check_segment(const struct gm_cache_heap *heap, const struct gm_segme
 		uint8_t state = gm_get(&block->state);
 
 		INSIST(block->domain == heap->domain && block->kind == heap->kind);
-		if (state == GM_BLOCK_INACTIVE || state == GM_BLOCK_CACHED)
+		if (state == GM_BLOCK_INACTIVE || state == GM_BLOCK_CACHED || state == GM_BLOCK_UNMAPPED)
 			continue;
 		INSIST(block->requested && block->requested <= block->size);
 		if (state != GM_BLOCK_PENDING) {

@@ -121,6 +121,60 @@ START_TEST(moves_what_is_idle)
 }
 END_TEST
 
+/* Where mapping is no work of a stream, what a stream freed gives its pages away once the host has seen it past that,
+ * not before; meanwhile the driver is asked, and what it refuses is refused. */
+START_TEST(only_what_is_passed_moves)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, 60, 100);
+	const uint64_t bytes = UINT64_C(40) << 20, large = UINT64_C(60) << 20;
+	uint32_t id[2], other;
+
+	ops.moves_passed = true;
+	ops.synchronize = NULL;
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(take(w, bytes, 0, &id[i]), 0);
+	give_back(w, id[0]);
+	ck_assert_int_eq(take(w, large, 0, &other), -ENOMEM);
+	ck_assert_uint_eq(gm_pages(w->heap)->moved, 0);
+	check_all(w, 0);
+	w->now += 101;
+	ck_assert_int_eq(take(w, large, 0, &other), 0);
+	ck_assert_uint_gt(gm_pages(w->heap)->moved, 0);
+	check_all(w, 0);
+	end(w);
+}
+END_TEST
+
+/* What the host had seen complete when it was freed moves at once, and to any stream; not what else lay in its pages,
+ * nor what is freed there after it. */
+START_TEST(what_was_seen_complete_moves_at_once)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, 66, 100);
+	const uint64_t bytes = UINT64_C(39) << 20, odd = UINT64_C(3) << 20, large = UINT64_C(50) << 20;
+	uint32_t id[4], other;
+
+	ops.moves_passed = true;
+	ops.synchronize = NULL;
+	ck_assert_int_eq(take(w, odd, 0, &id[0]), 0);	/* shares a page with the next */
+	ck_assert_int_eq(take(w, bytes, 0, &id[1]), 0);
+	ck_assert_int_eq(take(w, bytes, 0, &id[2]), 0);
+	give_back(w, id[0]);
+	w->seen = true;
+	give_back(w, id[1]);
+	w->seen = false;
+	ck_assert_int_eq(take(w, large, 1, &other), 0);
+	ck_assert_uint_eq(gm_pages(w->heap)->moved, 19);	/* not the shared one */
+	check_all(w, 0);
+	give_back(w, id[2]);
+	ck_assert_int_eq(take(w, large, 1, &id[3]), -ENOMEM);
+	check_all(w, 1);
+	w->now += 101;
+	ck_assert_int_eq(take(w, large, 1, &id[3]), 0);
+	check_all(w, 2);
+	end(w);
+}
+END_TEST
+
 /* What fits is handed out where it is, the smallest that does, and no page moves. */
 START_TEST(best_fit_moves_nothing)
 {
@@ -376,6 +430,8 @@ int main(void)
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
 	tcase_add_test(tests, moves_what_is_idle);
+	tcase_add_test(tests, only_what_is_passed_moves);
+	tcase_add_test(tests, what_was_seen_complete_moves_at_once);
 	tcase_add_test(tests, best_fit_moves_nothing);
 	tcase_add_test(tests, streams_wait_for_each_other);
 	tcase_add_test(tests, own_and_anybodys_together);

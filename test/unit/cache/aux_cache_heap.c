@@ -124,17 +124,17 @@ int aux_serve(struct gm_cache_heap *heap, struct gm_alloc *alloc, uint32_t *ret_
 	return r;
 }
 
-static bool answer(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+static enum gm_cache_when answer(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
 	(void)block;
 	(void)number;
 	(void)bytes;
-	return *(bool *)arg;
+	return *(bool *)arg ? GM_FREE_NOW : GM_FREE_LATER;
 }
 
 int aux_release(struct gm_cache_heap *heap, uint32_t block, uint64_t address, bool now)
 {
-	struct gm_cache_free how = { .tsc = gm_stamp_before(), .now = answer, .arg = &now,
+	struct gm_cache_free how = { .tsc = gm_stamp_before(), .when = answer, .arg = &now,
 				      .stack = GM_STACK_OF_BLOCK };
 	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, address, 0);
 	int r = gm_cache_heap_free(heap, op, block, address, &how);

@@ -578,13 +578,13 @@ static int violations(void)
 }
 
 /* The GPU has finished with it before its freer comes to put it off. */
-static bool completes(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+static enum gm_cache_when completes(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
 	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
 
 	gm_cache_heap_complete(&item, 1);
 	*(int *)arg += violations();
-	return false;
+	return GM_FREE_LATER;
 }
 
 /* A copy of any moment of that is sound: a program may be killed there. */
@@ -592,7 +592,7 @@ START_TEST(completed_while_freed)
 {
 	struct gm_alloc alloc = aux_request(3 * MIB, 1, 1);
 	int bad = 0;
-	struct gm_cache_free how = { .now = completes, .arg = &bad, .stack = GM_STACK_OF_BLOCK };
+	struct gm_cache_free how = { .when = completes, .arg = &bad, .stack = GM_STACK_OF_BLOCK };
 	uint32_t block;
 
 	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 24);

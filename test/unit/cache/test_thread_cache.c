@@ -357,13 +357,13 @@ END_TEST
 static uint64_t late_op;
 static unsigned int looks;		/* of the copy that is being made, + 1; 0: there is none */
 
-static bool at_once(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+static enum gm_cache_when at_once(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
 	(void)arg;
 	(void)block;
 	(void)number;
 	(void)bytes;
-	return true;
+	return GM_FREE_NOW;
 }
 
 /* Between the copy's tables and its second look at what moves: all of an operation that had its number
@@ -373,7 +373,7 @@ ssize_t pread(int fd, void *buf, size_t n, off_t at)
 	struct gm_header *header = looks ? gm_header_get() : NULL;
 
 	if (header && (uint64_t)at == header->regions[GM_REGION_THREADS].offset && ++looks == 3) {
-		struct gm_cache_free how = { .now = at_once, .stack = GM_STACK_OF_BLOCK };
+		struct gm_cache_free how = { .when = at_once, .stack = GM_STACK_OF_BLOCK };
 
 		looks = 0;
 		ck_assert_int_eq(gm_cache_heap_free(heap[0], late_op, live[0].block[0], live[0].address[0],
@@ -725,18 +725,18 @@ START_TEST(dropped_while_a_thread_cache_is_held)
 END_TEST
 
 /* Complete before it is said to wait: it does not wait then. */
-static bool later_and_done(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+static enum gm_cache_when later_and_done(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
 	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
 
 	(void)arg;
 	gm_cache_heap_complete(&item, 1);
-	return false;
+	return GM_FREE_LATER;
 }
 
 START_TEST(complete_before_it_waits)
 {
-	struct gm_cache_free how = { .now = later_and_done, .stack = GM_STACK_OF_BLOCK };
+	struct gm_cache_free how = { .when = later_and_done, .stack = GM_STACK_OF_BLOCK };
 	struct cell cell;
 
 	begin(4096);

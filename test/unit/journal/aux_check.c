@@ -59,6 +59,7 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 
 	INSIST(check, !next || next->prev == id, id);
 	INSIST(check, block->state == GM_BLOCK_INACTIVE || block->requested <= block->size, id);
+	INSIST(check, block->state != GM_BLOCK_UNMAPPED || (segment->heap && segment->flags & GM_SEGMENT_EXPANDABLE), id);
 	/* Only a heap has blocks that are not live. Free neighbours are one but where a thread had
 	 * cached one of them. */
 	INSIST(check, segment->heap || live == !(segment->flags & GM_SEGMENT_HELD), id);
@@ -75,13 +76,13 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 		add(check, GM_STAT_ALLOCATION, small, 1);
 		add(check, GM_STAT_ALLOCATED_BYTES, small, block->size);
 	}
-	if (segment->domain >= GM_DOMAIN_POOLS)
+	if (segment->domain >= GM_DOMAIN_POOLS || block->state == GM_BLOCK_UNMAPPED)
 		return;
 	if (block->state != GM_BLOCK_INACTIVE) {
 		add(check, GM_STAT_ACTIVE, small, 1);
 		add(check, GM_STAT_ACTIVE_BYTES, small, block->size);
 		add(check, GM_STAT_REQUESTED_BYTES, small, block->requested);
-	} else if (block->prev || block->next) {
+	} else if ((block->prev || block->next) && !(segment->flags & GM_SEGMENT_EXPANDABLE)) {
 		add(check, GM_STAT_INACTIVE_SPLIT, small, 1);
 		add(check, GM_STAT_INACTIVE_SPLIT_BYTES, small, block->size);
 	}
@@ -93,7 +94,7 @@ static void check_segment(struct check *check, uint32_t id)
 	bool small = segment->flags & GM_SEGMENT_SMALL;
 	struct gm_block_walk walk = { 0 };
 	uint32_t stack = segment->stack, module = segment->module;
-	uint64_t sum = 0;
+	uint64_t sum = 0, unmapped = 0;
 	uint32_t at = GM_NONE;
 
 	while ((at = gm_copy_next_block(check->copy, id, at, &walk)) != GM_NONE) {
@@ -101,6 +102,7 @@ static void check_segment(struct check *check, uint32_t id)
 
 		INSIST(check, block->address == segment->address + sum, at);
 		sum += block->size;
+		unmapped += block->state == GM_BLOCK_UNMAPPED ? block->size : 0;
 		check_block(check, at, segment);
 	}
 	INSIST(check, !walk.broken, id);
@@ -112,7 +114,7 @@ static void check_segment(struct check *check, uint32_t id)
 	if (counts_in_stats(segment) &&
 	    (segment->domain < GM_DOMAIN_POOLS || segment->flags & GM_SEGMENT_HELD)) {
 		add(check, GM_STAT_SEGMENT, small, 1);
-		add(check, GM_STAT_RESERVED_BYTES, small, segment->size);
+		add(check, GM_STAT_RESERVED_BYTES, small, segment->size - unmapped);
 	}
 }
 
@@ -195,6 +197,18 @@ static void check_usage(struct check *check)
 	}
 }
 
+/* Does memory come and go in pages? Then segments are not what the driver was asked for. */
+static bool in_pages(const struct gm_copy *copy)
+{
+	const struct gm_setting *settings =
+		(const void *)(copy->base + copy->header->regions[GM_REGION_SETTINGS].offset);
+
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_SETTINGS); i++)
+		if (!strcmp(gm_copy_string(copy, settings[i].name, NULL), "expandable_segments"))
+			return !strcmp(gm_copy_string(copy, settings[i].value, NULL), "True");
+	return false;
+}
+
 static void check_domain(struct check *check, unsigned int d, const struct gm_domain *domain)
 {
 	for (unsigned int s = 0; s < GM_STAT_COUNT; s++) {
@@ -209,7 +223,7 @@ static void check_domain(struct check *check, unsigned int d, const struct gm_do
 	}
 	for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
 		INSIST(check, domain->live_bytes[k] == check->sum.live[k], d);
-	INSIST(check, domain->stats_resets || d >= GM_DOMAIN_POOLS ||
+	INSIST(check, domain->stats_resets || d >= GM_DOMAIN_POOLS || in_pages(check->copy) ||
 	       minus(domain->stats.num_device_alloc, domain->stats.num_device_free) ==
 	       domain->stats.stat[GM_STAT_SEGMENT][GM_POOL_ALL].current, d);
 	check_list(check, d, domain);

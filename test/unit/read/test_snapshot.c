@@ -148,6 +148,48 @@ START_TEST(memory_stats_has_every_key)
 }
 END_TEST
 
+/* Of a heap whose memory comes and goes in pages: each piece without a gap is a segment of its own. */
+START_TEST(segments_in_pages)
+{
+	const uint8_t states[] = { GM_BLOCK_UNMAPPED, GM_BLOCK_ACTIVE, GM_BLOCK_INACTIVE, GM_BLOCK_UNMAPPED,
+				   GM_BLOCK_PENDING, GM_BLOCK_UNMAPPED };
+	const unsigned int count_of = sizeof(states);
+	uint32_t id, before;
+
+	id = before = jb_put(&jb, bytes_at(0x7f0200000000, 2 * MIB, OP(1, 1), 10));
+	jb.segments[id].size = count_of * 2 * MIB;
+	jb.segments[id].heap = 1;
+	jb.segments[id].flags = GM_SEGMENT_EXPANDABLE;
+	jb.blocks[id].state = states[0];
+	for (unsigned int i = 1; i < count_of; i++) {
+		uint32_t next = (uint32_t)(jb_take(&jb, GM_REGION_BLOCKS, 128) / 128);
+
+		jb_take(&jb, GM_REGION_SEGMENTS, 128);	/* as many of them: the ids stay equal */
+		jb.blocks[next] = jb.blocks[before];
+		jb.blocks[next].address += 2 * MIB;
+		jb.blocks[next].state = states[i];
+		jb.blocks[next].prev = before;
+		jb.blocks[next].next = GM_NONE;
+		jb.blocks[before].next = next;
+		before = next;
+	}
+	emit();
+	ck_assert_uint_eq(count("segments"), 2);
+	ck_assert_int_eq(num("segments/0/address"), 0x7f0200000000 + 2 * (long long)MIB);
+	ck_assert_int_eq(num("segments/0/total_size"), 4 * (long long)MIB);
+	ck_assert_int_eq(num("segments/0/allocated_size"), 2 * (long long)MIB);
+	ck_assert_int_eq(num("segments/0/active_size"), 2 * (long long)MIB);
+	ck_assert(json_is_true(at("segments/0/is_expandable")));
+	ck_assert_uint_eq(count("segments/0/blocks"), 2);
+	ck_assert_str_eq(str("segments/0/blocks/1/state"), "inactive");
+	ck_assert_int_eq(num("segments/1/address"), 0x7f0200000000 + 8 * (long long)MIB);
+	ck_assert_int_eq(num("segments/1/total_size"), 2 * (long long)MIB);
+	ck_assert_int_eq(num("segments/1/allocated_size"), 0);
+	ck_assert_int_eq(num("segments/1/active_size"), 2 * (long long)MIB);
+	ck_assert_uint_eq(count("segments/1/blocks"), 1);
+}
+END_TEST
+
 START_TEST(segments_and_blocks)
 {
 	const uint32_t frames[] = { 2, 1 };
@@ -591,6 +633,7 @@ int main(void)
 	tcase_add_test(tcase, of_an_empty_journal);
 	tcase_add_test(tcase, the_process);
 	tcase_add_test(tcase, memory_stats_has_every_key);
+	tcase_add_test(tcase, segments_in_pages);
 	tcase_add_test(tcase, segments_and_blocks);
 	tcase_add_test(tcase, blocks_tile_a_segment);
 	tcase_add_test(tcase, traces_are_columns);

@@ -1,0 +1,435 @@
+/*
+ * cache_pages.c - memory of pages heaps, by the driver's virtual memory management: see cache_pages.h.
+ *
+ *	addresses   | page | page |      | page |           |      cuMemAddressReserve, once
+ *	handles     |  h1  |  h2  |  0   |  h3  |  0 ...          cuMemCreate, 2 MiB each
+ *	spare         h4 h5                                       unmapped, not given back: mapped first
+ *
+ * Moments: a number for each time that the GPU is asked. What is freed gets the present one; then the number goes up and
+ * an event is recorded behind all work. When that is complete the GPU is past every free with that number or a lower one.
+ * While a stream captures no such event can be recorded: one is before it begins. And a free that the host has seen
+ * complete, because it waited or the block was in limbo, has moment 0: no event need tell of it.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Lock: growth; what concerns moments is atomic.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "allocator/page_map.h"
+#include "allocator/rules.h"
+#include "preload/order/order.h"
+#include "preload/cache/cache_internal.h"
+#include "preload/cache/cache_pages.h"
+#include "preload/process/say.h"
+#include "recorder/journal/sys.h"
+
+/* Either region has room for all of the device's memory, and holes: addresses cost nothing. */
+#define ADDRESSES 8u			/* times the device's memory */
+#define ADDRESSES_LEAST 2u
+#define PAGE GM_HEAP_PAGE
+
+struct gm_cache_pages {
+	uint64_t address, bytes;
+	CUmemAllocationProp prop;
+	uint64_t spares;
+	size_t mapped_bytes;		/* of this struct, with its arrays */
+	CUmemGenericAllocationHandle *spare, *handles;	/* @handles: by page */
+	uint8_t domain;
+};
+
+static _Atomic(uint64_t) moment = 1, passed;
+static _Atomic(bool) freed;		/* something since the last event */
+/* Events that are not known to be complete, the oldest first. Where a capture begins there may be a second. */
+#define ASKED_MOST 2u
+static struct gm_lock asking = { .rank = GM_RANK_MOMENTS };
+static struct { uint64_t ticket, moment; } asked[ASKED_MOST];
+static _Atomic(uint32_t) asked_count;
+static _Atomic(uint64_t) peers[GM_MAX_DEVICES];	/* a bit for each device that may use its memory, besides itself */
+
+/* ---- moments ---- */
+
+uint64_t gm_cache_pages_moment(void *arg)
+{
+	if (((const struct gm_cache_heap *)arg)->seen)
+		return 0;
+	freed = true;
+	return moment;
+}
+
+uint64_t gm_cache_pages_passed(void *arg)
+{
+	(void)arg;
+	return gm_rule(GM_RULE_PAGES) ? passed : moment;
+}
+
+uint64_t gm_cache_pages_now(void)
+{
+	return moment;
+}
+
+int gm_cache_pages_waits(uint64_t until)
+{
+	if (passed >= until)
+		return 0;
+	if (asked_count)
+		return 1;
+	return !freed ? 0 : gm_capturing() ? -EAGAIN : 1;
+}
+
+uint64_t gm_cache_pages_progress(void)
+{
+	return passed;
+}
+
+/* What is complete is passed. */
+static void look_locked(void)
+{
+	while (asked_count && gm_ticket_query(NULL, asked[0].ticket) == 1) {
+		gm_ticket_drop(NULL, asked[0].ticket);
+		passed = asked[0].moment;
+		asked[0] = asked[1];
+		asked_count--;
+	}
+}
+
+/* An event for what was freed since the last one; where there is no room, in place of that. */
+static void ask_locked(void)
+{
+	uint32_t at = asked_count < ASKED_MOST ? asked_count : ASKED_MOST - 1;
+	uint64_t ticket = 0, last;
+
+	if (!atomic_exchange(&freed, false))
+		return;
+	last = atomic_fetch_add(&moment, 1);
+	if (!gm_order_ticket(&ticket)) {
+		freed = true;
+		return;
+	}
+	if (at < asked_count)
+		gm_ticket_drop(NULL, asked[at].ticket);
+	asked[at].ticket = ticket;
+	asked[at].moment = last;
+	asked_count = at + 1;
+}
+
+void gm_cache_pages_look(void)
+{
+	if (!gm_lock_try(&asking))
+		return;
+	look_locked();
+	if (!asked_count) {
+		ask_locked();
+		look_locked();		/* perhaps nothing is pending */
+	}
+	gm_unlock(&asking);
+}
+
+void gm_cache_pages_capture_begins(void)
+{
+	if (!freed || !gm_lock(&asking))
+		return;
+	look_locked();
+	ask_locked();
+	gm_unlock(&asking);
+}
+
+/* ---- handles ---- */
+
+static void release(struct gm_cache_pages *pages, uint64_t keep)
+{
+	while (pages->spares > keep)
+		GM_REAL(cuMemRelease)(pages->spare[--pages->spares]);
+}
+
+/* @count spare pages more, or none. */
+static CUresult make(struct gm_cache_pages *pages, uint64_t count)
+{
+	uint64_t before = pages->spares;
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint64_t i = 0; i < count && !result; i++) {
+		result = GM_REAL(cuMemCreate)(&pages->spare[pages->spares], PAGE, &pages->prop, 0);
+		pages->spares += !result;
+	}
+	if (result)
+		release(pages, before);
+	return result;
+}
+
+static CUmemGenericAllocationHandle *handle_at(const struct gm_cache_pages *pages, uint64_t address)
+{
+	return &pages->handles[(address - pages->address) / PAGE];
+}
+
+/* What is mapped from @address on becomes spare. Where that cannot be, it stays as it is, lost. */
+static void unmap(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
+{
+	if (!bytes || GM_REAL(cuMemUnmap)(address, bytes))
+		return;
+	for (uint64_t at = address; at < address + bytes; at += PAGE) {
+		pages->spare[pages->spares++] = *handle_at(pages, at);
+		*handle_at(pages, at) = 0;
+	}
+}
+
+static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
+{
+	CUmemAccessDesc who[GM_MAX_DEVICES];
+	uint64_t devices = peers[pages->domain] | UINT64_C(1) << pages->domain;
+	size_t count = 0;
+
+	CUresult result;
+
+	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++) {
+		unsigned int d = (pages->domain + i) % GM_MAX_DEVICES;
+
+		if (devices >> d & 1)
+			who[count++] = (CUmemAccessDesc){
+				.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d },
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	}
+	result = GM_REAL(cuMemSetAccess)(address, bytes, who, count);
+	return result && count > 1 ? GM_REAL(cuMemSetAccess)(address, bytes, who, 1) : result;
+}
+
+static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
+{
+	CUresult result = CUDA_SUCCESS;
+	uint64_t at = address;
+
+	for (; at < address + bytes && !result; at += PAGE) {
+		result = GM_REAL(cuMemMap)(at, PAGE, 0, pages->spare[pages->spares - 1], 0);
+		if (result)
+			break;
+		*handle_at(pages, at) = pages->spare[--pages->spares];
+	}
+	if (!result)
+		result = allow(pages, address, bytes);
+	if (result)
+		unmap(pages, address, at - address);
+	return result;
+}
+
+/* ---- for the heap ---- */
+
+int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
+{
+	const struct gm_cache_heap *heap = arg;
+
+	(void)bytes;
+	*ret_address = heap->pages->address;
+	*ret_bytes = heap->pages->bytes;
+	return 0;
+}
+
+int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_cache_pages *pages = heap->pages;
+	uint64_t before = pages->spares, count = bytes / PAGE, fresh = count > before ? count - before : 0;
+	struct gm_relaxed relaxed;
+	CUresult result = CUDA_SUCCESS;
+	int r = -EIO;			/* what nothing can serve is not tried in other ways */
+
+	gm_cache_request.result = CUDA_SUCCESS;
+	if (fresh && !gm_cache_within_limit(heap->domain, fresh * PAGE))
+		return -ENOMEM;
+	gm_writers_look();
+	relaxed = gm_relax();
+	if (fresh)
+		result = make(pages, fresh);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && !gm_cache_is_past_device(heap)) {
+		gm_cache_back_done(heap->domain);	/* what is on its way may be enough */
+		gm_pool_trim(heap->domain);
+		result = make(pages, fresh);
+		r = -ENOMEM;
+	}
+	if (!result) {
+		result = map(pages, address, bytes);
+		if (result && fresh)
+			release(pages, before);
+	}
+	gm_unrelax(&relaxed);
+	gm_cache_request.result = result;
+	if (result)
+		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
+	heap->segments += fresh * PAGE;
+	return 0;
+}
+
+void gm_cache_pages_unmap(void *arg, uint64_t address, uint64_t bytes)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_relaxed relaxed = gm_relax();
+
+	unmap(heap->pages, address, bytes);
+	gm_unrelax(&relaxed);
+}
+
+void gm_cache_pages_trim(void *arg)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_relaxed relaxed = gm_relax();
+
+	heap->segments -= heap->pages->spares * PAGE;
+	release(heap->pages, 0);
+	gm_unrelax(&relaxed);
+}
+
+/* ---- reservations ---- */
+
+static bool is_supported(CUdevice device)
+{
+	int yes = 0;
+
+	return GM_REAL(cuMemCreate) && GM_REAL(cuMemAddressReserve) && GM_REAL(cuMemSetAccess) &&
+	       gm_order_has_context_events() && device < (CUdevice)GM_MAX_DEVICES &&
+	       !GM_REAL(cuDeviceGetAttribute)(&yes, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device) &&
+	       yes;
+}
+
+/* Arrays for @bytes of addresses. */
+static struct gm_cache_pages *make_arrays(uint64_t bytes)
+{
+	size_t array = bytes / PAGE * sizeof(CUmemGenericAllocationHandle);
+	size_t whole = sizeof(struct gm_cache_pages) + 2 * array;
+	int saved_errno = errno;
+	struct gm_cache_pages *pages = gm_sys.map(NULL, whole, PROT_READ | PROT_WRITE,
+						  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (pages == MAP_FAILED) {
+		errno = saved_errno;
+		return NULL;
+	}
+	gm_sys.advise(pages, whole, MADV_DONTFORK);
+	errno = saved_errno;
+	pages->mapped_bytes = whole;
+	pages->spare = (CUmemGenericAllocationHandle *)(pages + 1);
+	pages->handles = pages->spare + bytes / PAGE;
+	return pages;
+}
+
+static struct gm_cache_pages *reserve(CUdevice device)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device },
+	};
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	struct gm_cache_pages *pages;
+	size_t total, granularity;
+	uint64_t bytes, least;
+	CUdeviceptr address;
+	int rdma = 0;
+
+	if (GM_REAL(cuDeviceTotalMem_v2)(&total, device) ||
+	    GM_REAL(cuMemGetAllocationGranularity)(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
+	    PAGE % granularity)
+		return NULL;
+	GM_REAL(cuDeviceGetAttribute)(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+	prop.allocFlags.gpuDirectRDMACapable = rdma != 0;
+	least = (total / PAGE + 1) * PAGE * ADDRESSES_LEAST;
+	for (bytes = least / ADDRESSES_LEAST * ADDRESSES; result && bytes >= least; bytes /= 2)
+		result = GM_REAL(cuMemAddressReserve)(&address, bytes / PAGE * PAGE, PAGE, 0, 0);
+	if (result)
+		return NULL;
+	bytes = bytes * 2 / PAGE * PAGE;
+	pages = make_arrays(bytes);
+	if (!pages) {
+		GM_REAL(cuMemAddressFree)(address, bytes);
+		return NULL;
+	}
+	pages->address = address;
+	pages->bytes = bytes;
+	pages->prop = prop;
+	pages->domain = (uint8_t)device;
+	return pages;
+}
+
+struct gm_cache_pages *gm_cache_pages_new(uint8_t domain)
+{
+	static _Atomic(bool) said;
+	struct gm_relaxed relaxed = gm_relax();
+	struct gm_cache_pages *pages = is_supported(domain) ? reserve(domain) : NULL;
+
+	gm_unrelax(&relaxed);
+	if (!pages && !atomic_exchange(&said, true))
+		gm_say("expandable_segments:True has no effect: the driver cannot map memory into reserved addresses, "
+		       "or cannot say when the GPU is done with it (before 12.5)");
+	return pages;
+}
+
+void gm_cache_pages_end(struct gm_cache_pages *pages)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	uint64_t at = pages->address, end = pages->address + pages->bytes, to;
+	int saved_errno = errno;
+
+	for (; at < end; at = to) {
+		to = at + PAGE;
+		if (!*handle_at(pages, at))
+			continue;
+		while (to < end && *handle_at(pages, to))
+			to += PAGE;
+		unmap(pages, at, to - at);
+	}
+	release(pages, 0);
+	GM_REAL(cuMemAddressFree)(pages->address, pages->bytes);
+	gm_sys.unmap(pages, pages->mapped_bytes);
+	errno = saved_errno;
+	gm_unrelax(&relaxed);
+}
+
+CUcontext gm_cache_pages_context(uint32_t block)
+{
+	const struct gm_cache_heap *heap;
+	struct gm_block copy;
+
+	if (!gm_state.options.expandable_segments)
+		return NULL;
+	heap = gm_cache_heap_of(block, &copy);
+	return heap && heap->heap->class == &gm_pages_heap ? heap->handle : NULL;
+}
+
+bool gm_cache_pages_covers(CUdeviceptr address)
+{
+	return gm_state.options.expandable_segments && gm_cache_on() &&
+	       gm_cache_pages_context(gm_page_map_find(gm_cache_page_map, address));
+}
+
+/* ---- peers ---- */
+
+/* Whole runs of mapped pages. */
+static void allow_all(const struct gm_cache_pages *pages)
+{
+	uint64_t at = pages->address, end = pages->address + pages->bytes, to;
+
+	for (; at < end; at = to) {
+		to = at + PAGE;
+		if (!*handle_at(pages, at))
+			continue;
+		while (to < end && *handle_at(pages, to))
+			to += PAGE;
+		allow(pages, at, to - at);
+	}
+}
+
+void gm_cache_pages_peer(uint8_t domain, uint8_t peer)
+{
+	struct gm_relaxed relaxed;
+
+	if (!gm_state.options.expandable_segments || !gm_cache_on() || domain >= GM_MAX_DEVICES ||
+	    peer >= GM_MAX_DEVICES || domain == peer ||
+	    atomic_fetch_or(&peers[domain], UINT64_C(1) << peer) >> peer & 1)
+		return;
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
+		if (!gm_cache_growth_lock(domain))
+			continue;
+		relaxed = gm_relax();
+		if (heap->pages)
+			allow_all(heap->pages);
+		gm_unrelax(&relaxed);
+		gm_cache_growth_unlock(domain);
+	}
+}
