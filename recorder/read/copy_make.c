@@ -194,13 +194,17 @@ static int read_events(struct gm_copy *copy, int fd)
 	return 0;
 }
 
-static int read_region(struct gm_copy *copy, int fd, enum gm_region_id r)
+static int read_regions(struct gm_copy *copy, int fd, const enum gm_region_id *list, size_t count)
 {
-	const struct gm_region *region = &copy->header->regions[r];
-	uint64_t length = gm_copy_readable(region);
+	int r = 0;
 
-	copy->copied[r] = length;
-	return read_sparse(copy, fd, region->offset, length);
+	for (size_t i = 0; !r && i < count; i++) {
+		const struct gm_region *region = &copy->header->regions[list[i]];
+
+		copy->copied[list[i]] = gm_copy_readable(region);
+		r = read_sparse(copy, fd, region->offset, copy->copied[list[i]]);
+	}
+	return r;
 }
 
 /* The header once more. Its layout is what every offset was checked against: it may not change. */
@@ -265,14 +269,11 @@ static uint64_t moving(const struct gm_copy *copy)
 
 static int read_moving(struct gm_copy *copy, int fd, uint64_t *ret_sum)
 {
+	static const enum gm_region_id first[] = { GM_REGION_THREADS, GM_REGION_DOMAINS, GM_REGION_TCACHES };
 	int r = read_header(copy, fd);
 
 	if (!r)
-		r = read_region(copy, fd, GM_REGION_THREADS);
-	if (!r)
-		r = read_region(copy, fd, GM_REGION_DOMAINS);
-	if (!r)
-		r = read_region(copy, fd, GM_REGION_TCACHES);
+		r = read_regions(copy, fd, first, 3);
 	if (!r)
 		*ret_sum = moving(copy);
 	return r;
@@ -287,8 +288,7 @@ static int read_tables(struct gm_copy *copy, int fd)
 	int r = read_moving(copy, fd, &before);
 
 	for (unsigned int try = 0; !r && try < STABLE_TRIES; try++) {
-		for (unsigned int i = 0; !r && i < 3; i++)
-			r = read_region(copy, fd, tables[i]);
+		r = read_regions(copy, fd, tables, 3);
 		if (!r)
 			r = read_moving(copy, fd, &after);
 		copy->consistent = !r && before == after;
@@ -361,9 +361,7 @@ static int copy_file(struct gm_copy *copy, int fd, bool events)
 	/* The horizon may have risen, and what the events refer to was published before them. */
 	if (!r)
 		r = read_header(copy, fd);
-	for (unsigned int i = 0; !r && i < sizeof(last) / sizeof(last[0]); i++)
-		r = read_region(copy, fd, last[i]);
-	return r;
+	return r ? r : read_regions(copy, fd, last, sizeof(last) / sizeof(last[0]));
 }
 
 static int make_copy(struct gm_copy *copy, int fd, bool events)

@@ -73,4 +73,39 @@ void gm_jsonw_key_bytes(struct gm_jsonw *w, const char *key, const char *text, s
 void gm_jsonw_key_u64_if(struct gm_jsonw *w, const char *key, bool known, uint64_t value);
 void gm_jsonw_key_i64_if(struct gm_jsonw *w, const char *key, bool known, int64_t value);
 
+/* Length of the well-formed UTF-8 sequence at @s (2..4, of what is not ASCII), or 0 and in @ret_bad how many
+ * bytes one U+FFFD stands for: the longest beginning of a sequence, as Unicode recommends (chapter 3.9). */
+static inline unsigned int gm_utf8_length(const unsigned char *s, size_t left, unsigned int *ret_bad)
+{
+	unsigned char low = 0x80, high = 0xbf;
+	unsigned int length, i;
+
+	*ret_bad = 1;
+	if (s[0] >= 0xc2 && s[0] <= 0xdf)
+		length = 2;
+	else if (s[0] >= 0xe0 && s[0] <= 0xef)
+		length = 3;
+	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
+		length = 4;
+	else
+		return 0;
+	if (s[0] == 0xe0)
+		low = 0xa0;		/* shorter forms exist */
+	else if (s[0] == 0xed)
+		high = 0x9f;		/* surrogates */
+	else if (s[0] == 0xf0)
+		low = 0x90;
+	else if (s[0] == 0xf4)
+		high = 0x8f;		/* past U+10FFFF */
+	for (i = 1; i < length; i++) {
+		if (i >= left || s[i] < low || s[i] > high) {
+			*ret_bad = i;
+			return 0;
+		}
+		low = 0x80;
+		high = 0xbf;
+	}
+	return length;
+}
+
 #endif

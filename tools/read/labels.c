@@ -1,11 +1,11 @@
 /*
- * labels.c - see labels.h.
+ * labels.c - see attach.h.
  *
  * The environment is the one that the process was started with. A container's name is in no file of its own: the
  * control group has its number, of which the first twelve digits are what tools show.
  */
 #define _GNU_SOURCE
-#include "tools/read/labels.h"
+#include "tools/read/attach.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "recorder/snapshot/jsonw.h"
+#include "tools/read/table.h"
+
 #define CHUNK ((size_t)1 << 18)
 
 struct chunk { struct chunk *next; };
-
-struct entry { uint64_t hash; const struct gm_value *value; };
 
 struct arena {
 	struct chunk *chunks;
@@ -21,8 +22,7 @@ struct arena {
 
 struct gm_values {
 	struct arena tree, texts;
-	struct entry *table;		/* texts, open addressing */
-	size_t entries, room;		/* room: a power of two, 0 before the first text */
+	struct gm_table known;		/* the hash of a text, and how many others have it -> where it lies */
 };
 
 struct gm_values *gm_values_open(void)
@@ -52,7 +52,7 @@ void gm_values_close(struct gm_values *values)
 		return;
 	free_arena(&values->tree);
 	free_arena(&values->texts);
-	free(values->table);
+	gm_table_free(&values->known);
 	free(values);
 }
 
@@ -125,31 +125,6 @@ const struct gm_value *gm_value_real(struct gm_values *values, double real)
 
 /* ---- texts ------------------------------------------------------------------------------------ */
 
-static int make_room(struct gm_values *values)
-{
-	size_t room = values->room ? values->room * 2 : 1024;
-	struct entry *table;
-
-	if (values->entries < values->room / 2)
-		return 0;
-	table = calloc(room, sizeof(*table));
-	if (!table)
-		return -ENOMEM;
-	for (size_t i = 0; i < values->room; i++) {
-		size_t at = values->table[i].hash & (room - 1);
-
-		if (!values->table[i].value)
-			continue;
-		while (table[at].value)
-			at = (at + 1) & (room - 1);
-		table[at] = values->table[i];
-	}
-	free(values->table);
-	values->table = table;
-	values->room = room;
-	return 0;
-}
-
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
 	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
@@ -172,30 +147,24 @@ static uint64_t hash_of(const char *text, size_t bytes)
 
 const struct gm_value *gm_value_text(struct gm_values *values, const char *text, size_t bytes)
 {
-	uint64_t hash = hash_of(text, bytes);
+	uint64_t hash = hash_of(text, bytes), same = 0, known;
 	struct gm_value *value;
-	struct entry *entry;
 	char *copy;
 
-	if (bytes > UINT32_MAX || make_room(values))
+	if (bytes > UINT32_MAX)
 		return NULL;
-	for (size_t at = hash;; at++) {
-		entry = &values->table[at & (values->room - 1)];
-		if (!entry->value)
-			break;
-		if (entry->hash == hash && entry->value->count == bytes &&
-		    !memcmp(entry->value->u.text, text, bytes))
-			return entry->value;
+	for (; (known = gm_table_get(&values->known, hash, same)); same++) {
+		value = (struct gm_value *)(uintptr_t)known;
+		if (value->count == bytes && !memcmp(value->u.text, text, bytes))
+			return value;
 	}
 	value = take(&values->texts, sizeof(*value));
 	copy = value ? take(&values->texts, bytes + 1) : NULL;
-	if (!copy)
+	if (!copy || gm_table_put(&values->known, hash, same, (uint64_t)(uintptr_t)value))
 		return NULL;
 	memcpy(copy, text, bytes);
 	copy[bytes] = '\0';
 	*value = (struct gm_value){ .type = GM_VALUE_TEXT, .count = (uint32_t)bytes, .u.text = copy };
-	*entry = (struct entry){ hash, value };
-	values->entries++;
 	return value;
 }
 
@@ -208,19 +177,9 @@ const char *gm_values_string(struct gm_values *values, const char *text, size_t 
 
 size_t gm_value_letter(const unsigned char *at, size_t left)
 {
-	size_t more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 :
-		      *at >= 0xf0 && *at < 0xf5 ? 3 : 4;
+	unsigned int bad;
 
-	if (more == 4 || more >= left)
-		return 0;
-	for (size_t i = 1; i <= more; i++)
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-	/* Longer than need be, a surrogate, beyond the last: JSON takes none of them. */
-	if ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
-	    (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f))
-		return 0;
-	return more + 1;
+	return *at < 0x80 ? 1 : gm_utf8_length(at, left, &bad);
 }
 
 bool gm_value_is_text(const unsigned char *bytes, size_t count)

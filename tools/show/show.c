@@ -163,6 +163,26 @@ const char *gm_show_device(const json_t *object)
 	return text;
 }
 
+struct gm_totals gm_show_totals(const json_t *root, const char *device)
+{
+	struct gm_totals all = { 0 };
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(gm_json_list(root, "devices"), i, one) {
+		const json_t *stats = gm_json_object(one, "memory_stats");
+
+		if (device && strtol(device, NULL, 10) != gm_json_number(one, "device"))
+			continue;
+		all.live = gm_wrap_add(all.live, gm_json_number(stats, "allocated_bytes.all.current"));
+		all.peak = gm_wrap_add(all.peak, gm_json_number(stats, "allocated_bytes.all.peak"));
+		all.reserved_peak = gm_wrap_add(all.reserved_peak, gm_json_number(stats, "reserved_bytes.all.peak"));
+		all.blocks = gm_wrap_add(all.blocks, gm_json_number(stats, "allocation.all.current"));
+		all.ooms = gm_wrap_add(all.ooms, gm_json_number(stats, "num_ooms"));
+	}
+	return all;
+}
+
 void gm_show_op(FILE *out, const struct gm_show_op *op)
 {
 	const char *what = !strcmp(op->action, "alloc") ? "an allocation" :

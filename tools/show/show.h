@@ -61,6 +61,10 @@ char *gm_show_repair(char *text);
 /* gm_show_clean of at most @bytes, with no letter cut. */
 const char *gm_show_cut(const char *text, size_t bytes);
 
+/* What the statistics of the devices of a snapshot say together; of @device alone (a number; NULL: of all). */
+struct gm_totals { int64_t live, peak, reserved_peak, blocks, ooms; };
+struct gm_totals gm_show_totals(const json_t *root, const char *device);
+
 /* "2025-11-20 15:40:12 UTC", "" for 0. Static memory. */
 const char *gm_show_time(int64_t time_us);
 

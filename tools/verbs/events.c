@@ -14,7 +14,7 @@
 #include "tools/read/input.h"
 #include "tools/show/show.h"
 #include "tools/verbs/opened.h"
-#include "tools/write/csv.h"
+#include "tools/write/convert.h"
 #include "tools/write/writer.h"
 
 enum format { GM_EVENTS_TABLE, GM_EVENTS_CSV, GM_EVENTS_JSONL };

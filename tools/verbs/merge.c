@@ -32,7 +32,7 @@ struct rank {
 	int64_t rank, pid;		/* rank: -1 none */
 	char command[64], host[64], reason[32];
 	const char *input;
-	int64_t live, peak, reserved_peak, blocks, ooms;	/* of the devices that count */
+	struct gm_totals of;		/* the devices that count */
 	int64_t shown_peak;		/* the highest moment that the history shows */
 };
 
@@ -57,30 +57,15 @@ struct merge {
 
 static void describe(const struct ask *ask, const json_t *root, struct rank *rank)
 {
-	const json_t *process = gm_json_object(root, "process"), *device;
+	const json_t *process = gm_json_object(root, "process");
 	const json_t *number = json_object_get(process, "rank");
-	size_t i;
 
 	rank->rank = json_is_integer(number) ? json_integer_value(number) : -1;
 	rank->pid = gm_json_number(process, "pid");
 	snprintf(rank->command, sizeof(rank->command), "%s", gm_json_text(process, "command"));
 	snprintf(rank->host, sizeof(rank->host), "%s", gm_json_text(process, "host"));
 	snprintf(rank->reason, sizeof(rank->reason), "%s", gm_json_text(root, "reason"));
-	json_array_foreach(gm_json_list(root, "devices"), i, device) {
-		const json_t *stats = gm_json_object(device, "memory_stats");
-
-		if (ask->device && strtol(ask->device, NULL, 10) != gm_json_number(device, "device"))
-			continue;
-		rank->live = gm_wrap_add(rank->live,
-					 gm_json_number(stats, "allocated_bytes.all.current"));
-		rank->peak = gm_wrap_add(rank->peak,
-					 gm_json_number(stats, "allocated_bytes.all.peak"));
-		rank->reserved_peak = gm_wrap_add(rank->reserved_peak,
-						  gm_json_number(stats, "reserved_bytes.all.peak"));
-		rank->blocks = gm_wrap_add(rank->blocks,
-					   gm_json_number(stats, "allocation.all.current"));
-		rank->ooms = gm_wrap_add(rank->ooms, gm_json_number(stats, "num_ooms"));
-	}
+	rank->of = gm_show_totals(root, ask->device);
 }
 
 /* Rows for the groups that this rank was the first to have. */
@@ -114,15 +99,15 @@ static void describe_pools(const struct gm_scene *scene, const char *device, str
 
 	if (peak == INT64_MIN)
 		return;
-	rank->peak = peak;
-	rank->live = rank->blocks = 0;
+	rank->of.peak = peak;
+	rank->of.live = rank->of.blocks = 0;
 	for (size_t i = 0; i < scene->lives.count; i++) {
 		const struct gm_life *life = &scene->lives.list[i];
 
 		if (!gm_life_at(life, GM_LIVES_END) || !gm_life_counts(life, device))
 			continue;
-		rank->live = gm_wrap_add(rank->live, life->size);
-		rank->blocks++;
+		rank->of.live = gm_wrap_add(rank->of.live, life->size);
+		rank->of.blocks++;
 	}
 }
 
@@ -282,7 +267,7 @@ static void print_ranks(const struct merge *merge)
 	if (!peaks)
 		return;
 	for (size_t i = 0; i < merge->rank_count; i++)
-		peaks[i] = merge->ranks[i].peak;
+		peaks[i] = merge->ranks[i].of.peak;
 	median = median_of(peaks, merge->rank_count);
 	gm_show_heading(stdout, "%5s %9s %11s %11s %13s %9s %5s  %s", "rank", "pid", "live", "peak",
 			"reserved peak", "blocks", "ooms", "snapshot");
@@ -290,11 +275,11 @@ static void print_ranks(const struct merge *merge)
 		const struct rank *rank = &merge->ranks[i];
 
 		printf("%5s %9lld %11s %11s %13s %9lld %5lld  %s%s%s%s\n", rank->label,
-		       (long long)rank->pid, gm_show_bytes(rank->live), gm_show_bytes(rank->peak),
-		       gm_show_bytes(rank->reserved_peak), (long long)rank->blocks,
-		       (long long)rank->ooms, gm_show_clean(rank->input),
+		       (long long)rank->pid, gm_show_bytes(rank->of.live), gm_show_bytes(rank->of.peak),
+		       gm_show_bytes(rank->of.reserved_peak), (long long)rank->of.blocks,
+		       (long long)rank->of.ooms, gm_show_clean(rank->input),
 		       rank->host[0] ? " on " : "", gm_show_clean(rank->host),
-		       oddity(rank->peak, median));
+		       oddity(rank->of.peak, median));
 	}
 	free(peaks);
 }
@@ -362,9 +347,9 @@ static json_t *rank_object(const struct rank *rank)
 		"{ss ss sI ss ss ss sI sI sI sI sI sI}", "label", rank->label, "input",
 		gm_show_clean(rank->input), "pid", (json_int_t)rank->pid, "command",
 		gm_show_clean(rank->command), "host", gm_show_clean(rank->host), "reason",
-		gm_show_clean(rank->reason), "live_bytes", (json_int_t)rank->live, "peak_bytes",
-		(json_int_t)rank->peak, "reserved_peak_bytes", (json_int_t)rank->reserved_peak,
-		"blocks", (json_int_t)rank->blocks, "ooms", (json_int_t)rank->ooms,
+		gm_show_clean(rank->reason), "live_bytes", (json_int_t)rank->of.live, "peak_bytes",
+		(json_int_t)rank->of.peak, "reserved_peak_bytes", (json_int_t)rank->of.reserved_peak,
+		"blocks", (json_int_t)rank->of.blocks, "ooms", (json_int_t)rank->of.ooms,
 		"history_peak_bytes", (json_int_t)rank->shown_peak);
 
 	json_object_set_new(object, "rank", gm_show_number(rank->rank >= 0, rank->rank));

@@ -139,8 +139,8 @@ static void add_link(struct gm_run_table *table, int directory, const char *name
 static void read_snapshot(struct gm_run_process *process)
 {
 	struct gm_loaded loaded;
-	const json_t *of, *device;
-	size_t i;
+	struct gm_totals all;
+	const json_t *of;
 
 	if (gm_load(process->snapshot, GM_LOAD_WHOLE, &loaded))
 		return;
@@ -149,15 +149,12 @@ static void read_snapshot(struct gm_run_process *process)
 	process->rank = json_is_integer(json_object_get(of, "rank")) ? gm_json_number(of, "rank")
 								     : -1;
 	snprintf(process->command, sizeof(process->command), "%s", gm_json_text(of, "command"));
-	json_array_foreach(gm_json_list(loaded.snapshot.root, "devices"), i, device) {
-		const json_t *stats = gm_json_object(device, "memory_stats");
-
-		process->ooms += gm_json_number(stats, "num_ooms");
-		if (process->known)
-			continue;
-		process->peak += gm_json_number(stats, "allocated_bytes.all.peak");
-		process->live += gm_json_number(stats, "allocated_bytes.all.current");
-		process->blocks += gm_json_number(stats, "allocation.all.current");
+	all = gm_show_totals(loaded.snapshot.root, NULL);
+	process->ooms = all.ooms;
+	if (!process->known) {
+		process->peak = all.peak;
+		process->live = all.live;
+		process->blocks = all.blocks;
 	}
 	process->known = true;
 	gm_load_free(&loaded);

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "tools/read/attach.h"
-#include "tools/read/labels.h"
 #include "tools/read/load.h"
 #include "tools/read/table.h"
 #include "tools/show/show.h"

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "tools/read/load.h"
+#include "tools/show/stacks.h"
 
 /* Each writes @loaded to @out and returns 0 or -errno; @note: room for a sentence about what could
  * not be carried over. */
@@ -28,6 +29,14 @@ bool gm_cut_wanted(const struct gm_cut *cut);
 /* Leave out the rest. What is live stays, whenever and however small it was allocated: a block whose events are left
  * out for their size is marked untraced, and events that are left out count as dropped. 0 or -ENOMEM. */
 int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);
+
+/* The events @rows as comma-separated values (RFC 4180, but lines end with a line feed alone), with their head. @stacks: each with its stack as a cell, "main (app.c:12);f (f.c:3)", the
+ * outermost frame first; NULL: without. @numbers: the numbers of the stacks, too, and the cells behind all others.
+ *
+ * Texts stand within quotes, their own doubled; what a terminal would obey is a '?', and one that a spreadsheet
+ * would take for a formula begins with an apostrophe. Returns 0 or -errno. */
+int gm_csv_events(FILE *file, const json_t *root, const struct gm_row *rows, size_t count,
+		  const struct gm_stacks *stacks, bool numbers);
 
 /* The metrics of several living processes as one page: Prometheus' text format or, @is_open, OpenMetrics. @labels
  * may be NULL. Returns 0 or -ENOMEM. */

@@ -124,43 +124,23 @@ static int64_t since(const struct gm_cut *cut, const struct gm_snapshot *snapsho
 	return last > from ? last : from;
 }
 
-/* Annotations go with the events of their age. */
-static int cut_annotations(const struct cutting *c, json_t *root)
+/* The members of the list @name that are of a wanted device, or of none, and not older than the events that stay. */
+static int cut_list(const struct cutting *c, json_t *root, const char *name)
 {
-	const json_t *list = gm_json_list(root, "annotations");
-	json_t *kept = json_array(), *one;
-	size_t i;
-	int r;
-
-	if (!kept)
-		return -ENOMEM;
-	json_array_foreach(list, i, one) {
-		const json_t *device = json_object_get(one, "device");
-
-		if (gm_json_number(one, "time_us") >= c->since_us &&
-		    is_wanted(c, json_is_integer(device) ? json_integer_value(device) : GM_ROW_HOST) &&
-		    json_array_append(kept, one)) {
-			json_decref(kept);
-			return -ENOMEM;
-		}
-	}
-	r = list && json_object_set(root, "annotations", kept) ? -ENOMEM : 0;
-	json_decref(kept);
-	return r;
-}
-
-static int cut_devices(const struct cutting *c, json_t *root)
-{
-	const json_t *list = gm_json_list(root, "devices");
+	const json_t *list = gm_json_list(root, name);
 	json_t *kept = json_array(), *one;
 	size_t i;
 	int r = kept ? 0 : -ENOMEM;
 
-	json_array_foreach(list, i, one)
-		if (!r && is_wanted(c, gm_json_number(one, "device")))
+	json_array_foreach(list, i, one) {
+		const json_t *device = json_object_get(one, "device"), *time_us = json_object_get(one, "time_us");
+
+		if (!r && (!time_us || gm_json_number(one, "time_us") >= c->since_us) &&
+		    is_wanted(c, json_is_integer(device) ? json_integer_value(device) : GM_ROW_HOST))
 			r = json_array_append(kept, one) ? -ENOMEM : 0;
-	if (!r && c->cut->device && list)
-		r = json_object_set(root, "devices", kept) ? -ENOMEM : 0;
+	}
+	if (!r && list)
+		r = json_object_set(root, name, kept) ? -ENOMEM : 0;
 	json_decref(kept);
 	return r;
 }
@@ -194,8 +174,8 @@ int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut)
 	snapshot->row_count = cut_rows(&c, snapshot->rows, snapshot->row_count, snapshot, NULL);
 	snapshot->segment_count = cut_segments(&c, snapshot->segments, snapshot->segment_count, false);
 	cut_pools(&c, snapshot);
-	r = cut_annotations(&c, snapshot->root);
+	r = cut_list(&c, snapshot->root, "annotations");
 	if (!r)
-		r = cut_devices(&c, snapshot->root);
+		r = cut_list(&c, snapshot->root, "devices");
 	return r ? r : count(&c, snapshot->root);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/labels.h"
+#include "tools/read/attach.h"
 #include "tools/write/convert.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"

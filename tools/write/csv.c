@@ -1,8 +1,7 @@
 /*
- * csv.c - rows of comma-separated values: see csv.h. One thread.
+ * csv.c - rows of comma-separated values: see convert.h. One thread.
  */
 #define _GNU_SOURCE
-#include "tools/write/csv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -156,16 +156,11 @@ static int put_traces(struct gm_writer *w, const struct gm_snapshot *snapshot)
 static int put_pool(struct gm_writer *w, const struct gm_snapshot_pool *pool)
 {
 	size_t *places = calloc(pool->row_count + 1, sizeof(*places));
-	const json_t *item;
-	const char *name;
 
 	for (size_t i = 0; places && i < pool->row_count; i++)
 		places[i] = i;
 	gm_writer_begin(w, GM_WRITER_DICT);
-	json_object_foreach(pool->root, name, item) {
-		gm_writer_string(w, name);
-		gm_writer_put(w, item);
-	}
+	gm_writer_put_members(w, pool->root);
 	gm_writer_put_begin(w, "segments", GM_WRITER_LIST);
 	for (size_t i = 0; i < pool->segment_count; i++)
 		put_segment(w, &pool->segments[i]);
@@ -225,17 +220,12 @@ static void put_frames(struct gm_writer *w, const struct gm_snapshot *snapshot)
 int gm_snapshot_json(const struct gm_snapshot *snapshot, FILE *out)
 {
 	struct gm_writer *w = gm_writer_open(out, false);
-	const json_t *item;
-	const char *name;
 	int r, end;
 
 	if (!w)
 		return -ENOMEM;
 	gm_writer_begin(w, GM_WRITER_DICT);
-	json_object_foreach(snapshot->root, name, item) {
-		gm_writer_string(w, name);
-		gm_writer_put(w, item);
-	}
+	gm_writer_put_members(w, snapshot->root);
 	put_segments(w, snapshot, "segments", false);
 	put_segments(w, snapshot, "host_segments", true);
 	r = put_traces(w, snapshot);

@@ -1,11 +1,11 @@
 /*
- * view_columns.c - columns of numbers for the viewer: see view_columns.h. One thread.
+ * view_columns.c - columns of numbers for the viewer: see view.h. One thread.
  *
  * What there are many of are columns of numbers, each as the difference from what was to be expected, and
  * written by bytes: first the lowest byte of all numbers, then the next. Nearly all of the high bytes are 0,
  * and zlib needs no more than a bit for each.
  */
-#include "tools/write/view_columns.h"
+#include "tools/write/view.h"
 
 #include <errno.h>
 #include <stdio.h>

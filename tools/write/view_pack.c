@@ -2,7 +2,7 @@
  * view_pack.c - a snapshot packed for the viewer: see view.h, and tools/viewer/README.md for the format.
  * One thread. A free is expected to have what its allocation has.
  */
-#include "tools/write/view_columns.h"
+#include "tools/write/view.h"
 
 #include <errno.h>
 #include <stdlib.h>

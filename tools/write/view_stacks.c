@@ -1,12 +1,12 @@
 /*
- * view_stacks.c - stacks for the viewer, as a tree, since most end in the same frames: see view_columns.h. One
+ * view_stacks.c - stacks for the viewer, as a tree, since most end in the same frames: see view.h. One
  * thread.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "tools/read/table.h"
-#include "tools/write/view_columns.h"
+#include "tools/write/view.h"
 
 struct node { uint32_t parent, frame; };
 struct tree { struct node *list; size_t count; uint32_t *tips; };

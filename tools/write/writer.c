@@ -470,19 +470,26 @@ void gm_writer_put_bool(struct gm_writer *w, const char *name, bool truth)
 	gm_writer_bool(w, truth);
 }
 
-void gm_writer_put(struct gm_writer *w, const json_t *value)
+void gm_writer_put_members(struct gm_writer *w, const json_t *object)
 {
 	const json_t *item;
 	const char *name;
+
+	json_object_foreach((json_t *)(uintptr_t)object, name, item) {
+		gm_writer_string(w, name);
+		gm_writer_put(w, item);
+	}
+}
+
+void gm_writer_put(struct gm_writer *w, const json_t *value)
+{
+	const json_t *item;
 	size_t i;
 
 	switch (json_typeof(value)) {
 	case JSON_OBJECT:
 		gm_writer_begin(w, GM_WRITER_DICT);
-		json_object_foreach((json_t *)(uintptr_t)value, name, item) {
-			gm_writer_string(w, name);
-			gm_writer_put(w, item);
-		}
+		gm_writer_put_members(w, value);
 		gm_writer_end(w);
 		break;
 	case JSON_ARRAY:

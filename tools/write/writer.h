@@ -82,8 +82,9 @@ void gm_writer_put_string(struct gm_writer *writer, const char *name, const char
 void gm_writer_put_int(struct gm_writer *writer, const char *name, int64_t integer);
 void gm_writer_put_bool(struct gm_writer *writer, const char *name, bool truth);
 
-/* What jansson has. */
+/* What jansson has; the members of an object that it has, within a dict that is begun. */
 void gm_writer_put(struct gm_writer *writer, const json_t *value);
+void gm_writer_put_members(struct gm_writer *writer, const json_t *object);
 
 /* Has the list or dict that the caller knows as @key (not 0) been written before? Then it is written
  * again, and that is all. Else false, and what is begun next is remembered as @key. JSON cannot refer to
