@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
 from tap import Room, check, finish, same, tell  # noqa: E402
+from verbs import stack_of  # noqa: E402
 
 HOST = '''\
 import ctypes, gc, os, sys, threading
@@ -133,15 +135,6 @@ def write(room, program):
         if "# LINE " in line:
             lines[line.split("# LINE ")[1]] = number
     return path, lines
-
-
-def stack_of(snapshot, size):
-    """The frames of the one block of this size, innermost first."""
-    for segment in snapshot["segments"]:
-        for block in segment["blocks"]:
-            if block["requested_size"] == size:
-                return [snapshot["frames"][f] for f in snapshot["stacks"][block["stack"]]]
-    return []
 
 
 def told(frames):

@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import FAKE, Room, check, finish, tell  # noqa: E402
-from verbs import APP, Program, gpumem, killed_journal, load, wait_for  # noqa: E402
+from verbs import APP, Program, gpumem, killed_journal, load, stack_of, wait_for  # noqa: E402
 
 # Lines that a stack must show carry a mark.
 SOURCE = r"""
@@ -101,15 +101,6 @@ def symbolized(room, path, *words):
         os.remove(out)
     done = gpumem("symbolize", path, "-o", out, *words)
     return done, load(out) if os.path.exists(out) else None
-
-
-def stack_of(snapshot, size):
-    """The frames of the block of @size bytes, innermost first."""
-    for segment in snapshot["segments"]:
-        for block in segment["blocks"]:
-            if block["requested_size"] == size:
-                return [snapshot["frames"][f] for f in snapshot["stacks"][block["stack"]]]
-    return []
 
 
 def short(frame):

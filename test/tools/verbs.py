@@ -129,6 +129,15 @@ def load(path):
         return json.load(text)
 
 
+def stack_of(snapshot, size):
+    """The frames of the one block of this size, innermost first."""
+    for segment in snapshot["segments"]:
+        for block in segment["blocks"]:
+            if block["requested_size"] == size:
+                return [snapshot["frames"][f] for f in snapshot["stacks"][block["stack"]]]
+    return []
+
+
 def replay(snapshot):
     """Play the traces from nothing: {(device or None, address): bytes} that are live in the end."""
     live = {}

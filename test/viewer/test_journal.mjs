@@ -27,16 +27,7 @@ const POOLS = `
 import os
 from pool_user import *
 context()
-torch = Torch(expandable=0)
-torch.storm(3, 300, 3)
-kept = [torch.alloc(100 * i) for i in range(1, 50)] + [torch.alloc(5 << 20)]
-for block in kept[::3]:
-    torch.free(block)
-p = pool("mine")
-base = malloc(1 << 20)
-for at in range(4):
-    given(p, base + at * 65536, 40000, 77)
-taken(p, base + 65536)
+kept = both_levels(0, 300)
 os.kill(os.getpid(), 9)
 `;
 

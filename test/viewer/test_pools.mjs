@@ -17,16 +17,7 @@ import { BUILD, gpumem, pageOf, readPage, room, runApp } from "./documents.mjs";
 const PROGRAM = `
 from pool_user import *
 context()
-torch = Torch(expandable=%d)
-torch.storm(3, 400, 3)
-kept = [torch.alloc(100 * i) for i in range(1, 50)] + [torch.alloc(5 << 20)]
-for block in kept[::3]:
-    torch.free(block)
-p = pool("mine")
-base = malloc(1 << 20)
-for at in range(4):
-    given(p, base + at * 65536, 40000, 77)
-taken(p, base + 65536)
+kept = both_levels(%d, 400)
 snapshot()
 `;
 

@@ -116,6 +116,21 @@ class Torch:
         return self.cuda.pool_storm(threads, steps, seed, LOOK(look) if look else None, log and log.encode())
 
 
+def both_levels(expandable, steps):
+    """Blocks of the stand-in's and of a pool of our own, some of them freed; what it returns keeps both alive."""
+    torch = Torch(expandable=expandable)
+    torch.storm(3, steps, 3)
+    kept = [torch.alloc(100 * i) for i in range(1, 50)] + [torch.alloc(5 << 20)]
+    for block in kept[::3]:
+        torch.free(block)
+    mine = pool("mine")
+    base = malloc(1 << 20)
+    for at in range(4):
+        given(mine, base + at * 65536, 40000, 77)
+    taken(mine, base + 65536)
+    return torch, mine, base
+
+
 def differs(number):
     """A look at pool @number: 0 when its statistics are those of the account."""
     def look(account):

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
+#include "test/suite.h"
 
 static struct gm_lock lock;
 static unsigned long counter;		/* lock: lock */
@@ -150,8 +151,6 @@ int main(void)
 {
 	Suite *suite = suite_create("lock");
 	TCase *tc = tcase_create("lock");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_try);
@@ -161,9 +160,5 @@ int main(void)
 	tcase_add_test(tc, test_ranks);
 	tcase_add_test(tc, test_driver);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

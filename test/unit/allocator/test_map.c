@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "allocator/map.c"
+#include "test/suite.h"
 
 #define KEYS 3000u
 static uint64_t model[2][KEYS];
@@ -265,8 +266,6 @@ int main(void)
 {
 	Suite *suite = suite_create("map");
 	TCase *tc = tcase_create("map");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_model);
@@ -275,9 +274,5 @@ int main(void)
 	tcase_add_test(tc, test_threads);
 	tcase_add_test(tc, test_fork);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "allocator/page_map.h"
+#include "test/suite.h"
 
 #ifdef __SANITIZE_THREAD__		/* which has nothing to find in one thread */
 #define RANDOM_PROGRAMS 0
@@ -425,8 +426,6 @@ int main(void)
 {
 	Suite *suite = suite_create("page_map");
 	TCase *tests = tcase_create("page_map");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, random_changes, 0, RANDOM_PROGRAMS);
@@ -436,10 +435,5 @@ int main(void)
 	tcase_add_test(tests, memory_is_modest);
 	tcase_add_test(tests, readers_beside_a_writer);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -18,6 +18,7 @@
 #include <ucontext.h>
 
 #include "allocator/page_map.h"
+#include "test/suite.h"
 
 #define UNIT UINT64_C(512)
 #define GRANULE (UINT64_C(2) << 20)
@@ -295,18 +296,11 @@ int main(void)
 {
 	Suite *suite = suite_create("page_map_moments");
 	TCase *tests = tcase_create("page_map_moments");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, answers_in_between, 0, SCENES);
 	if (CAN_STEP)
 		tcase_add_loop_test(tests, held_up_at_each_instruction, 0, SCENES);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

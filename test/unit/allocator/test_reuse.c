@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "test/rules/check.h"
+#include "test/suite.h"
 #include "test/unit/allocator/reuse_gpu.h"
 
 #define SLOTS 4u
@@ -423,17 +424,11 @@ int main(void)
 {
 	TCase *tcase = tcase_create("reuse");
 	Suite *suite = suite_create("reuse");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 100);
 	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, test_programs);
 	tcase_add_loop_test(tcase, test_each_rule, 0,
 			    (int)(sizeof(switchable) / sizeof(switchable[0])));
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

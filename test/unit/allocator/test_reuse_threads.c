@@ -16,6 +16,7 @@
 #include "allocator/lock.h"
 #include "allocator/reuse.h"
 #include "test/rules/check.h"
+#include "test/suite.h"
 
 #define STREAMS 4u
 #define WORKERS 4u
@@ -468,8 +469,6 @@ int main(void)
 {
 	TCase *tcase = tcase_create("threads");
 	Suite *suite = suite_create("reuse_threads");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 100);
 	suite_add_tcase(suite, tcase);
@@ -479,9 +478,5 @@ int main(void)
 	tcase_add_test(tcase, test_told_again);
 	tcase_add_test(tcase, test_other_writers);
 	tcase_add_test(tcase, test_last_resort);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -22,6 +22,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
+#include "test/suite.h"
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
 
@@ -602,8 +603,6 @@ int main(void)
 {
 	Suite *suite = suite_create("cached_moments");
 	TCase *tcase = tcase_create("cached_moments");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	tcase_set_timeout(tcase, 100);
@@ -612,10 +611,5 @@ int main(void)
 	if (!SANITIZED)
 		tcase_add_loop_test(tcase, stopped_at_every_instruction, 0, 2);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 #include "recorder/journal/journal.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -193,8 +194,6 @@ int main(void)
 {
 	Suite *suite = suite_create("budget");
 	TCase *tc = tcase_create("budget");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -203,9 +202,5 @@ int main(void)
 	tcase_add_test(tc, test_program_takes_the_rest);
 	tcase_add_test(tc, test_growth_is_looked_at);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 static void *take_stamps(void *arg)
@@ -144,8 +145,6 @@ int main(void)
 {
 	Suite *suite = suite_create("clock");
 	TCase *tc = tcase_create("clock");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -153,9 +152,5 @@ int main(void)
 	tcase_add_test(tc, test_wall_time);
 	tcase_add_test(tc, test_stamps_follow_messages);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

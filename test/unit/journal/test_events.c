@@ -14,6 +14,7 @@
 #include "recorder/record/events.h"
 #include "recorder/read/copy.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -526,8 +527,6 @@ int main(void)
 {
 	Suite *suite = suite_create("events");
 	TCase *tc = tcase_create("events");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -549,9 +548,5 @@ int main(void)
 	tcase_add_test(tc, test_memory_refused);
 	tcase_add_test(tc, test_memory_of_few);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

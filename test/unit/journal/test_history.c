@@ -15,6 +15,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/cache/aux_replay.h"
 
@@ -297,17 +298,11 @@ int main(void)
 {
 	Suite *suite = suite_create("history");
 	TCase *tcase = tcase_create("history");
-	SRunner *runner;
 
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	tcase_set_timeout(tcase, 100);
 	tcase_add_loop_test(tcase, one_thread_is_the_model, 0, 8);
 	tcase_add_loop_test(tcase, a_small_history_has_one_horizon, 0, 4);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

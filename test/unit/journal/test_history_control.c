@@ -13,6 +13,7 @@
 
 #include "recorder/record/annotations.h"
 #include "recorder/journal/state.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/cache/aux_replay.h"
 
@@ -312,7 +313,6 @@ int main(void)
 {
 	Suite *suite = suite_create("history control");
 	TCase *tcase = tcase_create("history control");
-	SRunner *runner;
 
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	tcase_set_timeout(tcase, 100);
@@ -324,10 +324,5 @@ int main(void)
 	tcase_add_test(tcase, texts_are_interned);
 	tcase_add_test(tcase, ranges_are_whole);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/state.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/journal/aux_live.h"
 
@@ -353,16 +354,10 @@ int main(void)
 {
 	Suite *suite = suite_create("kill");
 	TCase *tc = tcase_create("kill");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 3600);	/* the runner has its own limit; GM_KILLS may be large */
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
 	tcase_add_test(tc, test_random_kills);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

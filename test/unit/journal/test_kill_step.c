@@ -19,6 +19,7 @@
 
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/journal/aux_live.h"
 
@@ -262,8 +263,6 @@ int main(void)
 {
 	Suite *suite = suite_create("kill step");
 	TCase *tc = tcase_create("kill step");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 110);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -271,9 +270,5 @@ int main(void)
 	if (!UNDER_TSAN)		/* its own instructions, three million of them */
 		tcase_add_test(tc, test_every_instruction);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -20,6 +20,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/record/txn.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/cache/aux_replay.h"
 
@@ -376,7 +377,6 @@ int main(void)
 {
 	Suite *suite = suite_create("moments");
 	TCase *tcase = tcase_create("moments");
-	SRunner *runner;
 
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	tcase_set_timeout(tcase, 100);
@@ -385,10 +385,5 @@ int main(void)
 	tcase_add_test(tcase, changing_under_a_lock_held_for_long);
 	tcase_add_loop_test(tcase, killed_at_any_moment, 0, 4);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

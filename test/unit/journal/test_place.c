@@ -16,6 +16,7 @@
 #include "recorder/journal/place.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 static char dir[400], own[500];		/* a fresh directory for each test, and ours in it */
@@ -449,15 +450,12 @@ END_TEST
 int main(int argc, char **argv)
 {
 	Suite *suite;
-	SRunner *sr;
 	TCase *tc;
-	int failed;
 
 	if (argc > 1 && !strcmp(argv[1], "secure"))
 		_exit(secure_main());	/* not by exit(): no leak checker, its options are ignored too */
 	suite = suite_create("place");
 	tc = tcase_create("place");
-	sr = srunner_create(suite);
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
 	tcase_add_test(tc, test_option_directory);
@@ -471,9 +469,5 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, test_chroot);
 	tcase_add_test(tc, test_setuid);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

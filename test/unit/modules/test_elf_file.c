@@ -15,6 +15,7 @@
 
 #include "allocator/lock.h"
 #include "recorder/modules/elf_file.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/unwind/helper.h"
 
@@ -423,8 +424,6 @@ int main(void)
 {
 	Suite *suite = suite_create("elf_symbols");
 	TCase *tc = tcase_create("elf_symbols");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -435,9 +434,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_damaged, 0, 3);
 	tcase_add_test(tc, test_costly);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

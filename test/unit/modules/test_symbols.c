@@ -17,6 +17,7 @@
 #include "recorder/journal/state.h"
 #include "recorder/modules/symbols.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/unwind/helper.h"
 
@@ -285,8 +286,6 @@ int main(void)
 {
 	Suite *suite = suite_create("symbols");
 	TCase *tc = tcase_create("symbols");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -299,9 +298,5 @@ int main(void)
 	tcase_add_test(tc, test_full);
 	tcase_add_loop_test(tc, test_no_system, 1, 6);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

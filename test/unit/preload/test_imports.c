@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "preload/hooks/imports.h"
+#include "test/suite.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -142,8 +143,6 @@ int main(void)
 {
 	Suite *suite = suite_create("imports");
 	TCase *tests = tcase_create("imports");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, parts_go_round);
@@ -152,10 +151,5 @@ int main(void)
 	tcase_add_test(tests, open_and_close);
 	tcase_add_test(tests, many);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

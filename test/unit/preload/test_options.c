@@ -9,6 +9,7 @@
 
 #include "preload/options/options.h"
 #include "recorder/journal/format.h"
+#include "test/suite.h"
 
 static struct gm_options options;
 static char said[64][1600];
@@ -370,8 +371,6 @@ int main(void)
 {
 	Suite *suite = suite_create("options");
 	TCase *tests = tcase_create("options");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, defaults);
@@ -389,9 +388,5 @@ int main(void)
 	tcase_add_test(tests, capped);
 	tcase_add_test(tests, cut);
 	suite_add_tcase(suite, tests);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "recorder/read/copy.h"
 #include "test/unit/journal/aux_check.h"
+#include "test/suite.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)
@@ -670,7 +671,6 @@ int main(void)
 {
 	Suite *suite = suite_create("copy");
 	TCase *tcase = tcase_create("copy");
-	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 100);
@@ -697,10 +697,5 @@ int main(void)
 	tcase_add_test(tcase, accessors_check);
 	tcase_add_test(tcase, stamps_are_wall_clock);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "recorder/read/copy.h"
+#include "test/suite.h"
 
 static struct jb jb;
 
@@ -156,17 +157,11 @@ int main(void)
 {
 	Suite *suite = suite_create("copy_alive");
 	TCase *tcase = tcase_create("copy_alive");
-	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 100);
 	tcase_add_test(tcase, alive_by_identity);
 	tcase_add_test(tcase, alive_by_mutex);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

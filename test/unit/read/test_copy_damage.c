@@ -8,6 +8,7 @@
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "test/unit/journal/aux_check.h"
+#include "test/suite.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)
@@ -240,7 +241,6 @@ int main(void)
 {
 	Suite *suite = suite_create("copy_damage");
 	TCase *tcase = tcase_create("copy_damage");
-	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 100);
@@ -249,10 +249,5 @@ int main(void)
 	tcase_add_test(tcase, no_number_can_do_harm);
 	tcase_add_test(tcase, no_truncation_can_do_harm);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

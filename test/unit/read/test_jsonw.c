@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "recorder/snapshot/jsonw.h"
+#include "test/suite.h"
 
 static struct gm_jsonw *w;
 static int fd;
@@ -313,7 +314,6 @@ int main(void)
 {
 	Suite *suite = suite_create("jsonw");
 	TCase *tcase = tcase_create("jsonw");
-	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 60);
@@ -328,10 +328,5 @@ int main(void)
 	tcase_add_test(tcase, the_limit_holds);
 	tcase_add_test(tcase, short_and_interrupted_writes);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "recorder/snapshot/outfile.h"
+#include "test/suite.h"
 
 static char room[64];
 static const struct gm_outfile_words words = {
@@ -454,7 +455,6 @@ int main(void)
 {
 	Suite *suite = suite_create("outfile");
 	TCase *tcase = tcase_create("outfile");
-	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 60);
@@ -477,10 +477,5 @@ int main(void)
 	tcase_add_test(tcase, at_once);
 	tcase_add_test(tcase, no_room_to_create);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

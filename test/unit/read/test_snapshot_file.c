@@ -1,5 +1,6 @@
 /* Snapshots in files: names, limits, full disks, and what falls back into memory. */
 #include "test/unit/read/parsed_snapshot.h"
+#include "test/suite.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -131,7 +132,6 @@ int main(void)
 {
 	Suite *suite = suite_create("snapshot_file");
 	TCase *tcase = tcase_create("snapshot_file");
-	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 100);
@@ -139,10 +139,5 @@ int main(void)
 	tcase_add_test(tcase, a_limit_on_file_size);
 	tcase_add_test(tcase, a_full_disk);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -15,6 +15,7 @@
 
 #include "recorder/unwind/cfi.h"
 #include "recorder/modules/object.h"
+#include "test/suite.h"
 
 /* ---- a source over an array ------------------------------------------------------------ */
 
@@ -352,8 +353,6 @@ int main(int argc, char **argv)
 {
 	Suite *suite = suite_create("cfi");
 	TCase *tcase = tcase_create("cfi");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	(void)argc;
 	further = argv + 1;
@@ -363,9 +362,5 @@ int main(int argc, char **argv)
 	tcase_add_test(tcase, bad_expressions);
 	tcase_add_test(tcase, numbers);
 	tcase_add_test(tcase, every_row_of_loaded_libraries);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

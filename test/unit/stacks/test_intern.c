@@ -12,6 +12,7 @@
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 static uint32_t text(const char *s)
@@ -293,8 +294,6 @@ int main(void)
 {
 	Suite *suite = suite_create("intern");
 	TCase *tc = tcase_create("intern");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -306,9 +305,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_no_memory, 1, 12);
 	tcase_add_test(tc, test_threads);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

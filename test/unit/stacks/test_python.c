@@ -24,6 +24,7 @@
 #include "recorder/python/python.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/stacks/stacks.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -525,8 +526,6 @@ int main(void)
 {
 	Suite *suite = suite_create("python");
 	TCase *parts = tcase_create("parts"), *real = tcase_create("interpreters");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_unchecked_fixture(parts, aux_directory_make, aux_directory_remove);
 	tcase_add_test(parts, line_tables);
@@ -557,9 +556,5 @@ int main(void)
 	(void)find_interpreters;
 #endif
 	suite_add_tcase(suite, real);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -14,6 +14,7 @@
 #include "recorder/python/python_view.h"
 #include "recorder/read/copy.h"
 #include "recorder/stacks/intern.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 #define WORDS 96
@@ -335,8 +336,6 @@ int main(void)
 {
 	Suite *suite = suite_create("python_layout");
 	TCase *tests = tcase_create("layouts");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_unchecked_fixture(tests, aux_directory_make, aux_directory_remove);
 	tcase_add_loop_test(tests, frames_by_offsets_that_are_said, 0, 2);
@@ -347,9 +346,5 @@ int main(void)
 	tcase_add_test(tests, any_words);
 	tcase_set_timeout(tests, 60);
 	suite_add_tcase(suite, tests);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

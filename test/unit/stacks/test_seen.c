@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "recorder/stacks/stacks.h"
+#include "test/suite.h"
 
 #define ROOM 131072u			/* entries */
 
@@ -99,18 +100,11 @@ int main(void)
 {
 	Suite *suite = suite_create("seen");
 	TCase *tcase = tcase_create("seen");
-	SRunner *runner;
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, kept_and_found);
 	tcase_add_test(tcase, more_than_room);
 	tcase_add_test(tcase, in_threads);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

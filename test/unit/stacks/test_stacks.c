@@ -7,6 +7,7 @@
 
 #include "recorder/journal/recorder.h"
 #include "recorder/stacks/stacks.h"
+#include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
 #define BITS 13				/* 8192 ways down: more than a training step has */
@@ -93,17 +94,10 @@ int main(void)
 {
 	Suite *suite = suite_create("stacks");
 	TCase *tcase = tcase_create("stacks");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tcase, many_are_met_once);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -14,6 +14,7 @@
 
 #include "recorder/modules/object.h"
 #include "recorder/unwind/unwind_rules.h"
+#include "test/suite.h"
 #include "test/unit/unwind/helper.h"
 #include "test/unit/unwind/oracle.h"
 
@@ -601,8 +602,6 @@ int main(void)
 {
 	Suite *suite = suite_create("unwind");
 	TCase *tcase = tcase_create("stacks");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	if (!oracle_open()) {
 		printf("not ok 1 - libunwind.so.8 cannot be opened: nothing to compare with\n");
@@ -635,9 +634,5 @@ int main(void)
 	tcase_add_test(tcase, stacks_of_cpython);
 #endif
 #endif
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "recorder/unwind/unwind.h"
+#include "test/suite.h"
 #include "test/unit/unwind/helper.h"
 
 #define MOST 64
@@ -92,17 +93,10 @@ int main(void)
 {
 	Suite *suite = suite_create("unwind_frames");
 	TCase *tcase = tcase_create("unwind_frames");
-	SRunner *runner;
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, frame_records);
 	tcase_add_test(tcase, no_stack_hurts);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

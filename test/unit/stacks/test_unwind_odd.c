@@ -17,6 +17,7 @@
 #include <ucontext.h>
 
 #include "recorder/modules/object.h"
+#include "test/suite.h"
 #include "test/unit/unwind/helper.h"
 #include "test/unit/unwind/oracle.h"
 
@@ -637,8 +638,6 @@ int main(void)
 {
 	Suite *suite = suite_create("unwind_odd");
 	TCase *tcase = tcase_create("odd");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	if (!oracle_open()) {
 		printf("not ok 1 - libunwind.so.8 cannot be opened: nothing to compare with\n");
@@ -665,9 +664,5 @@ int main(void)
 	tcase_add_test(tcase, code_made_at_run_time);
 	tcase_add_test(tcase, bad_registers);
 	tcase_add_loop_test(tcase, threads_while_libraries_come_and_go, 0, 2);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "recorder/unwind/unwind_rules.h"
+#include "test/suite.h"
 #include "test/unit/unwind/helper.h"
 
 /* Of all kinds, a few of them too odd for an entry. */
@@ -184,8 +185,6 @@ int main(void)
 {
 	Suite *suite = suite_create("unwind_rules");
 	TCase *tcase = tcase_create("rules");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
@@ -194,9 +193,5 @@ int main(void)
 	tcase_add_test(tcase, high_addresses);
 	tcase_add_test(tcase, generations);
 	tcase_add_loop_test(tcase, threads, 0, 2);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }
