@@ -229,6 +229,14 @@ def pytorch(allocator, expandable):
         check(what + "check: the peak is what was handed out", gpumem("check", *limit, path).returncode == 0 and
               gpumem("check", "--max-peak", str(peak + raw - 1), path).returncode == 1 and
               gpumem("check", *limit, "--level", "driver", path).returncode == 1, gpumem("check", *limit, path).stdout)
+        with open(path, encoding="utf-8") as file:
+            pieces = json.load(file)["pools"][0]["segments"]
+        part = 100 * sum(s["total_size"] - s["allocated_size"] for s in pieces if s["allocated_size"]) / sum(s["total_size"] for s in pieces)
+        over, within, driver = (gpumem("check", "--max-fragmentation", "%.2f%%" % limit, *words, path) for limit, words in (
+            (part - 0.01, ()), (part + 0.01, ()), (part - 0.01, ("--level", "driver"))))
+        check(what + "check: what lies idle in the pool's segments that are in use", part > 1 and over.returncode == 1 and
+              over.stdout.endswith(": device 0, pool pytorch: fragmentation %.2f%%, allowed: %.2f%%\n" % (part, part - 0.01)) and
+              within.returncode == driver.returncode == 0, (part, over.stdout, within.stdout, driver.stdout))
         rows = [json.loads(line) for line in gpumem("events", "--jsonl", "--action", "alloc", path).stdout.splitlines()]
         check(what + "events: each block that was handed out, no piece", len(rows) == account["allocations"] + 1 and
               sum(row["size"] for row in rows) == peak + raw, len(rows))

@@ -119,6 +119,9 @@ def split():
         other = changed(room, path, room_for(58))
         check("with more room it does, the error counted", "it is served, too, with 160.00 MiB reserved at most; also if" in other, other)
         check("nothing was dropped", "older events" not in text)
+        run, driver = gpumem("check", "--max-ooms", "0", path), gpumem("check", "--max-ooms", "0", "--level", "driver", path)
+        check("check: the pool ran out by a limit of its own, the driver refused nothing", run.returncode == 1 and
+              run.stdout == "%s: device 0, pool pytorch: ooms 1, allowed: 0\n" % path and driver.returncode == 0, (tell(run), tell(driver)))
         check("--level driver has no word of the pool", said(path, "--level", "driver") == "")
         other = changed(room, path, drop)
         check("what was dropped is said", "77 older events" in other, other)

@@ -45,8 +45,8 @@ int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation
  * idle, and why that could not serve; which setting would have served it. A list of texts, perhaps an empty one. */
 json_t *gm_explain_pool(const struct gm_scene *scene, const struct gm_explanation *explanation);
 
-/* What a pool keeps idle in the pieces that it holds. */
-struct gm_idle { int64_t bytes, largest, pieces; };
+/* What a pool keeps idle in the pieces that it holds, @held bytes; @stuck: in those that are in use. */
+struct gm_idle { int64_t bytes, largest, pieces, held, stuck; };
 struct gm_idle gm_pool_idle(const struct gm_snapshot_pool *pool);
 
 /* ---- between explain.c, which finds the facts, and explain_say.c, which says them -------------- */

@@ -53,16 +53,23 @@ struct gm_idle gm_pool_idle(const struct gm_snapshot_pool *pool)
 {
 	struct gm_idle idle = { .bytes = 0 };
 
-	for (size_t i = 0; i < pool->segment_count; i++)
-		for (size_t k = 0; k < pool->segments[i].block_count; k++) {
-			const struct gm_snapshot_block *block = &pool->segments[i].blocks[k];
+	for (size_t i = 0; i < pool->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &pool->segments[i];
+
+		if (!segment->outside)
+			idle.held = gm_wrap_add(idle.held, segment->total_size);
+		for (size_t k = 0; k < segment->block_count; k++) {
+			const struct gm_snapshot_block *block = &segment->blocks[k];
 
 			if (strcmp(block->state, "inactive") || block->size <= 0)
 				continue;
 			idle.bytes = gm_wrap_add(idle.bytes, block->size);
 			idle.largest = block->size > idle.largest ? block->size : idle.largest;
+			if (segment->allocated_size > 0)
+				idle.stuck = gm_wrap_add(idle.stuck, block->size);
 			idle.pieces++;
 		}
+	}
 	return idle;
 }
 

@@ -11,6 +11,7 @@
 #include "tools/verbs/arguments.h"
 #include "tools/read/input.h"
 #include "tools/show/show.h"
+#include "tools/show/explain.h"
 #include "tools/show/groups.h"
 #include "tools/show/phases.h"
 #include "tools/torch/torch.h"
@@ -159,6 +160,47 @@ static int64_t stat_of(const json_t *stats, const char *key, int64_t otherwise)
 	return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
+/* What part of what is reserved is idle within segments that are in use. */
+static void check_share(struct checking *c, const char *where, double share)
+{
+	char is[32], allowed[32];
+
+	if (c->limits->fragmentation < 0 || share <= c->limits->fragmentation)
+		return;
+	snprintf(is, sizeof(is), "%.2f%%", share);
+	snprintf(allowed, sizeof(allowed), "%.2f%%", c->limits->fragmentation);
+	print_offence(c, where, "fragmentation", is, allowed);
+	note(c, where, "fragmentation", json_real(share), json_real(c->limits->fragmentation));
+}
+
+static void check_ooms(struct checking *c, const char *where, int64_t ooms)
+{
+	char is[32], allowed[32];
+
+	if (ooms <= 0 || (size_t)ooms <= c->limits->ooms)
+		return;
+	snprintf(is, sizeof(is), "%lld", (long long)ooms);
+	snprintf(allowed, sizeof(allowed), "%zu", c->limits->ooms);
+	print_offence(c, where, "ooms", is, allowed);
+	note(c, where, "ooms", json_integer(ooms), json_integer((json_int_t)c->limits->ooms));
+}
+
+/* The same of each pool of the device: a pool may run out, by a limit of its own, of what the driver never refused. */
+static void check_pools(struct checking *c, const char *device)
+{
+	for (size_t i = 0; i < c->scene->snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &c->scene->snapshot->pools[i];
+		struct gm_idle idle = gm_pool_idle(pool);
+		char where[120];
+
+		if (strtol(device, NULL, 10) != pool->device)
+			continue;
+		snprintf(where, sizeof(where), "device %s, pool %s", device, gm_show_cut(pool->name, 60));
+		check_share(c, where, idle.held > 0 ? 100.0 * (double)idle.stuck / (double)idle.held : 0);
+		check_ooms(c, where, stat_of(gm_json_object(pool->root, "memory_stats"), "num_ooms", 0));
+	}
+}
+
 static void check_device(struct checking *c, const json_t *device)
 {
 	const json_t *stats = gm_json_object(device, "memory_stats");
@@ -167,7 +209,7 @@ static void check_device(struct checking *c, const json_t *device)
 	int64_t ooms = stat_of(stats, "num_ooms", 0);
 	double share = now > 0 ? 100.0 * (double)stat_of(stats, "inactive_split_bytes.all.current", 0) /
 		       (double)now : 0;
-	char number[24], where[40], is[32], allowed[32];
+	char number[24], where[40];
 	json_t *offence;
 	int64_t peak, row;
 
@@ -185,18 +227,10 @@ static void check_device(struct checking *c, const json_t *device)
 	if (offence && c->limits->by)
 		blame_phases(c, number, offence, false, (int64_t)c->limits->peak);
 	check_bytes(c, where, "reserved", reserved, c->limits->reserved);
-	if (c->limits->fragmentation >= 0 && share > c->limits->fragmentation) {
-		snprintf(is, sizeof(is), "%.2f%%", share);
-		snprintf(allowed, sizeof(allowed), "%.2f%%", c->limits->fragmentation);
-		print_offence(c, where, "fragmentation", is, allowed);
-		note(c, where, "fragmentation", json_real(share), json_real(c->limits->fragmentation));
-	}
-	if (ooms > 0 && (size_t)ooms > c->limits->ooms) {
-		snprintf(is, sizeof(is), "%lld", (long long)ooms);
-		snprintf(allowed, sizeof(allowed), "%zu", c->limits->ooms);
-		print_offence(c, where, "ooms", is, allowed);
-		note(c, where, "ooms", json_integer(ooms), json_integer((json_int_t)c->limits->ooms));
-	}
+	check_share(c, where, share);
+	check_ooms(c, where, ooms);
+	if (c->limits->level == GM_LEVEL_POOL)
+		check_pools(c, number);
 	check_live(c, where, number);
 }
 
