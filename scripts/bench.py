@@ -10,8 +10,8 @@ rounds, a ratio the median of the rounds' ratios. Below 1 the library takes less
 
 Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
 instructions a pair takes, counted by callgrind where valgrind is installed; --parts N lists the N functions that
-take most of them. --rows chooses rows by what they begin with: pair, live, holes, random, threads, streams, replay,
-instructions.
+take most of them. --rows chooses rows by what they begin with: pair, live, holes, random, threads; on a GPU held,
+memset and streams (calls.cu); without one replay and instructions.
 """
 import argparse
 import os
@@ -29,7 +29,9 @@ LIMIT_S = 60                    # for one run of one program
 CALLS = "pair live holes random threads".split()
 GOAL = {"off": 60, "on": 120}   # nanoseconds of a pair beyond a hook that does nothing
 SERVED = {"off": "no history", "events": "history without stacks", "on": "history with all stacks"}
-WITH = {"off": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "0"}, "events": {"GPUMEM_STACKS": "none"}, "on": {}}
+# A history that is full after a moment, as that of a program is that has run for a while.
+WITH = {"off": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "0"}, "events": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "16384"},
+        "on": {"GPUMEM_HISTORY": "16384"}}
 
 
 def environment(**more):
@@ -62,8 +64,8 @@ class Bench:
         yield "trivial hook", malloc, preloaded("test/bench/trivial.so")
         yield "events", malloc, preloaded(**WITH["events"])
         yield "async off", other, preloaded(**WITH["off"])
-        yield "on", malloc, preloaded()
-        yield "async on", other, preloaded()
+        yield "on", malloc, preloaded(**WITH["on"])
+        yield "async on", other, preloaded(**WITH["on"])
         torch = os.path.join(self.args.gpu or "/", "calls.torch")
         if os.path.exists(torch):
             yield "PyTorch", [torch], environment()
@@ -76,8 +78,8 @@ class Bench:
     def run(self, kind, command, env):
         """{row: nanoseconds} of one run of a kind."""
         rows = [word for one in CALLS for word in self.wanted(one)]
-        if self.args.gpu and self.wanted("streams") and command[0] == self.calls:
-            rows += ["streams"]
+        if self.args.gpu and command[0] == self.calls:
+            rows += [word for one in ("held", "memset", "streams") for word in self.wanted(one)]
         if kind == "trivial hook":              # its memory is always the same
             rows = [row for row in rows if row.startswith("pair")]
         elif "sync" in kind and not self.args.gpu:      # the fake driver's own pools are slow where much is live
@@ -168,8 +170,8 @@ def print_instructions(bench, args):
     with tempfile.TemporaryDirectory() as room:
         for kind, about in (("trivial hook", "trivial hook"), *SERVED.items(), ("async off", "cudaMallocAsync, no history")):
             command = [bench.calls, "async" if kind.startswith("async") else "malloc"]
-            few, many = (counted(command, envs[kind], count, room) for count in (1000, 3000))
-            parts = {name: (value - few.get(name, 0)) / 2000 for name, value in many.items()}
+            few, many = (counted(command, envs[kind], count, room) for count in (20000, 30000))
+            parts = {name: (value - few.get(name, 0)) / 10000 for name, value in many.items()}
             totals[kind] = sum(parts.values())
             line("instructions of a pair of 4 KiB, %s" % about, [totals[kind]], "",
                  [] if kind == "trivial hook" else [("the trivial hook", [totals["trivial hook"]])])
@@ -191,7 +193,7 @@ def main():
     print("# %s, %d cores; %s; medians of %d rounds" % (model[1] if model else "?", os.cpu_count(),
                                                           "a GPU" if args.gpu else "the fake driver", args.rounds))
     print("%-58s %10s     %s" % ("what", "libgpumem", "in parts of its peers (theirs)"), flush=True)
-    if any(bench.wanted(kind) for kind in CALLS + ["streams"]):
+    if any(bench.wanted(kind) for kind in CALLS + ["held", "memset", "streams"]):
         print_calls(bench.measure())
     if not args.gpu and bench.wanted("replay"):
         print_heaps(args)

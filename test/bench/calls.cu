@@ -3,7 +3,8 @@
  *	calls malloc|async [ROW...]		cudaMalloc and cudaFree, or cudaMallocAsync and cudaFreeAsync
  *	calls malloc|async --count N		N pairs of 4 KiB and nothing else: for counting instructions
  *
- * One row more: "streams N", RMM's multi_stream_allocations_bench.cu: N streams with four kernels of a million clocks each,
+ * Rows more, which are run only where they are named: of cudaMallocAsync "memset", a pair of 4 KiB with a cudaMemsetAsync
+ * between, and "held", a pair of 4 KiB while 1 GiB more is stream-ordered; and "streams N", RMM's multi_stream_allocations_bench.cu: N streams with four kernels of a million clocks each,
  * and for each kernel 8 bytes that are allocated before and freed after it; nanoseconds until the device has done all.
  */
 #include "test/bench/calls.h"
@@ -76,6 +77,26 @@ template <typename Peer> double cost_streams(Peer &peer, int count)
 	return ns;
 }
 
+static void print_more_rows(by_malloc &, const rows &) { }
+
+static void print_more_rows(by_async &peer, const rows &rows)
+{
+	void *held;
+
+	if (rows.wanted("memset"))
+		print_row("memset", cost([&] {
+			void *p = peer.get(4096);
+
+			CHECK(cudaMemsetAsync(p, 0, 4096, peer.own));
+			peer.put(p);
+		}));
+	if (!rows.wanted("held"))
+		return;
+	held = peer.get((size_t)1 << 30);
+	print_row("held", cost([&] { peer.put(peer.get(4096)); }));
+	peer.put(held);
+}
+
 template <typename Peer> int run(Peer peer, int argc, char **argv)
 {
 	rows rows = { argc - 2, argv + 2 };
@@ -89,6 +110,8 @@ template <typename Peer> int run(Peer peer, int argc, char **argv)
 		return 0;
 	}
 	print_rows(peer, rows);
+	if (argc > 2)
+		print_more_rows(peer, rows);
 	for (int streams = 1; streams <= 4; streams *= 2)
 		if (argc > 2 && rows.wanted("streams " + std::to_string(streams)))
 			print_row("streams " + std::to_string(streams), cost_streams(peer, streams));

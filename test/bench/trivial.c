@@ -39,8 +39,12 @@ static CUresult get(const char *name, void **function, int version, cuuint64_t f
 {
 	CUresult r = real_get(name, function, version, flags, status);
 
-	if (r == CUDA_SUCCESS && function && *function)
-		replace(name, function);
+	if (r != CUDA_SUCCESS || !function || !*function)
+		return r;
+	replace(name, function);
+	/* The runtime asks this function for itself, and then that one for all others. */
+	if (!strcmp(name, "cuGetProcAddress") && version >= 12000)
+		*function = (void *)get;
 	return r;
 }
 

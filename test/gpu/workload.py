@@ -156,10 +156,12 @@ NAMES = ["gpt", "resnet", "side_streams", "gpt_random", "checkpointing", "moe", 
 
 
 def peaks(start=False):
-    """Bytes reserved and live at the peak, since the last start."""
+    """Bytes reserved and live at the peak, since the last start, which gives back what was cached before."""
     ours = os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") and gpumem.available()
     source = gpumem if ours else torch.cuda
     if start:
+        torch.cuda.synchronize()
+        source.empty_cache()
         source.reset_peak_memory_stats()
     return source.max_memory_reserved(), source.max_memory_allocated()
 
