@@ -78,6 +78,8 @@ HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_f
 HOOKTEST  := $(patsubst test/hooked/%.c,$(BUILD)/test/hooked/%,$(wildcard test/hooked/test_*.c))
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
+# What make bench runs on the fake driver.
+CALLS     := $(BUILD)/test/bench/calls.static $(BUILD)/test/bench/trivial.so
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py test/python/test_*.py \
@@ -199,7 +201,7 @@ ARM_WITHOUT = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments cfi kill_s
 PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c))) $(PRETEST_L)
 aarch64-tests: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(BUILD)/test/model/scenarios $(PRETEST_ARM)
 
-tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
+tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL) $(CALLS)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
 
 # What takes tools that the check does without. .ci/run calls it after the check, as time allows. It leaves out
@@ -227,7 +229,7 @@ SAN_OF_check-tsan := thread
 check-abi: all built-aarch64
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/preload/test_abi.py
 
-bench: all $(BUILD)/test/bench/calls.static $(BUILD)/test/bench/trivial.so $(BUILD)/test/bench/bench_heaps
+bench: all $(CALLS) $(BUILD)/test/bench/bench_heaps
 	$(Q)$(PYTHON) scripts/bench.py
 # Single steps of the library: a program for each.
 bench-steps: all tests $(BENCH)

@@ -1,0 +1,39 @@
+"""scripts/bench.py: the table of make bench, in small. What things cost there is no test's business, but that every row is
+measured and beside its peers."""
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+from tap import B, check, finish  # noqa: E402
+
+
+def table(*args):
+    done = subprocess.run([sys.executable, "scripts/bench.py", "--rounds", "1", *args], env=dict(os.environ, B=B),
+                          capture_output=True, text=True, timeout=300, check=False)
+    rows = {}
+    for line in done.stdout.splitlines():
+        found = re.match(r"(.*?)\s{2,}([\d.,]+) (?:ns)?\s*(.*)", line)
+        if found and not line.startswith("#"):
+            rows[found[1]] = (float(found[2].replace(",", "")), dict(
+                (name, float(ratio)) for ratio, name in re.findall(r"([\d.]+) of (.*?) \([\d.,]+\)", found[3])))
+    return done, rows
+
+
+SERVED = ["no history", "history without stacks", "history with all stacks"]
+done, rows = table("--rows", "pair 4 KiB,holes 4,threads 1")
+check("nothing goes wrong", done.returncode == 0 and not re.search("^# .*: ", done.stdout.split("\n", 1)[1], re.M),
+      done.stdout + done.stderr)
+for about in SERVED:
+    check("a pair, %s: beside its peers" % about, set(rows.get("pair 4 KiB, " + about, (0, {}))[1]) ==
+          {"trivial hook", "cudaMalloc", "cudaMallocAsync"}, done.stdout)
+    check("holes, threads, %s" % about, set(rows.get("holes 4,096, " + about, (0, {}))[1]) == {"cudaMalloc"} and
+          rows.get("threads 1, " + about, (0,))[0] > 0, done.stdout)
+check("the way to the goal is printed", [name for name in rows if "beyond the trivial hook" in name and rows[name][1].keys() == {"the goal"}] ==
+      ["pair 4 KiB beyond the trivial hook, " + about for about in (SERVED[0], SERVED[2])], done.stdout)
+check("and the driver's pools", rows.get("cudaMallocAsync: pair 4 KiB, no history", (0, {}))[1].keys() == {"cudaMallocAsync", "cudaMalloc"},
+      done.stdout)
+check("no other row", all(name.startswith(("pair 4 KiB", "holes 4,096", "threads 1", "cudaMallocAsync: pair 4 KiB", "cudaMallocAsync: threads 1"))
+                          for name in rows), rows)
+finish()
