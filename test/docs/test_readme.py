@@ -69,8 +69,9 @@ with tempfile.TemporaryDirectory() as place:
     kept = os.path.join(place, "exit.json")
     with gzip.open("test/data/gpumem-training.json.gz") as packed, open(kept, "wb") as plain:
         plain.write(packed.read())
-    says = subprocess.run([GPUMEM, "summary", kept], capture_output=True, text=True, check=True).stdout.replace("(/tmp/r/", "(").splitlines()
-    table = [line for line in README.split("exit.json\n", 1)[1].split("```")[0].splitlines() if line and line != "..."]
+    words = BLOCKS.one("gpumem summary gpumem.python3.4723").split()
+    says = subprocess.run([GPUMEM, words[1], kept], capture_output=True, text=True, check=True).stdout.replace("(/tmp/r/", "(").splitlines()
+    table = [line for line in README.split(words[2] + "\n", 1)[1].split("```")[0].splitlines() if line and line != "..."]
     check("the README's table is what gpumem summary says of that training", len(table) == 11 and
           [line for line in says if line in table] == table, [line for line in table if line not in says])
 
@@ -94,8 +95,8 @@ with Room() as room:
     del env["FAKECUDA_CAPACITY"], env["GPUMEM_ALLOCATOR"]
     found = glob.glob(os.path.join(room.out, "gpumem.python3.*.oom-1.json"))
     if check("a script that runs out of memory, unchanged: %d snapshot" % len(found), done.returncode == 0 and len(found) == 1, (done, room.files())):
-        done = run(BLOCKS.one("gpumem summary gpumem.python3").replace("gpumem.python3.702.oom-3.json", found[0]))
-        shown = next(block for _, block in BLOCKS.blocks if "$ gpumem summary" in block)
+        done = run(BLOCKS.one("gpumem summary gpumem.python3.702").replace("gpumem.python3.702.oom-3.json", found[0]))
+        shown = next(block for _, block in BLOCKS.blocks if "$ gpumem summary gpumem.python3.702" in block)
         said = ["why memory ran out", r"\(\S*train\.py:\d+\) asked for \S+ \S+ on device 0, where \S+ \S+ were free: \S+ \S+ too little, while",
                 r"lay idle in the cache in pieces that are too small \(the largest: \S+ \S+\): fragmentation\."]
         missing = [part for part in said for where in (shown, done.stdout) if not re.search(part.replace(" ", r"\s+"), where)]

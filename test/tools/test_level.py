@@ -260,6 +260,39 @@ def pytorch(allocator, expandable):
         converted(what, room, path)
 
 
+BACKWARD_PROGRAM = '''
+from pool_user import *
+context()
+torch = Torch()
+torch.cuda.pool_backward.restype, torch.cuda.pool_backward.argtypes = ctypes.c_void_p, [size_t]
+def model():
+    return torch.alloc(5 << 20)
+kept = [model(), torch.cuda.pool_backward(7 << 20), torch.cuda.pool_backward(2 << 20)]
+this.gpumem_snapshot(sys.argv[1].encode())
+print("there", flush=True)
+sys.stdin.read()
+os._exit(0)
+'''
+
+
+def backward(allocator):
+    """What a thread of backward allocates, where no Python runs, is called by its step: in files, and while it runs."""
+    with Room() as room:
+        path = os.path.join(room.path, "backward.json")
+        env = room.env(PYTHONPATH=os.path.abspath("test/preload/programs"), TORCH=os.path.join(B, "test/preload/torch"),
+                       allocator=allocator, snapshot_on="none")
+        with subprocess.Popen([sys.executable, "-c", BACKWARD_PROGRAM, path], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as running:
+            if not check("%s: backward: the program runs" % allocator, running.stdout.readline() == "there\n"):
+                return
+            top = json.loads(gpumem("top", "--json", "--once", str(running.pid)).stdout)["processes"][0]["sites"]
+            running.stdin.close()
+        sites = {row["site"]: row["allocated_bytes"] for row in json.loads(gpumem("summary", "--json", path).stdout)["by_site"]}
+        live = {row["name"]: row["live_bytes"] for row in top}
+        check("%s: backward: called by its step, in summary and top" % allocator, sites == live == {
+            "model (<string>:7)": 5 << 20, "AddmmBackward0 (libc10.so)": 9 << 20}, (sites, live))
+
+
 def converted(what, room, path):
     """PyTorch's snapshot, made of ours: its pool as the device, and the driver's level behind it."""
     out = os.path.join(room.path, "torch.pickle")
@@ -312,6 +345,8 @@ def without():
 def main():
     program("native")
     program("caching")
+    backward("native")
+    backward("caching")
     while_it_runs("native")
     while_it_runs("caching")
     for allocator in ("native", "caching"):

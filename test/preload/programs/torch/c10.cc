@@ -2,6 +2,8 @@
 #include "test/preload/programs/torch/c10.h"
 
 #include <mutex>
+#include <thread>
+#include <vector>
 
 static std::mutex mutex;
 static struct reports seen;
@@ -40,4 +42,28 @@ void c10_reports(struct reports *ret)
 	std::lock_guard<std::mutex> lock(mutex);
 
 	*ret = seen;
+}
+
+/* A step of backward, called as PyTorch's generated ones are. */
+namespace torch::autograd::generated {
+struct AddmmBackward0 {
+	void *apply(std::vector<void *> &&grads);
+	void *(*alloc)(size_t bytes);
+	size_t bytes;
+};
+
+__attribute__((noinline)) void *AddmmBackward0::apply(std::vector<void *> &&grads)
+{
+	grads.push_back(alloc(bytes));
+	return grads.back();
+}
+}
+
+void *c10_backward(void *(*alloc)(size_t bytes), size_t bytes)
+{
+	torch::autograd::generated::AddmmBackward0 step = { alloc, bytes };
+	void *ret = nullptr;
+
+	std::thread([&] { ret = step.apply({}); }).join();
+	return ret;
 }

@@ -24,6 +24,9 @@ struct reports {
 };
 extern "C" void c10_reports(struct reports *ret);
 
+/* What @alloc returns, called by a step of backward in a thread of its own, where no Python runs. */
+extern "C" void *c10_backward(void *(*alloc)(size_t bytes), size_t bytes);
+
 /* The allocator's own account. */
 struct account {
 	uint64_t allocations, frees, live, live_bytes, peak_bytes, segments, reserved_bytes, ooms;
@@ -32,6 +35,7 @@ extern "C" {
 /* How it gets memory: 0 cuMemAlloc, 1 expandable segments; the most that it may reserve, bytes. */
 void pool_begin(int device, int expandable, uint64_t limit);
 void *pool_alloc(size_t bytes);		/* NULL: out of memory, which was told */
+void *pool_backward(size_t bytes);	/* the same in a thread of backward */
 void pool_free(void *block);
 void pool_empty_cache(void);
 void pool_account(struct account *ret);

@@ -322,6 +322,17 @@ void *pool_alloc(size_t bytes)
 	return alloc_locked(bytes);
 }
 
+static void *alloc_there(size_t bytes)
+{
+	cu.set_current(context);
+	return pool_alloc(bytes);
+}
+
+void *pool_backward(size_t bytes)
+{
+	return c10_backward(alloc_there, bytes);
+}
+
 void pool_free(void *ptr)
 {
 	std::lock_guard<std::mutex> lock(pool.mutex);
