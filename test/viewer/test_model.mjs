@@ -262,11 +262,14 @@ test("the picture is what a model says that adds up all allocations for each col
 	for (const [name, { models }] of Object.entries(opened))
 		for (const model of models) {
 			const color = Uint32Array.from({ length: model.lives.count }, (_, l) => (0xff000000 | Math.imul(l + 1, 2654435761)) >>> 0);
-			for (let round = 0; round < 8; round++) {
-				const mode = round % 2 ? "time" : "order", span = model.axis.span(mode), most = model.curve.values[model.curve.peak];
+			for (let round = 0; round < 12; round++) {
+				/* At last a column is a microsecond, and begins where one does. */
+				const exact = round >= 8 && model.count;
+				const mode = round % 2 || exact ? "time" : "order", span = model.axis.span(mode), most = model.curve.values[model.curve.peak];
 				if (round === 6)
 					model.setFilter(Uint8Array.from({ length: model.lives.count }, () => next() < 0.4 ? 1 : 0));
-				const from = round < 2 ? 0 : next() * span * 0.8, to = round < 2 ? span : from + next() * (span - from);
+				const from = exact ? model.axis.place("time", 1 + Math.floor(next() * model.count)) : round < 2 ? 0 : next() * span * 0.8;
+				const to = exact ? from + 40 : round < 2 ? span : from + next() * (span - from);
 				const low = round < 4 ? 0 : Math.floor(next() * most * 0.5), high = round < 4 ? most * 1.06 + 1 : low + 1 + next() * most;
 				const view = { mode, from, to, low, high, width: 40, height: 60, background: 0xffeeeeee, mark: -1 };
 				const drawn = model.draw(view, color), wanted = naive(model, view, color);

@@ -42,11 +42,15 @@ export class Axis {
 		return this.rowsUntil(x, false);
 	}
 
-	/* The first and the last state that begins in each of @width columns of the axis from @from to @to. */
+	/*
+	 * The first and the last state that is in each of @width columns of the axis from @from to @to. One that ends when it
+	 * begins, as between two events of one microsecond, is in the column that this moment is in, be it at its left edge.
+	 */
 	columns(mode, from, to, width) {
 		const first = new Int32Array(width), last = new Int32Array(width);
 		for (let x = 0; x < width; x++) {
-			first[x] = this.state(mode, from + ((to - from) * x) / width);
+			const left = from + ((to - from) * x) / width;
+			first[x] = Math.min(this.state(mode, left), this.stateBefore(mode, left) + 1);
 			last[x] = Math.max(first[x], this.stateBefore(mode, from + ((to - from) * (x + 1)) / width));
 		}
 		return { first, last };
