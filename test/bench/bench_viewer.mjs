@@ -8,7 +8,7 @@
  *
  * Without SNAPSHOT, test/bench/large.py makes one of each number of events (1,000,000 and 5,000,000; --quick: 200,000),
  * with LIVE blocks, or those of --live (20,000). --memory-viz opens the same in pytorch.org/memory_viz, too: PATH is
- * torch/utils/viz/MemoryViz.js of an installed PyTorch. Each of its views is given up after --limit (120 s).
+ * torch/utils/viz/MemoryViz.js of PyTorch's repository. Each of its views is given up after --limit (120 s).
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, statSync } from "node:fs";

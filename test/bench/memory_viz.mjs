@@ -1,6 +1,7 @@
 /*
- * memory_viz.mjs - pytorch.org/memory_viz for the benchmark of the viewer: its script, as an installed PyTorch has it
- * (torch/utils/viz/MemoryViz.js), opens the pickle that `gpumem convert` makes, in the browser that ours is measured in.
+ * memory_viz.mjs - pytorch.org/memory_viz for the benchmark of the viewer: its script, torch/utils/viz/MemoryViz.js of
+ * PyTorch's repository (an installed PyTorch has its address alone), opens the pickle that `gpumem convert` makes, in
+ * the browser that ours is measured in.
  *
  * The script asks a server on the internet for d3; it gets npm's here. Page and pickle come from a server on loopback.
  */

@@ -4,7 +4,7 @@
  */
 // timeout: 300
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Axis } from "../../tools/viewer/src/model/axis.js";
@@ -12,7 +12,7 @@ import { ACT, ACTIONS, findEvents, findMates } from "../../tools/viewer/src/mode
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { NOBODY, edgeOf, paleOf } from "../../tools/viewer/src/model/raster.js";
 import { rangesOf, stateAt, sumsOf } from "../../tools/viewer/src/model/segments.js";
-import { DATA, gpumem, large, pageOf, randomOf, readPage, runApp } from "./documents.mjs";
+import { DATA, gpumem, large, pageOf, randomOf, readPage, room, runApp } from "./documents.mjs";
 
 const random = large("random", "--events", "30000", "--live", "700", "--frames", "400", "--stacks", "200");
 const training = runApp(["app_training", "--steps", "30", "--leak", "--oom"]);
@@ -68,6 +68,16 @@ test("an event's mate in the pack, and the last event of a block, are what the p
 			assert.deepEqual(Array.from(findEvents(blocks, open, doc.texts.indexOf("inactive"))), Array.from(blocks.event));
 		}
 	assert.ok(opened.random.doc.sources[0].blocks.event.some((event) => event > 0));
+});
+
+test("streams that no number of the browser's can tell apart are told apart", async () => {
+	const snapshot = JSON.parse(readFileSync(SNAPSHOTS.training, "utf8")), path = join(room, "streams.json");
+	const streams = ["4611686018427387905", "4611686018427387906", "-9223372036854775807", "0", "94000000000001"];
+	snapshot.device_traces[0].stream = snapshot.device_traces[0].stream.map((_, i) => `@${streams[i % streams.length]}@`);
+	writeFileSync(path, JSON.stringify(snapshot).replace(/"@(-?\d+)@"/g, "$1"));
+	const [{ models: [model] }] = await readPage(pageOf("streams", path)), { names } = model.grouped("stream");
+	assert.deepEqual([...new Set(names)].sort(),
+		["default stream", "stream 0x4000000000000001", "stream 0x4000000000000002", "stream 0x557e149be001", "stream 0x8000000000000001"].sort());
 });
 
 /* ---- against the command ------------------------------------------------------------------------ */

@@ -58,17 +58,21 @@ int64_t gm_pack_text(struct gm_packing *p, const char *text)
 	return (int64_t)at - 1;
 }
 
-/* Streams and threads: few of them, and too large for a number of the browser's. */
+/* Streams and threads: few of them, and some too large for a number of the browser's, which has them as texts. */
+#define EXACT (1LL << 53)
+
 int64_t gm_pack_number(struct gm_packing *p, int64_t number)
 {
 	uint64_t at = gm_table_get(&p->number_ids, (uint64_t)number, 1);
+	char text[24];
 
 	if (at)
 		return (int64_t)at - 1;
 	at = json_array_size(p->numbers) + 1;
 	if (gm_table_put(&p->number_ids, (uint64_t)number, 1, at))
 		p->to->error = -ENOMEM;
-	json_array_append_new(p->numbers, json_integer(number));
+	snprintf(text, sizeof(text), "%lld", (long long)number);
+	json_array_append_new(p->numbers, number > -EXACT && number < EXACT ? json_integer(number) : json_string(text));
 	return (int64_t)at - 1;
 }
 

@@ -38,8 +38,9 @@ const doublings = (size) => {
 	return found;
 };
 
-const hex = (value) => value < 0 ? BigInt.asUintN(64, BigInt(value)).toString(16) : value.toString(16);
-export const streamText = (value) => value === 0 ? "default stream" : `stream 0x${hex(value)}`;
+const hex = (value) => BigInt.asUintN(64, BigInt(value)).toString(16);
+/* @value: a number, or a text of one that is too large. */
+export const streamText = (value) => value === undefined ? "(unknown)" : value === 0 ? "default stream" : `stream 0x${hex(value)}`;
 
 /*
  * What the program said about itself along the events of @source: { row, note, thread }, the note comes before that row.
