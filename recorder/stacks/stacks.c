@@ -412,8 +412,7 @@ static uint64_t capture_anew(struct parts *parts, uint32_t want,
 }
 
 /* The value of a stack that this thread has in its cache; 0: it is to be walked. */
-static inline uint64_t recall(const struct parts *parts, uint32_t want,
-			      const struct gm_stack_key *key, struct gm_stack_cache *cache)
+static inline uint64_t recall(uint32_t want, const struct gm_stack_key *key, struct gm_stack_cache *cache)
 {
 	struct gm_cached_stack *entry = gm_stack_cache_find(cache, key);
 	uint64_t inside = 0, value;
@@ -422,7 +421,7 @@ static inline uint64_t recall(const struct parts *parts, uint32_t want,
 	if (!entry)
 		return 0;
 	if (entry->kind)
-		inside = hash_inside(gm_python_of(entry->kind), parts->limit, &empty);
+		inside = hash_inside(gm_python_of(entry->kind), (int)(want & WANT_DEPTH), &empty);
 	value = entry->value;
 	if (inside != entry->inside) {
 		value = gm_seen_find((entry->hash + key->generation + want) ^ inside);
@@ -437,9 +436,6 @@ static inline uint64_t recall(const struct parts *parts, uint32_t want,
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 {
 	uint32_t want = atomic_load_explicit(&gm_stacks_what, memory_order_relaxed);
-	struct parts parts = {
-		.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,
-	};
 	struct gm_stack_key key = { .from = from };
 	struct gm_stack_cache *cache;
 	uint64_t value = 0;
@@ -451,9 +447,14 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 	key.generation = gm_modules_generation();
 	cache = gm_stack_cache_enter(from);
 	if (__builtin_expect(cache != NULL, 1))
-		value = recall(&parts, want, &key, cache);
-	if (__builtin_expect(!value, 0))
+		value = recall(want, &key, cache);
+	if (__builtin_expect(!value, 0)) {
+		struct parts parts = {
+			.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,
+		};
+
 		value = capture_anew(&parts, want, &key, cache);
+	}
 	if (cache)
 		gm_stack_cache_leave(cache);
 	*ret_module = (uint16_t)value;
