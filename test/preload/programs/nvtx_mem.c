@@ -101,6 +101,11 @@ static void many(nvtxDomainHandle_t domain, CUdeviceptr at)
 	}
 	for (size_t i = 0; i < PIECES; i += 2)
 		nvtxMemHeapUnregister(domain, heaps[i]);
+	/* What NVTX alone never looks at: batches without elements, a heap that is none, a name that is none. */
+	add(domain, heaps[1], NULL, 3, NULL);
+	add(domain, (nvtxMemHeapHandle_t)&ref, &(nvtxMemVirtualRangeDesc_t){ 64, (const void *)at }, 1, NULL);
+	drop(domain, NVTX_MEM_REGION_REF_TYPE_POINTER, NULL, 3);
+	name(domain, at + PIECE, NULL);
 	ref.pointer = (const void *)(at + PIECE);
 	drop(domain, NVTX_MEM_REGION_REF_TYPE_POINTER, &ref, 1);
 	heap_of(domain, at, PIECE, "pieces", NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR);	/* in a place that is free again */
