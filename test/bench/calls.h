@@ -52,8 +52,9 @@ inline void print_row(const std::string &name, double ns)
 	fflush(stdout);
 }
 
-/* Of one @body, which warms up first: batches of a fifth of a millisecond, for 60 ms or 20 of them. What else runs on the
- * machine takes a processor away for longer: it spoils some batches, and the first quarter of them is what counts. */
+/* Of one @body, which warms up first: batches of a fifth of a millisecond, for 100 ms or 20 of them. What else runs on the
+ * machine takes the processor away for longer, or half of its core: that spoils many batches, and only the first twentieth
+ * of them counts. */
 template <typename Body> double cost(Body body)
 {
 	std::vector<double> batches;
@@ -66,7 +67,7 @@ template <typename Body> double cost(Body body)
 	} while (now_ns() - began < 3e6 && count < 5000);
 	once = (now_ns() - began) / count;
 	count = std::max(1, (int)(2e5 / once));
-	for (double all = now_ns(); batches.size() < 20 || now_ns() - all < 60e6;) {
+	for (double all = now_ns(); batches.size() < 20 || now_ns() - all < 100e6;) {
 		if (batches.size() >= 4 && now_ns() - all > 300e6)
 			break;
 		began = now_ns();
@@ -75,7 +76,7 @@ template <typename Body> double cost(Body body)
 		batches.push_back((now_ns() - began) / count);
 	}
 	std::sort(batches.begin(), batches.end());
-	return batches[batches.size() / 4];
+	return batches[batches.size() / 20];
 }
 
 struct draws {
