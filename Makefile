@@ -113,7 +113,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-fast check-quick check-only check-built built-rules built-address built-undefined built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench bench-steps fuzz \
-	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages check-pythons check-aarch64 aarch64-tests check-fleet
+	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages check-pythons check-aarch64 check-aarch64-fast aarch64-tests aarch64-programs check-fleet
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -128,7 +128,7 @@ help:
 	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm, a wheel'
 	@echo 'make check-more what takes other tools: check-packages, each package in an empty root; check-fleet'
 	@echo 'make check-pythons   Python stacks in the Pythons of other releases of Debian, which it fetches (1.5 GB)'
-	@echo 'make check-aarch64   the tests for aarch64, by qemu'
+	@echo 'make check-aarch64   the tests for aarch64, by qemu; check-aarch64-fast is programs under the library, without unit tests'
 	@echo 'make bench      what allocations cost beside the driver, on the fake one; bench-steps: single steps of the library'
 	@echo 'make check-abi fuzz lint install uninstall wheel gpu-check clean'
 
@@ -188,18 +188,22 @@ ARM_LINK := -Wl,--dynamic-linker=/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.
 built-aarch64:
 	+$(Q)$(ARM_MAKE) CFLAGS='-O1 -g -idirafter /usr/include' aarch64-parts
 aarch64-parts: $(BUILD)/libgpumem.so $(call obj,$(TOOLS_SRC))
-check-aarch64: all
+check-aarch64:      ARM_GOAL := aarch64-tests
+check-aarch64-fast: ARM_GOAL := aarch64-programs
+check-aarch64-fast: ARM_PARTS := preloaded ends scripts
+check-aarch64 check-aarch64-fast: all
 	$(Q)scripts/setup.sh more
 	$(Q)scripts/arm-root.sh $(ARM_ROOT)
 	+$(Q)$(ARM_MAKE) CFLAGS='-O2 -g -isystem $(ARM_ROOT)/usr/include -isystem $(ARM_ROOT)/usr/include/aarch64-linux-gnu' \
 		LDFLAGS=-L$(ARM_LIB) CHECK_LIBS='-L$(ARM_LIB) -lcheck_pic -l:libsubunit.a -lm' JANSSON_LIBS='-L$(ARM_LIB) -l:libjansson.a' \
-		ZLIB_LIBS=-l:libz.a HAVE_IBERTY=$(ARM_ROOT)/usr/include/libiberty/demangle.h aarch64-tests
-	$(Q)$(PYTHON) test/run.py --build $(ARM) test/aarch64/test_aarch64.py
+		ZLIB_LIBS=-l:libz.a HAVE_IBERTY=$(ARM_ROOT)/usr/include/libiberty/demangle.h $(ARM_GOAL)
+	$(Q)AARCH64_PARTS='$(ARM_PARTS)' $(PYTHON) test/run.py --build $(ARM) test/aarch64/test_aarch64.py
 # These run a program by single instructions of x86-64, or have its tables in them by hand.
 ARM_WITHOUT = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments cfi kill_step page_map_moments)
 # Programs of the preload tests in C alone, and what is loaded into them.
 PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c))) $(PRETEST_L)
-aarch64-tests: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(BUILD)/test/model/scenarios $(PRETEST_ARM)
+aarch64-programs: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(APPS_C) $(PRETEST_ARM)
+aarch64-tests: aarch64-programs $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(BUILD)/test/model/scenarios
 
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL) $(CALLS)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
