@@ -282,6 +282,33 @@ static inline unsigned int gm_heap_pool_of(uint64_t size)
 	return size > GM_HEAP_SMALL_REQUEST;
 }
 
+/* The pool that a block lies in. */
+static inline unsigned int gm_heap_pool_of_block(const struct gm_heap *heap, const struct gm_block *block)
+{
+	return !(heap->segments[block->segment].flags & GM_SEGMENT_SMALL);
+}
+
+/* Logged; readers that see it see what was written to the block before. */
+static inline void gm_heap_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state)
+{
+	gm_undo_note(heap->undo, &block->state);
+	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
+}
+
+/* So many more bytes could go back to the driver; less than 0: fewer. */
+static inline void gm_heap_count_idle(struct gm_heap *heap, int64_t bytes)
+{
+	__atomic_store_n(&heap->idle, heap->idle + (uint64_t)bytes, __ATOMIC_RELAXED);
+}
+
+/* Bytes of the largest block in the free sets of both pools. */
+static inline uint64_t gm_heap_largest_of(struct gm_free_set pool[2])
+{
+	uint64_t small = gm_free_set_largest(&pool[0]), large = gm_free_set_largest(&pool[1]);
+
+	return small > large ? small : large;
+}
+
 static inline bool gm_heap_collects(const struct gm_heap *heap)
 {
 	return heap->config.limit != GM_HEAP_UNLIMITED &&

@@ -42,7 +42,7 @@ void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
 
-	gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_UNMAPPED);
+	gm_heap_set_state(heap, &heap->blocks[id], GM_BLOCK_UNMAPPED);
 	gm_pages_set_stream(&heap->blocks[id], GM_PAGES_ANY);
 	if (prev && heap->blocks[prev].state == GM_BLOCK_UNMAPPED) {
 		unlist(heap, pool, prev);
@@ -65,14 +65,14 @@ static int isolate(struct gm_heap *heap, unsigned int pool, uint32_t *id, uint64
 		front = gm_heap_cut(heap, *id, from - heap->blocks[*id].address);
 		if (!front)
 			return -ENOSPC;
-		gm_pages_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
+		gm_heap_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
 		list(heap, pool, front);
 	}
 	if (gm_pages_end(&heap->blocks[*id]) > to) {
 		front = gm_heap_cut(heap, *id, to - heap->blocks[*id].address);
 		if (!front)
 			return -ENOSPC;
-		gm_pages_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
+		gm_heap_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
 		list(heap, pool, *id);
 		*id = front;
 	}
@@ -376,7 +376,7 @@ static void shorten(struct gm_heap *heap, unsigned int pool)
 
 void gm_pages_detach(struct gm_heap *heap, uint32_t id)
 {
-	unsigned int pool = !(heap->segments[heap->blocks[id].segment].flags & GM_SEGMENT_SMALL);
+	unsigned int pool = gm_heap_pool_of_block(heap, &heap->blocks[id]);
 	uint64_t address = heap->blocks[id].address, bytes = heap->blocks[id].size;
 
 	if (heap->blocks[id].state == GM_BLOCK_INACTIVE) {

@@ -31,17 +31,6 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 
 /* ---- records ---- */
 
-static unsigned int pool_of_block(const struct gm_heap *heap, const struct gm_block *block)
-{
-	return !(heap->segments[block->segment].flags & GM_SEGMENT_SMALL);
-}
-
-void gm_pages_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state)
-{
-	gm_undo_note(heap->undo, &block->state);
-	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
-}
-
 /* Means nothing to a reader while the block is free: not logged. */
 void gm_pages_set_stream(struct gm_block *block, uint64_t stream)
 {
@@ -54,7 +43,7 @@ static void count_free(struct gm_heap *heap, const struct gm_block *block, int64
 {
 	uint64_t whole = gm_pages_whole(block->address, block->address + block->size);
 
-	__atomic_store_n(&heap->idle, heap->idle + (uint64_t)(sign * (int64_t)whole), __ATOMIC_RELAXED);
+	gm_heap_count_idle(heap, sign * (int64_t)whole);
 }
 
 uint64_t gm_pages_moment(const struct gm_heap *heap)
@@ -202,7 +191,7 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 		gm_pages_insert(heap, pool, id, born);
 		id = front;
 	} else {
-		gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_ACTIVE);
+		gm_heap_set_state(heap, &heap->blocks[id], GM_BLOCK_ACTIVE);
 	}
 	/* Means nothing while free: not logged. */
 	__atomic_store_n(&heap->blocks[id].requested, request->bytes, __ATOMIC_RELAXED);
@@ -297,7 +286,7 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 		id = gm_pages_join(heap, pool, id, next);
 	}
 	if (heap->blocks[id].state != GM_BLOCK_INACTIVE)
-		gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_INACTIVE);
+		gm_heap_set_state(heap, &heap->blocks[id], GM_BLOCK_INACTIVE);
 	gm_pages_set_stream(&heap->blocks[id], stream);
 	if (gm_pages_insert(heap, pool, id, born)) {	/* the first that is anybody's, and no memory */
 		gm_pages_set_stream(&heap->blocks[id], own_stream);
@@ -321,21 +310,21 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 
 static void put_back_cached(struct gm_heap *heap, uint32_t id)
 {
-	put_back(heap, pool_of_block(heap, &heap->blocks[id]), id);
+	put_back(heap, gm_heap_pool_of_block(heap, &heap->blocks[id]), id);
 }
 
 static void free_requested(struct gm_heap *heap, uint32_t id)
 {
 	struct gm_block *block = &heap->blocks[id];
 
-	gm_pages_set_state(heap, block, GM_BLOCK_PENDING);
-	gm_heap_count_asked(heap, pool_of_block(heap, block), block->size);
+	gm_heap_set_state(heap, block, GM_BLOCK_PENDING);
+	gm_heap_count_asked(heap, gm_heap_pool_of_block(heap, block), block->size);
 }
 
 static void free_completed(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
-	unsigned int pool = pool_of_block(heap, block);
+	unsigned int pool = gm_heap_pool_of_block(heap, block);
 
 	gm_heap_count_done(heap, pool, block->size, block->requested);
 	put_back(heap, pool, id);
@@ -344,7 +333,7 @@ static void free_completed(struct gm_heap *heap, uint32_t id)
 static void free_at_once(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
-	unsigned int pool = pool_of_block(heap, block);
+	unsigned int pool = gm_heap_pool_of_block(heap, block);
 
 	gm_heap_count_asked(heap, pool, block->size);
 	gm_heap_count_done(heap, pool, block->size, block->requested);
@@ -353,10 +342,7 @@ static void free_at_once(struct gm_heap *heap, uint32_t id)
 
 static uint64_t largest(struct gm_heap *heap)
 {
-	uint64_t small = gm_free_set_largest(&gm_pages(heap)->pool[0]);
-	uint64_t large = gm_free_set_largest(&gm_pages(heap)->pool[1]);
-
-	return small > large ? small : large;
+	return gm_heap_largest_of(gm_pages(heap)->pool);
 }
 
 const struct gm_heap_class gm_pages_heap = {

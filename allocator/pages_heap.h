@@ -155,7 +155,6 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
  * 0 or -ENOSPC. */
 int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream);
 
-void gm_pages_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state);
 void gm_pages_set_stream(struct gm_block *block, uint64_t stream);
 
 /* ---- pages_place.c ---- */

@@ -48,7 +48,7 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 		before = gm_heap_cut(heap, id, at - heap->blocks[id].address);
 		if (!before)
 			goto out_whole;
-		gm_pages_set_state(heap, &heap->blocks[before], GM_BLOCK_INACTIVE);
+		gm_heap_set_state(heap, &heap->blocks[before], GM_BLOCK_INACTIVE);
 		gm_pages_insert(heap, pool, before, born);
 	}
 	if (heap->blocks[id].size > bytes) {

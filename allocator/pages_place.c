@@ -139,7 +139,7 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 	if (heap->blocks[id].address < place->from) {
 		other = gm_heap_cut(heap, id, place->from - heap->blocks[id].address);
 		if (other) {
-			gm_pages_set_state(heap, &heap->blocks[other], GM_BLOCK_INACTIVE);
+			gm_heap_set_state(heap, &heap->blocks[other], GM_BLOCK_INACTIVE);
 			gm_pages_insert(heap, pool, other, born);
 		}
 	}

@@ -26,21 +26,9 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 
 /* ---- records ---- */
 
-static unsigned int pool_of_block(const struct gm_heap *heap, const struct gm_block *block)
-{
-	return !(heap->segments[block->segment].flags & GM_SEGMENT_SMALL);
-}
-
 static inline void store_state(struct gm_block *block, enum gm_block_state state)
 {
 	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
-}
-
-static inline void set_state(struct gm_heap *heap, struct gm_block *block,
-			     enum gm_block_state state)
-{
-	gm_undo_note(heap->undo, &block->state);
-	store_state(block, state);
 }
 
 /* Of a block: read without the lock by who has a pointer that may be stale, and is told so. */
@@ -62,11 +50,6 @@ static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 }
 
 /* A free block alone in its segment comes (+) or goes (-). */
-static void count_idle(struct gm_heap *heap, int64_t bytes)
-{
-	__atomic_store_n(&heap->idle, heap->idle + (uint64_t)bytes, __ATOMIC_RELAXED);
-}
-
 /* ---- finding ---- */
 
 /* What a free block for @size bytes must be smaller than. */
@@ -86,7 +69,7 @@ static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t
 		gm_segments(heap)->lookups[pool]++;
 	id = gm_free_set_take(&gm_segments(heap)->pool[pool], stream, size, below_of(&heap->config, size));
 	if (id && !gm_heap_is_split(&heap->blocks[id]))
-		count_idle(heap, -(int64_t)heap->blocks[id].size);
+		gm_heap_count_idle(heap, -(int64_t)heap->blocks[id].size);
 	return id;
 }
 
@@ -154,7 +137,7 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	} else {
 		if (already_split)
 			gm_heap_count_splits(heap, pool, -1, -(int64_t)block->size);
-		set_state(heap, block, GM_BLOCK_ACTIVE);
+		gm_heap_set_state(heap, block, GM_BLOCK_ACTIVE);
 	}
 	set_word(&block->requested, requested);	/* means nothing while free: not logged */
 	gm_heap_count_out(heap, pool, block->size, requested);
@@ -205,7 +188,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 	set_word(&block->size, bytes);
 	set_word(&block->stream, request->stream);
 	set_segment(block, segment, heap->domain);
-	set_state(heap, block, GM_BLOCK_INACTIVE);
+	gm_heap_set_state(heap, block, GM_BLOCK_INACTIVE);
 	/* In the pool and out again: so that the stream's tree exists and no later insert can fail. */
 	if (insert(heap, pool, id)) {
 		heap->ops->block_drop(heap->ops->arg, id);
@@ -233,11 +216,11 @@ void gm_segments_detach(struct gm_heap *heap, uint32_t id)
 {
 	struct gm_block *block = &heap->blocks[id];
 	uint32_t segment = block->segment;
-	unsigned int pool = pool_of_block(heap, block);
+	unsigned int pool = gm_heap_pool_of_block(heap, block);
 	uint64_t bytes = block->size;
 
 	gm_free_set_remove(&gm_segments(heap)->pool[pool], id);
-	count_idle(heap, -(int64_t)bytes);
+	gm_heap_count_idle(heap, -(int64_t)bytes);
 	heap->reserved -= bytes;
 	gm_heap_count_one(heap, &heap->stats->num_device_free);
 	gm_heap_count_segment(heap, pool, bytes, false);
@@ -309,20 +292,20 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	}
 	block = &heap->blocks[id];
 	if (block->state != GM_BLOCK_INACTIVE)
-		set_state(heap, block, GM_BLOCK_INACTIVE);
+		gm_heap_set_state(heap, block, GM_BLOCK_INACTIVE);
 	insert(heap, pool, id);
 	if (gm_heap_is_split(block)) {
 		splits++;
 		split_bytes += (int64_t)block->size;
 	} else {
-		count_idle(heap, (int64_t)block->size);
+		gm_heap_count_idle(heap, (int64_t)block->size);
 	}
 	gm_heap_count_splits(heap, pool, splits, split_bytes);
 }
 
 static void put_back_cached(struct gm_heap *heap, uint32_t id)
 {
-	put_back(heap, pool_of_block(heap, &heap->blocks[id]), id);
+	put_back(heap, gm_heap_pool_of_block(heap, &heap->blocks[id]), id);
 }
 
 static void count_oversize(struct gm_heap *heap, uint64_t size)
@@ -335,15 +318,15 @@ static void free_requested(struct gm_heap *heap, uint32_t id)
 {
 	struct gm_block *block = &heap->blocks[id];
 
-	set_state(heap, block, GM_BLOCK_PENDING);
-	gm_heap_count_asked(heap, pool_of_block(heap, block), block->size);
+	gm_heap_set_state(heap, block, GM_BLOCK_PENDING);
+	gm_heap_count_asked(heap, gm_heap_pool_of_block(heap, block), block->size);
 	count_oversize(heap, block->size);
 }
 
 static void free_completed(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
-	unsigned int pool = pool_of_block(heap, block);
+	unsigned int pool = gm_heap_pool_of_block(heap, block);
 
 	gm_heap_count_done(heap, pool, block->size, block->requested);
 	put_back(heap, pool, id);
@@ -352,7 +335,7 @@ static void free_completed(struct gm_heap *heap, uint32_t id)
 static void free_at_once(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
-	unsigned int pool = pool_of_block(heap, block);
+	unsigned int pool = gm_heap_pool_of_block(heap, block);
 
 	gm_heap_count_asked(heap, pool, block->size);
 	gm_heap_count_done(heap, pool, block->size, block->requested);
@@ -362,10 +345,7 @@ static void free_at_once(struct gm_heap *heap, uint32_t id)
 
 static uint64_t largest(struct gm_heap *heap)
 {
-	uint64_t small = gm_free_set_largest(&gm_segments(heap)->pool[0]);
-	uint64_t large = gm_free_set_largest(&gm_segments(heap)->pool[1]);
-
-	return small > large ? small : large;
+	return gm_heap_largest_of(gm_segments(heap)->pool);
 }
 
 const struct gm_heap_class gm_segments_heap = {

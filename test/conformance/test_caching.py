@@ -11,6 +11,9 @@ from deliberate import differences  # noqa: E402
 from tap import B, Room, check, finish, tell  # noqa: E402
 
 GOLDEN = "test/conformance/h200.golden"
+# Of memory that was mapped (docs/behaviour.md); so an H200 printed in pages.
+MAPPED = ["-host memory | cudaHostGetDevicePointer of device memory -> 1",
+          "+host memory | cudaHostGetDevicePointer of device memory -> 0"]
 
 def run(room, kind, **options):
     env = room.env(GPUMEM_ALLOCATOR="caching", GPUMEM_SNAPSHOT_ON="none", FAKECUDA_DEVICES="1", **options)
@@ -33,8 +36,8 @@ def main():
             ours = run(room, kind, GPUMEM_EXPANDABLE_SEGMENTS="True")
         other, stale = differences(golden, ours.stdout.splitlines())
         other = [line for line in other if "IPC" not in line.replace("Ipc", "IPC")]
-        check("%s: the same in pages" % kind, ours.returncode == 0 and not ours.stderr and not other and not stale,
-              (tell(ours), other, stale))
+        check("%s: the same in pages, but for what is mapped" % kind, ours.returncode == 0 and not ours.stderr and not stale and
+              other == MAPPED, (tell(ours), other, stale))
     finish()
 
 

@@ -134,9 +134,17 @@ static struct fc_alloc *pinned(const void *p)
 	return a && (a->kind == FC_MEM_HOST || a->kind == FC_MEM_REGISTERED) ? a : NULL;
 }
 
+/* Of mapped memory, too, an H200 gives one (driver 580). */
+static bool has_device_pointer(const void *p)
+{
+	const struct fc_alloc *a = fc_alloc_find((uint64_t)(uintptr_t)p);
+
+	return pinned(p) || (a && a->kind == FC_MEM_VMM);
+}
+
 CUresult fc_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
-	if (!pdptr || Flags || !pinned(p))
+	if (!pdptr || Flags || !has_device_pointer(p))
 		return CUDA_ERROR_INVALID_VALUE;
 	*pdptr = (CUdeviceptr)(uintptr_t)p;
 	return CUDA_SUCCESS;

@@ -175,6 +175,54 @@ START_TEST(what_was_seen_complete_moves_at_once)
 }
 END_TEST
 
+/* Joined with one that the host has seen complete, on either side, a free block is as old as it was: another stream does
+ * not get it (take says who may). */
+START_TEST(joined_with_what_was_seen_complete)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 100);
+	const uint64_t bytes = UINT64_C(6) << 20;
+	uint32_t id[3], other;
+
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(take(w, bytes, 0, &id[i]), 0);
+	give_back(w, id[_i ? 0 : 1]);
+	w->seen = true;
+	give_back(w, id[_i ? 1 : 0]);
+	w->seen = false;
+	ck_assert_int_eq(take(w, 2 * bytes, 1, &other), 0);
+	ck_assert_uint_ne(w->blocks[other].address, BASE);
+	check_all(w, 0);
+	end(w);
+}
+END_TEST
+
+/* What is left of two free blocks that one request took, the older one first, is as old as the newer. */
+START_TEST(left_of_two_ages)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 100);
+	const uint64_t mib = UINT64_C(1) << 20;
+	uint32_t older, newer, apart[3], other;
+
+	ck_assert_int_eq(take(w, 8 * mib, 1, &older), 0);
+	ck_assert_int_eq(take(w, 8 * mib, 0, &newer), 0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(take(w, 2 * mib, 0, &apart[i]), 0);
+	give_back(w, older);
+	w->now += 101;
+	give_back(w, apart[1]);		/* when that is passed, the heap looks what else is */
+	w->now += 50;
+	give_back(w, newer);
+	ck_assert(gm_pages_look_again(w->heap));
+	ck_assert_int_eq(take(w, 12 * mib, 0, &other), 0);
+	ck_assert_uint_eq(w->blocks[other].address, BASE);
+	w->now += 60;
+	ck_assert_int_eq(take(w, 3 * mib, 1, &other), 0);
+	ck_assert_uint_gt(w->blocks[other].address, BASE + 16 * mib);
+	check_all(w, 0);
+	end(w);
+}
+END_TEST
+
 /* What fits is handed out where it is, the smallest that does, and no page moves. */
 START_TEST(best_fit_moves_nothing)
 {
@@ -432,6 +480,8 @@ int main(void)
 	tcase_add_test(tests, moves_what_is_idle);
 	tcase_add_test(tests, only_what_is_passed_moves);
 	tcase_add_test(tests, what_was_seen_complete_moves_at_once);
+	tcase_add_loop_test(tests, joined_with_what_was_seen_complete, 0, 2);
+	tcase_add_test(tests, left_of_two_ages);
 	tcase_add_test(tests, best_fit_moves_nothing);
 	tcase_add_test(tests, streams_wait_for_each_other);
 	tcase_add_test(tests, own_and_anybodys_together);
