@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-
 #define BYTES_MOST ((size_t)1 << 33)	/* of any input; a million events take 120 MB */
 #define STEP ((size_t)1 << 22)		/* read at once */
 #define SLACK ((size_t)1 << 16)		/* that a file may grow by while it is read */

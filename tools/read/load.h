@@ -7,7 +7,6 @@
 #ifndef GM_TOOLS_LOAD_H
 #define GM_TOOLS_LOAD_H
 
-
 #include "tools/read/snapshot.h"
 
 /* GM_LOAD_AS_SAID: of a snapshot of PyTorch only what it said, @torch, and an empty @snapshot. GM_LOAD_TABLES: of a

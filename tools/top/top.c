@@ -218,7 +218,8 @@ int gm_verb_top(int argc, char **argv)
 	int by = 0, level = GM_LEVEL_POOL;
 	bool once = false;
 	const struct gm_argument arguments[] = {
-		{ "by", GM_ARG_WORD, &by }, { "level", GM_ARG_WORD, &level }, { "delay", GM_ARG_TEXT, &delay }, { "count", GM_ARG_COUNT, &ask.reports },
+		{ "by", GM_ARG_WORD, &by }, { "level", GM_ARG_WORD, &level },
+		{ "delay", GM_ARG_TEXT, &delay }, { "count", GM_ARG_COUNT, &ask.reports },
 		{ "rows", GM_ARG_COUNT, &ask.most }, { "once", GM_ARG_FLAG, &once },
 		{ "batch", GM_ARG_FLAG, &ask.batch }, { "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};

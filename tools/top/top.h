@@ -176,8 +176,8 @@ bool gm_top_press(const char *key, struct gm_top *top, struct gm_top_view *view,
 /* ---- terminal.c ------------------------------------------------------------------------------- */
 
 /*
- * A terminal in raw mode on its second screen, restored whatever happens. Handlers of the signals that end or stop a program are installed
- * meanwhile: they restore it and then let the signal do what it does.
+ * A terminal in raw mode on its second screen, restored whatever happens. Meanwhile there are handlers for
+ * the signals that end or stop a program: they restore it, and then let the signal do what it does.
  */
 
 /* The second screen, no echo, no cursor. Returns 0 or -errno. */

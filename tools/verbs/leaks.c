@@ -100,7 +100,8 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 		json_array_append_new(list, json_pack("{sI sI sI sI ss ss so}", "bytes", (json_int_t)group->bytes[1],
 			"blocks", (json_int_t)group->count[1], "bytes_before", (json_int_t)group->bytes[0],
 			"blocks_before", (json_int_t)group->count[0], "kind", group->kind,
-			"module", gm_show_module(group->scene->root, group->module), "stack", gm_groups_json_stack(group->scene, group->stack)));
+			"module", gm_show_module(group->scene->root, group->module),
+			"stack", gm_groups_json_stack(group->scene, group->stack)));
 	}
 	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
 			(json_int_t)ask->known.matched, "leaks", list);
@@ -111,7 +112,8 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 static int leaks(struct ask *ask, char **words, int count)
 {
 	struct gm_compared both;
-	int status = gm_compare("leaks", words, count, ask->device, (enum gm_pool_level)ask->level, &ask->known, GM_BY_STACK, &both);
+	int status = gm_compare("leaks", words, count, ask->device, (enum gm_pool_level)ask->level, &ask->known,
+				GM_BY_STACK, &both);
 
 	if (status)
 		return status;

@@ -14,7 +14,8 @@ bool gm_device_is_in(const json_t *root, const char *device);
 /* The same: 0, or a complaint of the input @word. */
 int gm_device_check(const char *verb, const char *device, const char *word, const json_t *root);
 
-/* The input @word, with @device in it and its memory at @level, and all that is needed to look into it. Returns 0, or a complaint. */
+/* Load the input @word, in which @device must be, with its memory at @level, and open its scene. Returns 0,
+ * or the exit status of a complaint. */
 struct gm_opened { struct gm_loaded loaded; struct gm_scene scene; };
 int gm_open(const char *verb, const char *word, const char *device, enum gm_pool_level level, struct gm_opened *ret);
 /* The same of a part of it (write/convert.h), of which a device must be in it, too. */

@@ -1,9 +1,10 @@
 /*
- * serve.c - gpumem serve --prometheus ADDRESS:PORT: the metrics of every living process that we may read, for Prometheus
- * to scrape.
+ * serve.c - gpumem serve --prometheus ADDRESS:PORT: the metrics of every living process that we may
+ * read, for Prometheus to scrape.
  *
- * HTTP is libmicrohttpd's, which is opened at run time: no other verb needs it. It has one thread, which makes the pages;
- * the main thread waits for a signal. Each scrape looks at the processes anew, and nothing is kept.
+ * HTTP is libmicrohttpd's, which is opened at run time: no other verb needs it. It has one thread,
+ * which makes the pages; the main thread waits for a signal. Each scrape looks at the processes anew,
+ * and nothing is kept.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -204,7 +205,8 @@ static int serve(const char *where, const struct sockaddr_in *address)
 			close(fd);
 		return GM_EXIT_FAILED;
 	}
-	printf("http://%s:%u/metrics\n", inet_ntop(AF_INET, &bound.sin_addr, host, sizeof(host)), ntohs(bound.sin_port));
+	printf("http://%s:%u/metrics\n", inet_ntop(AF_INET, &bound.sin_addr, host, sizeof(host)),
+	       ntohs(bound.sin_port));
 	fflush(stdout);
 	while (sigwait(&ends, &number) && !number)
 		;
@@ -223,7 +225,8 @@ static bool read_address(const char *text, struct sockaddr_in *ret)
 static int serve(const char *where, const struct sockaddr_in *address)
 {
 	(void)where, (void)address;
-	fputs("gpumem serve: this gpumem was built without the headers of libmicrohttpd (Debian: libmicrohttpd-dev)\n", stderr);
+	fputs("gpumem serve: this gpumem was built without the headers of libmicrohttpd (Debian: "
+	      "libmicrohttpd-dev)\n", stderr);
 	return GM_EXIT_FAILED;
 }
 
@@ -243,6 +246,7 @@ int gm_verb_serve(int argc, char **argv)
 		return GM_EXIT_USAGE;
 	}
 	if (!read_address(where, &address))
-		return gm_argument_wrong("serve", "prometheus", where, "not an IPv4 address and a port, as 127.0.0.1:9847");
+		return gm_argument_wrong("serve", "prometheus", where,
+					 "not an IPv4 address and a port, as 127.0.0.1:9847");
 	return serve(where, &address);
 }

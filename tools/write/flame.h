@@ -30,8 +30,8 @@ struct gm_flame {
 /* "live bytes", "peak bytes" ... */
 const char *gm_weigh_name(enum gm_weigh weigh);
 
-/* Weigh the stacks of @lives that count for @device. Frames are shown by their label, @by_line also by file and line. Returns 0
- * or -ENOMEM; gm_flame_close gives it back. */
+/* Weigh the stacks of @lives that count for @device. Frames with the same label are shown as one; with
+ * @by_line, only where file and line are the same, too. Returns 0 or -ENOMEM; gm_flame_close frees it. */
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
 		  const char *device, enum gm_weigh weigh, bool by_line);
 void gm_flame_close(struct gm_flame *flame);
