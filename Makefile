@@ -127,7 +127,8 @@ help:
 	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
 	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm, a wheel'
 	@echo 'make check-more what takes other tools: check-packages, each package in an empty root; check-fleet'
-	@echo 'make check-pythons   Python stacks in the Pythons of other releases of Debian, which it fetches (1.5 GB)'
+	@echo 'make check-pythons   Python stacks in the Pythons of other releases of Debian, which it fetches (1.5 GB);'
+	@echo '                PYTHONS_FROM_SOURCE=1 builds free-threaded ones, too'
 	@echo 'make check-aarch64   the tests for aarch64, by qemu; check-aarch64-fast is programs under the library, without unit tests'
 	@echo 'make bench      what allocations cost beside the driver, on the fake one; bench-steps: single steps of the library'
 	@echo 'make check-abi fuzz lint install uninstall wheel gpu-check clean'
@@ -215,7 +216,8 @@ check-more:
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages check-fleet
 check-fleet: all tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/fleet/test_prometheus.py
-# Python stacks in the interpreters of other releases of Debian. PYTHONS=PATH:PATH names more.
+# Python stacks in the interpreters of other releases of Debian. PYTHONS=PATH:PATH names more; PYTHONS_FROM_SOURCE=1
+# builds free-threaded ones, which have no package (scripts/pythons.sh).
 check-pythons: all $(FAKE_SO) $(BUILD)/test/unit/python/pyframes.so
 	$(Q)scripts/pythons.sh $(BUILD)/pythons
 	$(Q)PYTHON_ROOTS=$(BUILD)/pythons $(PYTHON) test/run.py --build $(BUILD) test/python/test_matrix.py

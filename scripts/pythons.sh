@@ -6,6 +6,10 @@
 # DIRECTORY/RELEASE is then a root with every python3.x of that release, its debug build, and its library. The machine's
 # own packages stay as they are. It needs a network and 1.5 GB, and nothing for what is there already. A release whose C
 # library is not newer than this machine's is unpacked without it: programs run with this machine's.
+#
+# With PYTHONS_FROM_SOURCE=1 also free-threaded Pythons, of which Debian has no package: made of the newest sources of its
+# python3.13 and python3.14 that the mirror has, and of each DIRECTORY/source/python3.*.tar.xz that was put there. That takes
+# libffi-dev and, for each, ten minutes on two cores.
 set -euo pipefail
 
 to=$(mkdir -p "${1:?usage: scripts/pythons.sh DIRECTORY [RELEASE...]}" && cd "$1" && pwd)
@@ -45,3 +49,59 @@ for release; do
 		exit 1
 	fi
 done
+
+# The newest source of a package that can be had: a mirror may list more than it has.
+source_of() {
+	local package=$1 state=$to/.source version
+	local apt=(-o "Dir::State=$state" -o Dir::State::status=/dev/null -o "Dir::Cache=$state" -o APT::Sandbox::User=root
+		-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null)
+
+	compgen -G "$to/source/${package}_*.orig.tar.xz" >/dev/null && return
+	mkdir -p "$state/lists/partial" "$state/archives/partial"
+	printf "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror %s main\n" trixie sid >"$state/sources.list"
+	apt-get "${apt[@]}" update || return
+	for version in $(apt-cache "${apt[@]}" showsrc "$package" | sed -n 's/^Version: //p' | sort -rVu); do
+		(cd "$to/source" && apt-get "${apt[@]}" --download-only --tar-only --only-source source "$package=$version") && return
+	done
+	return 1
+}
+
+# NAME, in the root of that name, of a tarball, with options for configure.
+build() {
+	local root=$to/$1 tree=$to/.$1 tarball=$2
+	shift 2
+
+	rm -rf "$tree" "$root.new" && mkdir "$tree" || return
+	tar -C "$tree" --strip-components=1 -xf "$tarball" || return
+	cd "$tree" || return
+	# Nothing but the programs and the modules is wanted; -l compiles no folder below the library's.
+	./configure -q --prefix="$root/usr" --without-ensurepip --disable-test-modules "$@" &&
+		make -s -j"$(nproc)" && make -s -j1 altinstall "DESTDIR=$root.new" COMPILEALL_OPTS=-lq || return
+	cd "$root.new$root/usr/bin" || return
+	rm python3.*[0-9] || return		# python3.13t's other name
+	set -- python3.*[0-9]t && "./$1" -c 'import asyncio, ctypes' || return
+	cd / && mv "$root.new$root" "$root" && rm -rf "$tree" "$root.new"
+}
+
+[ -n "${PYTHONS_FROM_SOURCE:-}" ] || exit 0
+mkdir -p "$to/source"
+for package in python3.13 python3.14; do
+	source_of "$package" >"$to/$package.log" 2>&1 || echo "scripts/pythons.sh: the mirror has no source of $package: left out"
+done
+built=0
+for tarball in "$to"/source/python3.*.tar.xz; do
+	[ -e "$tarball" ] || continue
+	version=$(basename "$tarball" | sed 's/^python3[^_-]*[_-]//; s/\.orig//; s/\.tar\.xz$//')
+	built=$((built + 1))
+	[ -e "$to/${version}t" ] && continue
+	echo "scripts/pythons.sh: building ${version}t"
+	if ! (build "${version}t" "$tarball" --disable-gil) >"$to/${version}t.log" 2>&1; then
+		tail -n 5 "$to/${version}t.log" >&2
+		echo "scripts/pythons.sh: ${version}t could not be built" >&2
+		exit 1
+	fi
+done
+if [ "$built" = 0 ]; then
+	echo "scripts/pythons.sh: no source to build, neither from the mirror nor in $to/source" >&2
+	exit 1
+fi
