@@ -217,7 +217,7 @@ fi
 if wanted full; then
 	mkdir -p "$room/full"
 	if compile full "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/full/full" test/gpu/full.cu; then
-		for case in threads same async pitched long ordered-async probe; do
+		for case in threads same async pitched long late ordered-async probe; do
 			rounds=8
 			[ $case != long ] || rounds=2
 			run_bare "full-$case" "$room/full/full" "$case" $rounds

@@ -224,7 +224,8 @@ static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
 
 		ours += other->segments > live ? other->segments - live : 0;
 	}
-	return gm_cache_orphans_any() || bytes <= free_bytes + ours;
+	return gm_cache_orphans_any() || bytes <= free_bytes + ours ||
+	       (gm_cache_back_waits(heap->domain) && !gm_cache_is_past_device(heap));
 }
 
 /* What waits for the GPU is waited for without the lock: it may end only with what another thread

@@ -71,19 +71,22 @@ static int waits(const struct gm_cache_await *await, uint8_t domain, bool stream
 	if (r <= 0 && streams && gm_now_ns() < await->end_ns &&
 	    (gm_cache_orphans_any() || (idle_anywhere(domain) && gm_cache_streams_pending())))
 		r = 1;
+	if (r <= 0 && gm_cache_back_waits(domain))	/* idle segments, behind the GPU's work */
+		r = 1;
 	return r;
 }
 
 static uint64_t progress(void)
 {
-	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_pages_progress() << 40) +
-	       (gm_cache_streams_arrived() << 48);
+	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_back_progress() << 32) +
+	       (gm_cache_pages_progress() << 40) + (gm_cache_streams_arrived() << 48);
 }
 
-static void poll(bool streams)
+static void poll(uint8_t domain, bool streams)
 {
 	gm_reuse_poll_all(gm_order_reuse());
 	gm_cache_pages_look();
+	gm_cache_back_look(domain);
 	if (!streams)
 		return;
 	gm_cache_streams_poll();
@@ -96,15 +99,17 @@ static bool wait_for_gpu(const struct gm_cache_await *await, uint8_t domain, uin
 			 bool streams)
 {
 	static _Atomic(uint64_t) stalled = UINT64_MAX;	/* the progress at which it stood still */
-	uint64_t begin = in_limbo(domain), seen = UINT64_MAX, until = 0, now, got_on;
+	uint64_t begin = in_limbo(domain), back = gm_cache_back_progress();
+	uint64_t seen = UINT64_MAX, until = 0, now, got_on;
 	int saved_errno = errno, r;
 	bool any = false;
 
 	for (long pause_ns = 20000;; pause_ns += pause_ns < 2000000 ? pause_ns / 4 : 0) {
-		poll(streams);
+		poll(domain, streams);
 		r = waits(await, domain, streams);
 		any |= r != 0;
-		if (!r || (bytes && begin >= bytes && in_limbo(domain) <= begin - bytes))
+		if (!r || (bytes && begin >= bytes && in_limbo(domain) <= begin - bytes) ||
+		    gm_cache_back_progress() != back)
 			break;
 		got_on = progress();
 		now = gm_now_ns();
@@ -123,7 +128,7 @@ static bool wait_for_gpu(const struct gm_cache_await *await, uint8_t domain, uin
 
 bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams)
 {
-	uint64_t completed, arrived, pages;
+	uint64_t completed, arrived, pages, back = gm_cache_back_progress();
 	bool waited, more;
 
 	waited = in_limbo(domain) && gm_reuse_waits(gm_order_reuse(), await->stamp);
@@ -136,6 +141,7 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 	more = completed != await->completed || arrived != await->streams || pages != await->pages;
 	/* Others free and complete without end: only what waited, or had just come, is a reason. */
 	more &= waited || !await->again;
+	more |= gm_cache_back_progress() != back && gm_now_ns() < await->end_ns;
 	await->completed = completed;
 	await->streams = arrived;
 	await->pages = pages;

@@ -22,11 +22,13 @@
 #include "allocator/page_map.h"
 #include "preload/cache/thread_cache.h"
 
-#define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
+#define BACK_NS UINT64_C(20000000)	/* for segments on their way back; cache_await.c waits longer */
 #define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
 #define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
 
 __thread struct gm_cache_request gm_cache_request;
+
+static _Atomic(uint64_t) back_count;	/* times that what was on its way back had come there */
 
 static struct gm_lock making;			/* of a heap that is not there yet */
 static struct gm_lock growth[GM_MAX_DEVICES];
@@ -98,14 +100,16 @@ static bool settle_stream(CUstream stream, uint64_t limit_ns)
 /* With an end: what is freed early on one thread may wait for what this one is about to submit. */
 void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 {
+	uint32_t given = heap->going_back;
 	struct gm_visit visit;
 
-	if (heap->ending || !heap->own.back ||
-	    !__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL))
+	if (heap->ending || given == heap->came_back || !heap->own.back)
 		return;
 	visit = gm_visit_begin(heap);
-	if (!settle_stream(heap->own.back, limit_ns))
-		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
+	if (settle_stream(heap->own.back, limit_ns)) {
+		heap->came_back = given;
+		back_count++;
+	}
 	gm_visit_end(&visit);
 }
 
@@ -113,6 +117,30 @@ void gm_cache_back_done(uint8_t domain)
 {
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
 		gm_cache_back_wait(heap, BACK_NS);
+}
+
+void gm_cache_back_look(uint8_t domain)
+{
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
+		/* Else its context may end meanwhile. Who has the lock looks for itself. */
+		if (heap->going_back == heap->came_back || !gm_cache_growth_try(heap->domain))
+			continue;
+		gm_cache_back_wait(heap, 0);
+		gm_cache_growth_unlock(heap->domain);
+	}
+}
+
+bool gm_cache_back_waits(uint8_t domain)
+{
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		if (!heap->ending && heap->going_back != heap->came_back)
+			return true;
+	return false;
+}
+
+uint64_t gm_cache_back_progress(void)
+{
+	return back_count;
 }
 
 /* ---- segments ---- */
@@ -187,7 +215,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 			gm_order_behind_frees(back);
 		if (!back || GM_REAL(cuMemFreeAsync)(address, back))
 			GM_REAL(cuMemFree_v2)(address);
-		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
+		heap->going_back++;
 	}
 	gm_visit_end(&visit);
 }

@@ -41,6 +41,7 @@ uint64_t gm_cache_flush(uint8_t domain)
 bool gm_cache_retry(CUresult result, unsigned int *tries)
 {
 	struct gm_cache_await await;
+	bool more;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gm_cache_on() || !gm_rule(GM_RULE_FLUSH))
 		return false;
@@ -50,8 +51,8 @@ bool gm_cache_retry(CUresult result, unsigned int *tries)
 		return false;
 	*tries = 2;
 	gm_cache_await_begin(&await);
-	gm_cache_await(&await, GM_DOMAIN_UNKNOWN, 0, false);
-	return gm_cache_flush(GM_DOMAIN_UNKNOWN) > 0;
+	more = gm_cache_await(&await, GM_DOMAIN_UNKNOWN, 0, false);
+	return gm_cache_flush(GM_DOMAIN_UNKNOWN) > 0 || more;
 }
 
 void gm_cache_short_of_memory(uint8_t domain)

@@ -113,7 +113,7 @@ struct gm_cache_heap {
 	struct gm_cache_home left;	/* a pool's: where it was, as that was about to end */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
 	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
-	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
+	_Atomic(uint32_t) going_back, came_back;	/* segments given to @back so far; of these, settled */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
 };
 

@@ -139,6 +139,11 @@ void gm_cache_orphans_let_go(void);
 /* What @heap gave back on its own stream is the driver's again when this returns, or after
  * @limit_ns. */
 void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns);
+/* The same of every heap of @domain that is so by now. Never waits. No lock held. */
+void gm_cache_back_look(uint8_t domain);
+/* Is some of it still on its way? A number that rises when some has come. No lock is needed. */
+bool gm_cache_back_waits(uint8_t domain);
+uint64_t gm_cache_back_progress(void);
 
 /* ---- the context that a pool's heap works in (cache_context.c) ---- */
 

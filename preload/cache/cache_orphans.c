@@ -103,7 +103,7 @@ static bool give_back(struct gm_cache_heap *heap, uint64_t address)
 
 	if (!back || GM_REAL(cuMemFreeAsync)(address, back))
 		return false;
-	__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
+	heap->going_back++;
 	return true;
 }
 

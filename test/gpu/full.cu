@@ -7,6 +7,7 @@
  *   async     another thread calls cudaFree, this one calls cudaMallocAsync
  *   pitched   another thread calls cudaFree, this one calls cudaMallocPitch
  *   long      as threads, with kernels of three seconds in all
+ *   late      one stream has all work, nine seconds of kernels; then this thread frees both and asks for one larger block
  *   ordered   another thread calls cudaFreeAsync, this one calls cudaMalloc: the driver refuses it
  *   ordered-async   the same, and this one calls cudaMallocAsync on the other stream
  *   probe     nothing is freed: refused requests, and on stderr what one takes
@@ -146,6 +147,25 @@ static bool turn(int round, uint64_t *&p, uint64_t *&r)
 	return true;
 }
 
+static void late()
+{
+	uint64_t *p, *r;
+	cudaError_t error;
+
+	CHECK(cudaMalloc(&p, BLOCK));
+	CHECK(cudaMalloc(&r, BLOCK));
+	for (int i = 0; i < 30; i++)
+		use<<<256, 256, 0, stream[0]>>>(p, r, WORDS, 300000000, 1000);
+	CHECK(cudaGetLastError());
+	CHECK(cudaFree(p));
+	CHECK(cudaFree(r));
+	error = cudaMalloc(&p, 2 * BLOCK + 128 * MIB);
+	printf("one larger block: %s", cudaGetErrorName(error));
+	if (!error)
+		keep_contents(p, p + WORDS, stream[0], 5);
+	printf("\n");
+}
+
 static void probe()
 {
 	for (int i = 0; i < 5; i++) {
@@ -173,7 +193,7 @@ int main(int argc, char **argv)
 	CHECK(cudaStreamCreateWithFlags(&stream[1], cudaStreamNonBlocking));
 	CHECK(cudaMalloc(&wrong, 8));
 	use<<<256, 256, 0, stream[0]>>>((uint64_t *)wrong, (uint64_t *)wrong, 1, 0, 0);
-	check<<<1, 1, 0, stream[1]>>>((uint64_t *)wrong, 1, 0, wrong);
+	check<<<1, 1, 0, stream[!is("late")]>>>((uint64_t *)wrong, 1, 0, wrong);
 	CHECK(cudaDeviceSynchronize());
 	CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
 	for (size_t left = free_bytes; left > LEFT + GIB; left -= GIB) {
@@ -191,6 +211,8 @@ int main(int argc, char **argv)
 	}
 	if (is("probe")) {
 		probe();
+	} else if (is("late")) {
+		late();
 	} else {
 		bool ordered = is("ordered") || is("ordered-async");
 

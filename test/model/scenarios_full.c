@@ -207,6 +207,52 @@ void scenario_freed_by_another_async(void)
 	expect_words(scene.t, q, 2);
 }
 
+static void *lets_time_pass(void *arg)
+{
+	(void)arg;
+	usleep(400000);
+	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
+	return NULL;
+}
+
+/* With a single stream a free is complete at once, and its segment goes back to the driver behind the kernel, which
+ * takes longer than one request waits for that. */
+static void back_is_late(struct scene *scene, bool pitched)
+{
+	pthread_t thread;
+	CUdeviceptr p;
+	size_t pitch;
+
+	scene_open(scene, 1);
+	p = get(MOST);
+	slow_from_here();
+	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(0);
+	fill(scene, scene->s, p, 1);
+	pthread_create(&thread, NULL, lets_time_pass, NULL);
+	give(p);
+	if (pitched)
+		CHECK(cuMemAllocPitch(&p, &pitch, 1 << 20, 64, 4));
+	else
+		p = get(MOST + 4 * MIB);
+	fill(scene, scene->s, p, 2);
+	expect_words(scene->s, p, 2);
+	pthread_join(thread, NULL);
+}
+
+void scenario_back_is_late(void)
+{
+	struct scene scene;
+
+	back_is_late(&scene, false);
+}
+
+void scenario_back_is_late_pitched(void)
+{
+	struct scene scene;
+
+	back_is_late(&scene, true);
+}
+
 /* Wanted by calls that are the driver's. */
 void scenario_freed_by_another_pitched(void)
 {

@@ -17,8 +17,9 @@ SCENARIOS = os.path.join(B, "test/model/scenarios")
 WRITERS = os.path.join(B, "test/preload/libwriters.so")
 RULES = os.path.abspath("build/rules/libgpumem.so")
 # Memory that comes and goes in pages: it has no holes that a free's wait could spare; two threads that grow at once find
-# no false out of memory in each run; and it is not exported by IPC, as PyTorch's expandable segments are not.
-NO_NEED = {("scarce", "scarce"), ("growing_together", "growth")}
+# no false out of memory in each run; what is idle is moved without the driver; and it is not exported by IPC, as PyTorch's
+# expandable segments are not.
+NO_NEED = {("scarce", "scarce"), ("growing_together", "growth"), ("back_is_late", "await"), ("back_is_late_pitched", "await")}
 REFUSED = {"ipc_preloaded": "cuIpcGetMemHandle(&message.handle, base): CUresult 1\n"}
 PAGES = {"GPUMEM_EXPANDABLE_SEGMENTS": "True"}
 TRIES = {"growth": 40}         # what takes two threads at the same moment
