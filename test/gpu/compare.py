@@ -1,7 +1,8 @@
 """What is compared of two runs, or of one moment seen from two sides; gpu_pools.py and the tests of pools use it, too.
 
 usage: compare.py repeats BARE AGAIN OURS      two runs without the library and one with it: what the program
-                                               prints alike without it must be alike with it, line by line
+                                               prints alike without it must be alike with it, line by line; what
+                                               follows a ";" in a line may differ, and is named
 Prints one line: what was found. Exit 0: as it should be; 1: not.
 """
 import sys
@@ -42,9 +43,12 @@ def snapshots(ours, theirs, device=0):
 
 
 def repeats(bare, again, ours):
-    """(what is wrong or "", what was found) of three outputs, as lists of lines."""
-    alike = [i for i, line in enumerate(bare) if i < len(again) and again[i] == line]
-    differ = [i for i in alike if i >= len(ours) or ours[i] != bare[i]]
+    """(what is wrong or "", what was found) of three outputs, as lists of lines. What follows a ";" is counts of PyTorch's own
+    cache: of idle pieces of one size it takes the one of the lowest address, so another order of addresses from cudaMalloc
+    changes how often it tries again near its limit."""
+    bits = [[line.partition(";")[0] for line in lines] for lines in (bare, again, ours)]
+    alike = [i for i, line in enumerate(bits[0]) if i < len(again) and bits[1][i] == line]
+    differ = [i for i in alike if i >= len(ours) or bits[2][i] != bits[0][i]]
     if len(ours) != len(bare):
         return "%d lines with the library, %d without" % (len(ours), len(bare)), ""
     if not alike:
@@ -53,7 +57,9 @@ def repeats(bare, again, ours):
         return "line %d is alike without the library, and differs with it: %s / %s" % (
             differ[0] + 1, bare[differ[0]], ours[differ[0]]), ""
     own = [str(i + 1) for i in range(len(bare)) if i not in alike]
-    return "", "%d lines alike%s" % (len(alike), "; without the library, too, lines %s differ" % ", ".join(own) if own else "")
+    counts = ["%s /%s" % (bare[i], ours[i].partition(";")[2]) for i in alike if bare[i] == again[i] != ours[i]]
+    return "", "%d lines alike%s%s" % (len(alike), "; without the library, too, lines %s differ" % ", ".join(own) if own else "",
+                                       "; other counts: " + " and ".join(counts) if counts else "")
 
 
 def main():

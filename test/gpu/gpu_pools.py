@@ -5,7 +5,8 @@ Under the library it also compares, at ten random moments of each workload, what
 PyTorch's pool with what PyTorch says itself, to the last byte, and at the end of each the converted pickle
 (by the command beside the library) with _snapshot(). What differs goes to stderr, and the exit
 status is 1. --fraction: PyTorch may take little more than it needs, so that it gives back, tries again and
-runs out. The other ways are the caller's (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).
+runs out; the library itself must have refused nothing. The other ways are the caller's
+(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).
 """
 import argparse
 import ctypes
@@ -42,10 +43,11 @@ class Library:
         self.this, self.looked, self.wrong, self.values, self.blocks = ctypes.CDLL(None), 0, 0, 0, 0
         self.there = hasattr(self.this, "gpumem_pool_find")
 
-    def stats(self):
+    def stats(self, of_device=False):
         items = (Stat * 256)()
         pool = self.this.gpumem_pool_find(b"pytorch", 0)
-        count = self.this.gpumem_pool_memory_stats(pool, items, 256)
+        count = (self.this.gpumem_memory_stats(0, items, 256) if of_device else
+                 self.this.gpumem_pool_memory_stats(pool, items, 256))
         return {i.name.decode(): i.value for i in items[:max(count, 0)]}
 
     def look(self, what):
@@ -243,10 +245,11 @@ def main():
         torch.cuda.reset_peak_memory_stats()
         if library.there:
             library.this.gpumem_pool_reset_peak_memory_stats(library.this.gpumem_pool_find(b"pytorch", 0))
+    refused = library.stats(of_device=True)["num_ooms"] if library.there else 0
     if library.there:
-        print("pools: %d looks, %d that differ; %d values of memory_stats() and %d blocks of _snapshot() compared" % (
-            library.looked, library.wrong, library.values, library.blocks), file=sys.stderr)
-    sys.exit(library.wrong != 0 or (library.there and not library.looked))
+        print("pools: %d requests refused below PyTorch; %d looks, %d that differ; %d values of memory_stats() and %d blocks of _snapshot() compared" % (
+            refused, library.looked, library.wrong, library.values, library.blocks), file=sys.stderr)
+    sys.exit(library.wrong != 0 or refused != 0 or (library.there and not library.looked))
 
 
 main()

@@ -291,9 +291,10 @@ print(1)
 def repeats():
     """Lines that a program prints alike without the library must be alike with it; others need not."""
     got = [compare.repeats(*(text.split() for text in texts))[0] for texts in (
-        ("a b c", "a b c", "a b c"), ("a b c", "a x c", "a y c"), ("a b c", "a x c", "a b z"), ("a b", "x y", "a b"), ("a b", "a b", "a"))]
-    check("compare.py repeats: alike, alike where it can be, not alike, nothing to compare, too few",
-          [bool(wrong) for wrong in got] == [False, False, True, True, True], got)
+        ("a b c", "a b c", "a b c"), ("a b c", "a x c", "a y c"), ("a b c", "a x c", "a b z"), ("a b", "x y", "a b"), ("a b", "a b", "a"),
+        ("a;1 b;2", "a;1 b;2", "a;1 b;3"), ("a;1 b;2", "a;1 b;2", "a;1 c;2"))]
+    check("compare.py repeats: alike, alike where it can be, not alike, nothing to compare, too few, other counts, other bits",
+          [bool(wrong) for wrong in got] == [False, False, True, True, True, False, True], got)
 
 
 def tells_nothing():
