@@ -75,6 +75,8 @@ def run(path, build, default_timeout):
     details = []
     if not os.path.exists(path):
         return path, 0, 1, 0, 0.0, ["%s: not built (make %s; make tests builds all)" % (path, path)]
+    if os.path.isdir(path):
+        return path, 0, 1, 0, 0.0, ["%s: a folder; name the scripts or programs in it" % path]
     child = subprocess.Popen(command_of(path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, env=environment(path, build),
                              start_new_session=True)
