@@ -148,12 +148,14 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
  * Returns false when the lock is lost. Where memory has run out, most calls find none, and are many. */
 static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 {
-	uint32_t id;
+	for (unsigned int p = 2; p-- > 0;) {
+		struct gm_free_cursor at = { 0 };
+		uint32_t id;
 
-	for (unsigned int p = 2; p-- > 0;)
-		for (struct gm_free_cursor at = { 0 }; heap->idle && (id = gm_free_set_next(&gm_segments(heap)->pool[p], &at));)
+		while (heap->idle && (id = gm_free_set_next(&gm_segments(heap)->pool[p], &at)))
 			if (collectable(heap, id) && !release(heap, id, bytes))
 				return false;
+	}
 	return true;
 }
 

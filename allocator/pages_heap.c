@@ -13,7 +13,8 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 	struct gm_pages_heap *own = gm_pages(heap);
 
 	heap->stats->max_split_size = -1;
-	heap->plain = true;		/* blocks of many sizes are no harm here, and roundup_power2_divisions would be */
+	/* Blocks of many sizes are no harm here, and roundup_power2_divisions would be. */
+	heap->plain = true;
 	own->live = own->live_peak = own->moved = own->spare = own->scanned = 0;
 	own->used = own->several = false;
 	own->addresses = 0;

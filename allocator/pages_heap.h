@@ -210,9 +210,10 @@ static inline void gm_pages_unlock(const struct gm_heap *heap)
 static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, bool mapped, uint64_t address,
 				 uint64_t bytes)
 {
+	const struct gm_pages_region *region = &gm_pages((struct gm_heap *)(uintptr_t)heap)->region[pool];
+
 	if (heap->ops->page_event)
-		heap->ops->page_event(heap->ops->arg, mapped, gm_pages((struct gm_heap *)(uintptr_t)heap)->region[pool].segment,
-				      address, bytes);
+		heap->ops->page_event(heap->ops->arg, mapped, region->segment, address, bytes);
 }
 
 /* A block in no set or list has no memory any more: one with such neighbours. */

@@ -150,12 +150,15 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 		struct victim victim = { .bytes = 0 };
 		uint64_t wanted = bytes - *ret_bytes;
 
-		for (unsigned int i = 0; !heap->ops->moves_passed && i < 4 && !(i == 2 && victim.bytes); i++)	/* its own first */
-			find_victim(heap, !(i & 1), streams[i / 2], wanted, keep, &victim);
-		for (unsigned int i = 0; !heap->ops->moves_passed && !victim.bytes && gm_pages(heap)->several && i < 2; i++)
-			find_past(heap, !i, &stream, wanted, NULL, &victim);
-		for (unsigned int i = 0; heap->ops->moves_passed && i < 2; i++)
-			find_past(heap, !i, NULL, wanted, keep, &victim);
+		if (heap->ops->moves_passed) {
+			for (unsigned int i = 0; i < 2; i++)
+				find_past(heap, !i, NULL, wanted, keep, &victim);
+		} else {
+			for (unsigned int i = 0; i < 4 && !(i == 2 && victim.bytes); i++)	/* its own first */
+				find_victim(heap, !(i & 1), streams[i / 2], wanted, keep, &victim);
+			for (unsigned int i = 0; !victim.bytes && gm_pages(heap)->several && i < 2; i++)
+				find_past(heap, !i, &stream, wanted, NULL, &victim);
+		}
 		if (!victim.bytes)
 			break;
 		if (victim.bytes > wanted) {

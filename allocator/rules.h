@@ -21,18 +21,23 @@
 	GM_RULE(WAIT_OWN, "wait-own", "a thread waits only for what its own frees would have waited for") \
 	GM_RULE(WAIT_CONTEXT, "wait-context", "work of a context that the free does not wait for is not waited for") \
 	GM_RULE(WAIT_COVERS, "wait-covers", "that no other context was given work is asked after a wait") \
-	GM_RULE(ONE_CONTEXT, "one-context", "memory is reused early in the one stream's context, while there is no other") \
+	GM_RULE(ONE_CONTEXT, "one-context", \
+		"memory is reused early in the one stream's context, while there is no other") \
 	GM_RULE(LIMBO, "limbo", "a freed block waits until its epoch is complete") \
 	GM_RULE(ALL_CONTEXTS, "all-contexts", "an epoch has an event of every context given work") \
 	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in single-stream mode") \
-	GM_RULE(TRANSITION_POINT, "transition-point", "that wait is for the last free's point, not for the stream's end") \
+	GM_RULE(TRANSITION_POINT, "transition-point", \
+		"that wait is for the last free's point, not for the stream's end") \
 	GM_RULE(TRANSITION_EVERY, "transition-every", "every other stream waits, not only the second") \
-	GM_RULE(SINGLE_COMPLETE, "single-complete", "single-stream mode comes back when other streams' work is complete") \
+	GM_RULE(SINGLE_COMPLETE, "single-complete", \
+		"single-stream mode comes back when other streams' work is complete") \
 	GM_RULE(SINGLE_OTHERS, "single-others", "and no other stream is given any meanwhile") \
 	GM_RULE(SINGLE_LATE, "single-late", "nor was given any by a call that had begun before") \
-	GM_RULE(STREAM_DESTROYED, "stream-destroyed", "the one stream's end ends single-stream mode: handles are reused") \
+	GM_RULE(STREAM_DESTROYED, "stream-destroyed", \
+		"the one stream's end ends single-stream mode: handles are reused") \
 	GM_RULE(STREAM_FREE, "stream-free", "cudaFreeAsync of a cudaMalloc pointer is not reused early") \
-	GM_RULE(STREAM_ORDER, "stream-order", "memory freed on another stream waits before it is handed out in stream order") \
+	GM_RULE(STREAM_ORDER, "stream-order", \
+		"memory freed on another stream waits before it is handed out in stream order") \
 	GM_RULE(PROGRAMMATIC, "programmatic", "a launch after an early reuse may not overlap its predecessor") \
 	GM_RULE(OTHER_WRITERS, "other-writers", "no early reuse where something that is no stream work writes") \
 	GM_RULE(CAPTURE_EVENTS, "capture-events", "no context-wide event while a stream captures") \

@@ -45,5 +45,11 @@ fi
 if grep -nE '#include <cuda' allocator/*.[ch]; then
 	echo 'lint: allocator/ knows no CUDA header'; status=1
 fi
+# Lines of C outside the tests: 100 columns are aimed at, 120 are the most, with tabs of 8.
+while read -r file; do
+	if expand "$file" | grep -nE '.{121}' | cut -c -80 | sed "s|^|$file:|" | grep .; then
+		echo 'lint: a line of more than 120 columns'; status=1
+	fi
+done < <(find allocator recorder preload tools -name node_modules -prune -o -name '*.[chS]' -print -o -name '*.def' -print)
 python3 scripts/lint_rings.py || status=1
 exit $status

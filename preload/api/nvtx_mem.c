@@ -166,7 +166,8 @@ static void regions_register(const void *domain, const struct register_batch *ba
 	for (size_t i = 0; batch->handles && i < batch->count; i++)
 		batch->handles[i] = NO_TOOL;
 	heap = heap_of(batch->heap);
-	if (!heap || batch->head.field != TYPE_VIRTUAL_ADDRESS || !batch->elements || batch->bytes < sizeof(struct range))
+	if (!heap || batch->head.field != TYPE_VIRTUAL_ADDRESS || !batch->elements ||
+	    batch->bytes < sizeof(struct range))
 		return;
 	for (size_t i = 0; i < batch->count; i++) {
 		const struct range *range = (const void *)((const char *)batch->elements + i * batch->bytes);
@@ -182,7 +183,8 @@ static void regions_register(const void *domain, const struct register_batch *ba
 static void regions_resize(const void *domain, const struct resize_batch *batch)
 {
 	(void)domain;
-	if (!batch || !readable(&batch->head, sizeof(*batch)) || !batch->elements || batch->bytes < sizeof(struct range))
+	if (!batch || !readable(&batch->head, sizeof(*batch)) || !batch->elements ||
+	    batch->bytes < sizeof(struct range))
 		return;
 	for (size_t i = 0; i < batch->count; i++) {
 		const struct range *range = (const void *)((const char *)batch->elements + i * batch->bytes);
@@ -213,7 +215,8 @@ static void regions_unregister(const void *domain, const struct unregister_batch
 static void regions_name(const void *domain, const struct name_batch *batch)
 {
 	(void)domain;
-	if (!batch || !readable(&batch->head, sizeof(*batch)) || !batch->elements || batch->bytes < sizeof(struct name_desc))
+	if (!batch || !readable(&batch->head, sizeof(*batch)) || !batch->elements ||
+	    batch->bytes < sizeof(struct name_desc))
 		return;
 	for (size_t i = 0; i < batch->count; i++) {
 		const struct name_desc *desc = (const void *)((const char *)batch->elements + i * batch->bytes);

@@ -15,7 +15,10 @@
  *   gm_cache_heap_complete(blocks, count)                      pending ones become free
  *
  * Events: alloc; free_requested at the free and free_completed when it may be handed out again;
- * segment_alloc, segment_free; segment_map, segment_unmap of a pages heap. Thread context: any, inside a hook. Signal context: none. Lock: the domain's, or none; given up around the backend's calls.
+ * segment_alloc, segment_free; segment_map, segment_unmap of a pages heap.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Lock: the domain's, or none; given up around the
+ * backend's calls.
  */
 #ifndef GM_PRELOAD_CACHE_HEAP_H
 #define GM_PRELOAD_CACHE_HEAP_H

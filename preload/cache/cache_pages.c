@@ -5,10 +5,11 @@
  *	handles     |  h1  |  h2  |  0   |  h3  |  0 ...          cuMemCreate, 2 MiB each
  *	spare         h4 h5                                       unmapped, not given back: mapped first
  *
- * Moments: a number for each time that the GPU is asked. What is freed gets the present one; then the number goes up and
- * an event is recorded behind all work. When that is complete the GPU is past every free with that number or a lower one.
- * While a stream captures no such event can be recorded: one is before it begins. And a free that the host has seen
- * complete, because it waited or the block was in limbo, has moment 0: no event need tell of it.
+ * A moment is a number, one for each time that the GPU is asked. What is freed gets the present one; then the number
+ * goes up and an event is recorded behind all work. When that event is complete, the GPU is past every free with that
+ * number or a lower one. While a stream captures, no such event can be recorded, so one is recorded before a capture
+ * begins. A free that the host has seen complete, because it waited or because the block was in limbo, has moment 0:
+ * it needs no event.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: growth; what concerns moments is atomic.
  */

@@ -3,9 +3,9 @@
  * driver's that are mapped where they are needed. For expandable_segments:True.
  *
  * A page is unmapped only when the host has seen the GPU past everything that was submitted before it was freed:
- * neither mapping nor unmapping is work of a stream. That is asked of one event of every context, recorded when memory is
- * needed or given back and before a capture begins, never at a free; it is waited for nowhere but in gm_cache_await, which
- * has an end.
+ * neither mapping nor unmapping is work of a stream. One event of every context tells that. It is recorded when memory
+ * is needed or given back, and before a capture begins, never at a free. Only gm_cache_await waits for it, and that has
+ * an end.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: the device's growth lock, unless a function says
  * otherwise.

@@ -76,8 +76,8 @@ void gm_hooks_of_work(bool is_wanted)
 
 /*
  * The one switch: is this hook handed out by the resolvers? A body that only passes on is not
- * worth a call. While allocator is native nothing has to be known of work and identity. Exported names that are called directly go
- * through us either way.
+ * worth a call. While allocator is native nothing has to be known of work and identity. Exported
+ * names that are called directly go through us either way.
  */
 static bool wanted(const struct hook *hook)
 {

@@ -16,7 +16,8 @@
 
 /* The function @name for code at @caller, of an object in the caller's name space, never of ours. Of
  * several the one of an object that the caller's names as needed; of several of those the one in its
- * directory, as libraries that came together are; else one that was loaded after it. Returns its address and @ret_object, 0 where nobody has it. */
+ * directory, as libraries that came together are; else one that was loaded after it. Returns its address
+ * and @ret_object, 0 where nobody has it. */
 uintptr_t gm_next_symbol(uintptr_t caller, const char *name, struct gm_object *ret_object);
 
 /* Does the loaded object that is called @file (the last part of its path, up to the first ".so") lack

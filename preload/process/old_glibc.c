@@ -178,7 +178,8 @@ static void *find_thread_function(void **at, const char *name, const char *versi
 	FUNCTION(int, name, find_thread_function, version, error, params, args)
 
 THREAD_FUNCTION(pthread_create, FIRST, EAGAIN,
-		(pthread_t *restrict thread, const pthread_attr_t *restrict attr, void *(*run)(void *), void *restrict arg),
+		(pthread_t *restrict thread, const pthread_attr_t *restrict attr, void *(*run)(void *),
+		 void *restrict arg),
 		(thread, attr, run, arg))
 THREAD_FUNCTION(pthread_join, FIRST, ESRCH, (pthread_t thread, void **result), (thread, result))
 THREAD_FUNCTION(pthread_attr_setstacksize, FIRST, ENOSYS, (pthread_attr_t *attr, size_t bytes), (attr, bytes))

@@ -2,8 +2,9 @@
  * cfi.h - call frame information: from .eh_frame_hdr to the rules that undo one frame.
  *
  * Sources: Linux Standard Base 5.0 "Exception Frames"; DWARF 5 sections 6.4 and 2.5; System V
- * ABI for x86-64, 3.6; DWARF for the Arm 64-bit Architecture, 4.1. Everything read comes through a gm_cfi_source, which may come up short at
- * any byte; nothing that is read is believed: bad data gives -EBADMSG.
+ * ABI for x86-64, 3.6; DWARF for the Arm 64-bit Architecture, 4.1. Everything read comes through a
+ * gm_cfi_source, which may come up short at any byte; nothing that is read is believed: bad data
+ * gives -EBADMSG.
  *
  * Pure functions; any context. Stack: under 1.5 KiB, aarch64: 2 KiB.
  */

@@ -119,7 +119,8 @@ static bool is_held(const struct words *words, int64_t device, uint64_t address,
 }
 
 /* Did a pool tell of [@address, +@size) of @device between two moments? */
-static bool is_piece(const struct words *words, int64_t device, uint64_t address, int64_t size, int64_t from, int64_t to)
+static bool is_piece(const struct words *words, int64_t device, uint64_t address, int64_t size, int64_t from,
+		     int64_t to)
 {
 	struct word key = { device, address, from };
 	size_t at;
@@ -164,8 +165,9 @@ static bool is_move(const struct gm_snapshot *snapshot, size_t i)
 static int find_rows(const struct gm_snapshot *snapshot, const struct words *words, bool *gone)
 {
 	struct gm_table born = { .count = 0 };	/* (device, address) -> row + 1 */
-	uint32_t *ends = calloc(snapshot->row_count + 1, sizeof(*ends));	/* of an alloc: the row after its last + 1 */
-	uint32_t *begins = calloc(snapshot->row_count + 1, sizeof(*begins));	/* of a free: its alloc + 1 */
+	/* By row: of an alloc the row after its last, and of a free its alloc; each + 1. */
+	uint32_t *ends = calloc(snapshot->row_count + 1, sizeof(*ends));
+	uint32_t *begins = calloc(snapshot->row_count + 1, sizeof(*begins));
 	int r = ends && begins ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !r && i < snapshot->row_count; i++) {
@@ -260,9 +262,10 @@ static void keep_blocks(struct gm_snapshot_segment *segment, const struct words 
 	for (size_t i = 0; i < segment->block_count; i++) {
 		const struct gm_snapshot_block *block = &segment->blocks[i];
 		bool idle = !strcmp(block->state, "inactive");
+		bool keep = !words ? !idle : idle || !is_piece(words, segment->device, block->address, block->size,
+							       block->time_us, INT64_MAX);
 
-		if (words ? idle || !is_piece(words, segment->device, block->address, block->size, block->time_us, INT64_MAX) :
-		    !idle)
+		if (keep)
 			segment->blocks[kept++] = *block;
 	}
 	segment->block_count = kept;

@@ -225,7 +225,8 @@ static struct gm_snapshot_block block_of(struct reading *r, const struct gm_valu
 		.state = text_of(from, "state"), .stack = stack_of(r, from),
 		.time_us = gm_value_number(from, "time_us"), .thread = gm_value_number(from, "thread"),
 		.kind = kind ? text_in(kind) : "device", .module = gm_value_number(from, "module"),
-		.name = text_of(from, "name"), .freeing = gm_value_number(from, "freeing"), .untraced = gm_value_number(from, "untraced"),
+		.name = text_of(from, "name"), .freeing = gm_value_number(from, "freeing"),
+		.untraced = gm_value_number(from, "untraced"),
 	};
 }
 

@@ -54,8 +54,8 @@ static int pick_device(const struct gm_lives *lives, unsigned int *ret_devices)
 	return best;
 }
 
-/* The settings as PYTORCH_CUDA_ALLOC_CONF has them: PyTorch's own word, or ours key by key. Ours are not @pool's (NULL: of
- * the driver's level). */
+/* The settings in the form of PYTORCH_CUDA_ALLOC_CONF: what that variable said, with expandable_segments where @pool
+ * has such segments. Of the driver's level (@pool is NULL), where the variable said nothing: our own options. */
 static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, char *ret, size_t room)
 {
 	static const char *const keys[] = {

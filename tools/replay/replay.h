@@ -56,10 +56,10 @@ bool gm_trace_is(const char *path);
 /* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
 int gm_trace_read(struct gm_trace *trace, const char *path);
 
-/* What no heap can do without where a stream gets what another one freed after @lag further operations: each stream keeps
- * the most that it held within them, in blocks rounded to GM_GRANULE until their frees are complete. @ret_bytes: the most
- * that they keep together; with a lag of 0 the most that was ever live. @ret_streams: those that allocated. Returns 0,
- * -ENOMEM or -E2BIG. */
+/* What any heap needs where a stream gets what another one freed only after @lag further operations: each stream keeps
+ * the most that it held within them, in blocks rounded to GM_GRANULE until their frees are complete. @ret_bytes is the
+ * most that all keep together; with a lag of 0 it is the most that was ever live. @ret_streams counts the streams that
+ * allocated. Returns 0, -ENOMEM or -E2BIG. */
 int gm_trace_needs(const struct gm_trace *trace, uint64_t lag, uint64_t *ret_bytes, uint64_t *ret_streams);
 
 void gm_trace_free(struct gm_trace *trace);
@@ -74,15 +74,17 @@ struct gm_history {
 	int64_t others_bytes;		/* that nobody recorded: contexts, other processes */
 	int64_t reserved_peak;		/* recorded, 0 unknown */
 	int64_t reserved;		/* at the end */
-	int64_t free_bytes; /* of the device, when memory ran out last; -1 it never did */
+	int64_t free_bytes;		/* of the device, when memory ran out last; -1 it never did */
 	int64_t tries;			/* requests in it that were refused */
 	unsigned int devices;		/* that have a history */
 	bool of_pool;
 };
 
 /* The history of @device, or of the one with most events (-1). Pinned memory of the host and
- * imported memory are left out; managed memory, arrays and virtual memory go past the cache.
- * Or of @pool (NULL: none) alone: of any kind, its blocks are as if the cache had served them. Returns 0; -ENODATA: there is none; -ENOMEM. Free with gm_trace_free(&history->trace). */
+ * imported memory are left out; managed memory, arrays and virtual memory go past the cache. With
+ * @pool (else NULL) it is the history of that pool alone, and its blocks, of whatever kind, are as
+ * if the cache had served them. Returns 0; -ENODATA: there is none; -ENOMEM. Free with
+ * gm_trace_free(&history->trace). */
 int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot,
 		    const struct gm_snapshot_pool *pool, int device);
 
@@ -113,7 +115,7 @@ struct gm_simulation {
 struct gm_simulate_how {
 	bool follow;			/* against the recorded driver and addresses, up to the first difference */
 	uint64_t capacity;		/* of the ideal device, GM_HEAP_UNLIMITED: no end */
-	uint64_t lag;			/* pages heap: operations after which other streams may have what a stream freed */
+	uint64_t lag;			/* pages heap: as in gm_trace_needs, operations */
 	unsigned int order;		/* of the ideal device's addresses: 0 rising, 1 falling, 2 .. mixed */
 };
 
@@ -201,9 +203,9 @@ struct gm_would {
 	const char *setting;
 	bool sure;			/* also within GM_SEARCH_ERROR less than @limit */
 	uint64_t peak, limit;		/* bytes */
-	/* GM_WOULD_ASYNC, which may serve where @result is GM_WOULD_NOT, and the other way round. Known where @result is
-	 * GM_WOULD_NOT or GM_WOULD_SERVE. */
-	bool async, async_sure;		/* serves it; also if it takes GM_WOULD_ASYNC_ERROR more */
+	/* Of GM_WOULD_ASYNC; set where @result is GM_WOULD_NOT or GM_WOULD_SERVE. It may serve where no setting does,
+	 * and the other way round. */
+	bool async, async_sure;		/* it serves; also if it takes GM_WOULD_ASYNC_ERROR more */
 	uint64_t async_peak;		/* bytes, whole units */
 	int64_t dropped;		/* events of the pool that are not in its history any more */
 };

@@ -78,7 +78,8 @@ static void find_pool(const struct gm_snapshot *snapshot, const json_t *failure,
 	facts->conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF");
 	facts->expandable = strstr(facts->conf, "expandable_segments:True") != NULL;
 	for (size_t i = 0; i < snapshot->pool_count; i++)
-		facts->expandable |= snapshot->pools[i].number == facts->pool && gm_pool_is_expandable(&snapshot->pools[i]);
+		facts->expandable |= snapshot->pools[i].number == facts->pool &&
+				     gm_pool_is_expandable(&snapshot->pools[i]);
 	facts->needed = facts->expandable ? facts->asked : segment_of(snapshot->root, facts->asked);
 	facts->live = gm_json_number(failure, "live_bytes");
 	if (beside > 0 && all < INT64_MAX / 4)	/* of the program's, past the pool */

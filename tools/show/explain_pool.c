@@ -142,15 +142,15 @@ static uint64_t limit_of(const struct gm_snapshot_pool *pool, const json_t *fail
 /* The driver's own pool, in place of PyTorch's. */
 static void say_async(json_t *lines, const struct gm_would *would)
 {
-	static const char model[] = GM_WOULD_ASYNC " is modelled by a heap that moves pages of 2 MiB, in units of 32 MiB; "
-				    "on an H200 the driver's pool took 2% to 28% more than that";
+	static const char model[] = GM_WOULD_ASYNC " is modelled by a heap that moves pages of 2 MiB, in units of "
+				    "32 MiB; on an H200 the driver's pool took 2% to 28% more than that";
 	char text[TEXT];
 
 	if (would->result != GM_WOULD_NOT && would->result != GM_WOULD_SERVE)
 		return;
 	if (would->async)
-		snprintf(text, sizeof(text), "Replayed with " GM_WOULD_ASYNC ", it is served%s, with %s reserved at most; "
-			 "%s. (%s.)", would->result == GM_WOULD_SERVE ? ", too" : "",
+		snprintf(text, sizeof(text), "Replayed with " GM_WOULD_ASYNC ", it is served%s, with %s reserved at "
+			 "most; %s. (%s.)", would->result == GM_WOULD_SERVE ? ", too" : "",
 			 gm_show_bytes((int64_t)would->async_peak), would->async_sure ?
 			 "also if the driver's pool takes 28% more than the replay" :
 			 "but not if the driver's pool takes 28% more than the replay", model);
@@ -181,8 +181,8 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 			 gm_show_bytes((int64_t)would.limit), would.async ? "" : ": less must be held");
 		break;
 	case GM_WOULD_SERVE:
-		snprintf(text, sizeof(text), "Replayed with %s, the pool's history is served, with %s reserved at most, "
-			 "where %s could be had. The replay may be wrong by 5%%: %s.", would.setting,
+		snprintf(text, sizeof(text), "Replayed with %s, the pool's history is served, with %s reserved at "
+			 "most, where %s could be had. The replay may be wrong by 5%%: %s.", would.setting,
 			 gm_show_bytes((int64_t)would.peak), gm_show_bytes((int64_t)would.limit),
 			 would.sure ? "with so much less it is served, too" : "with so much less it is not served");
 		break;

@@ -271,8 +271,8 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 	default:
 		say_holder(scene, facts, ret);
 		if (is_told(scene, facts))
-			CHANGE("PyTorch gives back what lies idle whole, and asks again; if it gets nothing then, a later "
-			       "snapshot is of its own failure, and has what its pool kept. ");
+			CHANGE("PyTorch gives back what lies idle whole, and asks again; if it gets nothing then, a "
+			       "later snapshot is of its own failure, and has what its pool kept. ");
 		else if (is_below_torch(scene, facts, ret))
 			CHANGE("Part of what PyTorch's allocator holds may lie idle in its own cache: "
 			       "its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads "

@@ -437,8 +437,8 @@ const char *gm_phases_missing(const struct gm_snapshot *snapshot)
 		dropped = gm_wrap_add(dropped, snapshot->pools[i].dropped);
 	text[0] = '\0';
 	if (dropped > 0)
-		used = snprintf(text, sizeof(text), "the history has dropped %lld older events: ranges from before them are "
-				"missing, and what was allocated then is in none", (long long)dropped);
+		used = snprintf(text, sizeof(text), "the history has dropped %lld older events: ranges from before "
+				"them are missing, and what was allocated then is in none", (long long)dropped);
 	if (lost > 0)
 		snprintf(text + used, sizeof(text) - (size_t)used, "%s%lld annotations were not recorded: they had "
 			 "had their share of the history", used ? "; " : "", (long long)lost);

@@ -148,9 +148,9 @@ bool gm_stack_plumbing(const char *name, const char *module);
 
 /* Is a Python file one that was installed, not the program's own? */
 bool gm_stack_installed(const char *file);
-/* Is the C++ function @name (not mangled) a step of PyTorch's backward? Those run in threads of PyTorch's own, without a
- * line of Python: it is what tells them apart. The name that PyTorch has for it ("AddmmBackward0") is at *@ret_name,
- * *@ret_length bytes. */
+/* Is the C++ function @name (not mangled) a step of PyTorch's backward? The steps run in threads of PyTorch's own,
+ * without a line of Python: only this name tells them apart. What PyTorch calls the step ("AddmmBackward0") is at
+ * *@ret_name, *@ret_length bytes. */
 bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length);
 
 #endif

@@ -12,7 +12,9 @@
 
 /* What may be a site: the program's own Python, else any Python, else a step of PyTorch's backward, else native frames
  * that are no plumbing. */
-enum gm_frame_sort { GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_BACKWARD, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN };
+enum gm_frame_sort {
+	GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_BACKWARD, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN
+};
 
 struct gm_frame {
 	const char *name;		/* never "": "libfoo.so+0x1234" without a name, else "??" */

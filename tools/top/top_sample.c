@@ -180,7 +180,8 @@ static int read_modules(struct gm_top_process *process, const struct gm_copy *co
 
 		if (!before)
 			goto out_free;
-		row->growth = process->samples ? gm_wrap_add(before->growth, gm_wrap_subtract(row->live, before->live)) : 0;
+		row->growth = !process->samples ? 0 :
+			      gm_wrap_add(before->growth, gm_wrap_subtract(row->live, before->live));
 		if (process->samples && before->allocations >= 0) {
 			row->calls_rate = rate(row->allocations, before->allocations, seconds);
 			row->bytes_rate = rate(row->allocated, before->allocated, seconds);

@@ -93,8 +93,8 @@ static void draw_rows(struct canvas *c, struct gm_top_view *view, enum gm_top_pa
 {
 	char line[1400];
 
-	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" : view->phases ? "annotation" : "call site",
-			c->columns >= WIDE);
+	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" :
+			view->phases ? "annotation" : "call site", c->columns >= WIDE);
 	put(c, BOLD, " %s", line);
 	follow(view, panel, count, height);
 	for (size_t i = view->first[panel]; i < count && height; i++, height--) {

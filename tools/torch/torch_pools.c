@@ -24,6 +24,11 @@ static bool has_place(const struct gm_snapshot *snapshot, const struct gm_snapsh
 	return pool->device >= 0 && (size_t)pool->device < snapshot->trace_count;
 }
 
+static bool is_torch(const struct gm_snapshot_pool *pool)
+{
+	return !strcmp(gm_json_text(pool->root, "source"), "libc10");
+}
+
 /* PyTorch's own pool takes the device's number, before any other. */
 static int choose(const struct gm_snapshot *snapshot, struct numbers *ret)
 {
@@ -40,8 +45,7 @@ static int choose(const struct gm_snapshot *snapshot, struct numbers *ret)
 			const struct gm_snapshot_pool *pool = &snapshot->pools[p];
 
 			if (pool->device == (int64_t)d &&
-			    (first == SIZE_MAX || (!strcmp(gm_json_text(pool->root, "source"), "libc10") &&
-						   strcmp(gm_json_text(snapshot->pools[first].root, "source"), "libc10"))))
+			    (first == SIZE_MAX || (is_torch(pool) && !is_torch(&snapshot->pools[first]))))
 				first = p;
 		}
 		if (first == SIZE_MAX)
@@ -126,11 +130,13 @@ static void say(const struct gm_snapshot *snapshot, const struct numbers *number
 
 	for (size_t p = 0; p < snapshot->pool_count && length < room; p++)
 		if (has_place(snapshot, &snapshot->pools[p]))
-			length += (size_t)snprintf(note + length, room - length, "%sdevice %d is pool %.40s", length ? ", " : "",
-						   numbers->pool[p], gm_show_clean(snapshot->pools[p].name));
+			length += (size_t)snprintf(note + length, room - length, "%sdevice %d is pool %.40s",
+						   length ? ", " : "", numbers->pool[p],
+						   gm_show_clean(snapshot->pools[p].name));
 	for (size_t d = 0; d < snapshot->trace_count && length < room; d++)
 		if (numbers->driver[d] != (int)d)
-			length += (size_t)snprintf(note + length, room - length, ", device %d what the driver gave on device %zu",
+			length += (size_t)snprintf(note + length, room - length,
+						   ", device %d what the driver gave on device %zu",
 						   numbers->driver[d], d);
 	gm_show_repair(note);
 }

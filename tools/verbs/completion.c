@@ -149,8 +149,9 @@ static void zsh_arguments(FILE *out)
 		if (run)
 			zsh_library(out);
 		fprintf(out, "\t\t%s ;;\n", run ? "'(-):command:_command_names -e' '*::argument:_normal'" :
-			!strcmp(verb->name, "ctl") ? "':PID:' ':command:(history reset-peaks empty-cache memory-limit)' "
-						     "'*:value:(on off state none)'" :
+			!strcmp(verb->name, "ctl") ?
+			"':PID:' ':command:(history reset-peaks empty-cache memory-limit)' "
+			"'*:value:(on off state none)'" :
 			!strcmp(verb->name, "help") ? "'*:verb:(${verbs%%\\:*})'" : "'*:file:_files'");
 	}
 }

@@ -92,7 +92,8 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-/* Metrics and our own format have both levels, PyTorch's have pools by device: others have one, the level that is asked. */
+/* Metrics and our own format have both levels, and PyTorch's have pools as devices. Each other format has one level,
+ * the one that --level names. */
 static bool has_one_level(const struct job *job)
 {
 	gm_convert *write = job->format->write;

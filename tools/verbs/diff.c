@@ -97,8 +97,9 @@ int gm_verb_diff(int argc, char **argv)
 {
 	struct ask ask = { .by = GM_BY_SITE };
 	const struct gm_argument arguments[] = {
-		{ "by", GM_ARG_WORD, &ask.by }, { "level", GM_ARG_WORD, &ask.level }, { "device", GM_ARG_DEVICE_OR_HOST, &ask.device },
-		{ "all", GM_ARG_FLAG, &ask.all }, { "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
+		{ "by", GM_ARG_WORD, &ask.by }, { "level", GM_ARG_WORD, &ask.level },
+		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "all", GM_ARG_FLAG, &ask.all },
+		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 2, 2);
 

@@ -74,7 +74,8 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups, co
 		printf("... and %s (--top)\n", gm_show_count((int64_t)(all - shown), "more stack"));
 	if (!all)
 		printf("nothing %s%s%s", two ? "grew" : living ? "is live" : "leaked",
-		       ask->min_size ? " that is at least " : "", ask->min_size ? gm_show_bytes((int64_t)ask->min_size) : "");
+		       ask->min_size ? " that is at least " : "",
+		       ask->min_size ? gm_show_bytes((int64_t)ask->min_size) : "");
 	else
 		printf("%s: %s in %s", what, gm_show_bytes(bytes), gm_show_count(blocks, "block"));
 	if (bare)

@@ -377,8 +377,8 @@ static void print_json(const struct merge *merge)
 			json_object_set(object, "stack", row->stack);
 		json_array_append_new(rows, object);
 	}
-	all = json_pack("{ss ss so so}", "by", gm_by_name(merge->ask->by), "weigh", merge->ask->at_peak ? "peak" : "live",
-			"ranks", ranks, "rows", rows);
+	all = json_pack("{ss ss so so}", "by", gm_by_name(merge->ask->by),
+			"weigh", merge->ask->at_peak ? "peak" : "live", "ranks", ranks, "rows", rows);
 	gm_show_document(stdout, all, JSON_INDENT(1));
 }
 

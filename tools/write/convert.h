@@ -30,8 +30,9 @@ bool gm_cut_wanted(const struct gm_cut *cut);
  * out for their size is marked untraced, and events that are left out count as dropped. 0 or -ENOMEM. */
 int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);
 
-/* The events @rows as comma-separated values (RFC 4180, but lines end with a line feed alone), with their head. @stacks: each with its stack as a cell, "main (app.c:12);f (f.c:3)", the
- * outermost frame first; NULL: without. @numbers: the numbers of the stacks, too, and the cells behind all others.
+/* The events @rows as comma-separated values (RFC 4180, but lines end with a line feed alone), with their head.
+ * With @stacks (else NULL) each has its stack as a cell, "main (app.c:12);f (f.c:3)", the outermost frame first.
+ * With @numbers each has the number of its stack, too, and these two cells stand behind all others.
  *
  * Texts stand within quotes, their own doubled; what a terminal would obey is a '?', and one that a spreadsheet
  * would take for a formula begins with an apostrophe. Returns 0 or -errno. */

@@ -206,7 +206,8 @@ static void find_devices(struct page *page)
 /* One number of a whole process, by what says it. */
 static int64_t host_bytes(const json_t *root)
 {
-	return gm_json_number(gm_json_object(gm_json_object(root, "host"), "memory_stats"), "allocated_bytes.all.current");
+	return gm_json_number(gm_json_object(gm_json_object(root, "host"), "memory_stats"),
+			      "allocated_bytes.all.current");
 }
 
 static int64_t events_recorded(const json_t *root)

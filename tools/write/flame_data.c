@@ -55,7 +55,8 @@ static int find_alike(struct gm_flame *flame, bool by_line)
 	int r = 0;
 
 	for (size_t i = 0; !r && i < flame->stacks->frame_count; i++) {
-		uint64_t key = (uint64_t)(uintptr_t)frame_text(flame->stacks->texts, &flame->stacks->frames[i], by_line);
+		const struct gm_frame *frame = &flame->stacks->frames[i];
+		uint64_t key = (uint64_t)(uintptr_t)frame_text(flame->stacks->texts, frame, by_line);
 		uint64_t at = gm_table_get(&first, key, 0);
 
 		flame->alike[i] = (uint32_t)(at ? at - 1 : i);

@@ -36,7 +36,8 @@ static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *
 		uint64_t at;
 
 		mates[i] = 0;
-		if (!begins(rows[i]) && !waits(rows[i]) && strcmp(action, "free_completed") && strcmp(action, "segment_free"))
+		if (!begins(rows[i]) && !waits(rows[i]) && strcmp(action, "free_completed") &&
+		    strcmp(action, "segment_free"))
 			continue;
 		at = gm_table_take(open, rows[i]->address, segment);
 		mates[i] = at ? (uint32_t)(i + 1 - at) : 0;
@@ -228,7 +229,8 @@ static int pack_source(struct gm_packing *p, json_t *sources, const struct origi
 	r = pack_events(p, lists->rows, lists->row_count);
 	pack_segments(p, lists->segments, lists->segment_count, lists->blocks, lists->block_count);
 	gm_table_free(&p->open);
-	source = json_pack("{so ss sI}", "device", from->device == GM_ROW_HOST ? json_null() : json_integer(from->device),
+	source = json_pack("{so ss sI}",
+			   "device", from->device == GM_ROW_HOST ? json_null() : json_integer(from->device),
 			   "level", from->pool ? "pool" : "driver", "dropped", (json_int_t)from->dropped);
 	if (source && from->pool)
 		json_object_set(source, "pool", from->pool->root);
@@ -319,8 +321,9 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name)
 
 	if (clean) {
 		gm_show_repair(clean);
-		header = json_pack("{so so so so so sO}", "name", gm_value_is_text((unsigned char *)clean, strlen(clean)) ?
-				   json_string(clean) : json_string("?"), "sources", json_incref(sources),
+		header = json_pack("{ss so so so so sO}", "name",
+				   gm_value_is_text((unsigned char *)clean, strlen(clean)) ? clean : "?",
+				   "sources", json_incref(sources),
 				   "columns", json_incref(p->columns), "texts", json_incref(p->texts),
 				   "numbers", json_incref(p->numbers), "root", p->scene->root);
 	}

@@ -124,7 +124,8 @@ static int emit(struct gm_copy *copy)
 	case -EBADMSG:
 		return refuse("damaged: its snapshot would be out of all proportion");
 	case -EFBIG:
-		return refuse("too many events for a browser to read: gpumem view FILE -o page.html makes a page of it");
+		return refuse("too many events for a browser to read: gpumem view FILE -o page.html makes a page "
+			      "of it");
 	case -ENOMEM:
 		return refuse("too large for this browser's memory: gpumem view FILE -o page.html makes a page of it");
 	default:
