@@ -2,98 +2,16 @@
  * test_heap.c - the segments heap against random programs: invariants after every step, contents
  * by ranges, every failure of the driver and of the tables.
  */
-#include <check.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "allocator/segments_heap.h"
 #include "preload/options/options.h"
 
-#define SEGMENTS 4096u
-#define BLOCKS 32768u
-
-struct world {
-	struct gm_heap *heap;
-	struct gm_undo undo;
-	struct gm_stats stats;
-	struct gm_segment segments[SEGMENTS];
-	struct gm_block blocks[BLOCKS];
-	struct gm_free_link links[BLOCKS];
-	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
+struct driver {
 	uint64_t capacity, used, next;
-	unsigned int fail_driver, fail_records, fail_memory;	/* the n-th from now fails; 0 none */
-	unsigned int records, driver_calls, given;
-	void *memory[1024];
-	uint64_t given_back;
-	bool locked;
+	unsigned int calls;
 };
 
-static bool fails(unsigned int *countdown)
-{
-	return *countdown && !--*countdown;
-}
-
-static uint32_t segment_new(void *arg)
-{
-	struct world *w = arg;
-	uint32_t id = w->segment_unused;
-
-	w->records++;
-	if (fails(&w->fail_records))
-		return GM_NONE;
-	if (id)
-		w->segment_unused = w->segments[id].next;
-	else
-		id = w->segment_fresh < SEGMENTS ? w->segment_fresh++ : GM_NONE;
-	if (!id)
-		return GM_NONE;
-	memset(&w->segments[id], 0, sizeof(w->segments[id]));
-	w->segments[id].next = w->first_segment;
-	w->segments[w->first_segment].prev = id;
-	w->first_segment = id;
-	return id;
-}
-
-static void segment_drop(void *arg, uint32_t id)
-{
-	struct world *w = arg;
-	struct gm_segment *s = &w->segments[id];
-
-	if (w->first_segment == id)
-		w->first_segment = s->next;
-	else
-		w->segments[s->prev].next = s->next;
-	w->segments[s->next].prev = s->prev;
-	s->next = w->segment_unused;
-	w->segment_unused = id;
-}
-
-static uint32_t block_new(void *arg)
-{
-	struct world *w = arg;
-	uint32_t id = w->block_unused;
-
-	w->records++;
-	if (fails(&w->fail_records))
-		return GM_NONE;
-	if (id)
-		w->block_unused = w->blocks[id].next;
-	else
-		id = w->block_fresh < BLOCKS ? w->block_fresh++ : GM_NONE;
-	if (id)
-		memset(&w->blocks[id], 0, sizeof(w->blocks[id]));
-	return id;
-}
-
-static void block_drop(void *arg, uint32_t id)
-{
-	struct world *w = arg;
-
-	w->blocks[id].state = GM_BLOCK_UNUSED;
-	w->blocks[id].next = w->block_unused;
-	w->block_unused = id;
-}
+#include "test/unit/allocator/heap_world.h"
+#include "test/suite.h"
 
 static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
 {
@@ -101,12 +19,12 @@ static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *re
 
 	(void)stream;
 	ck_assert(!w->locked);
-	w->driver_calls++;
-	if (fails(&w->fail_driver) || w->used + bytes > w->capacity)
+	w->driver.calls++;
+	if (fails(&w->fail_driver) || w->driver.used + bytes > w->driver.capacity)
 		return -ENOMEM;
-	w->used += bytes;
-	*ret_address = w->next;
-	w->next += bytes;
+	w->driver.used += bytes;
+	*ret_address = w->driver.next;
+	w->driver.next += bytes;
 	return 0;
 }
 
@@ -117,64 +35,22 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	(void)address;
 	(void)stream;
 	ck_assert(!w->locked);
-	ck_assert_uint_ge(w->used, bytes);
-	w->used -= bytes;
+	ck_assert_uint_ge(w->driver.used, bytes);
+	w->driver.used -= bytes;
 }
-
-static bool lock(void *arg, bool grown)
-{
-	(void)grown;
-	return ((struct world *)arg)->locked = true;
-}
-
-static void unlock(void *arg)
-{
-	((struct world *)arg)->locked = false;
-}
-
-static void *memory(void *arg, size_t bytes)
-{
-	struct world *w = arg;
-
-	if (fails(&w->fail_memory))
-		return NULL;
-	ck_assert_uint_lt(w->given, 1024);
-	return w->memory[w->given++] = calloc(1, bytes);
-}
-
-static struct gm_heap_ops ops;
 
 static struct world *begin(const char *conf, uint64_t limit, uint64_t capacity)
 {
-	struct world *w = calloc(1, sizeof(*w));
 	struct gm_heap_config config;
-	struct gm_heap_setup setup;
 	char error[GM_OPTION_ERROR_BYTES];
+	struct world *w;
 
 	ck_assert_int_eq(gm_options_heap_parse(&config, conf, false, error), 0);
 	config.limit = limit;
-	w->segment_fresh = w->block_fresh = 1;
-	w->next = UINT64_C(0x7f0000000000);
-	w->capacity = capacity;
-	ops = (struct gm_heap_ops){ .segment_new = segment_new, .segment_drop = segment_drop,
-		.block_new = block_new, .block_drop = block_drop, .driver_alloc = driver_alloc,
-		.driver_free = driver_free, .lock = lock, .unlock = unlock, .arg = w };
-	setup = (struct gm_heap_setup){ .config = &config, .ops = &ops, .undo = &w->undo,
-		.stats = &w->stats, .segments = w->segments, .blocks = w->blocks,
-		.links = w->links, .memory = memory, .memory_arg = w,
-		.map = gm_page_map_new(memory, w) };
-	ck_assert(setup.map != NULL);
-	w->heap = gm_heap_new(&setup);
-	ck_assert_ptr_nonnull(w->heap);
-	w->locked = true;
+	w = world_new(&config, (struct gm_heap_ops){ .driver_alloc = driver_alloc, .driver_free = driver_free });
+	w->driver.next = BASE;
+	w->driver.capacity = capacity;
 	return w;
-}
-
-static void end(struct world *w)
-{
-	for (unsigned int i = 0; i < w->given; i++)
-		free(w->memory[i]);
-	free(w);
 }
 
 static uint64_t seed_of(void)
@@ -182,22 +58,6 @@ static uint64_t seed_of(void)
 	const char *text = getenv("GM_SEED");
 
 	return text ? strtoull(text, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
-}
-
-static uint64_t rnd(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
-/* Sizes as programs have them: many small, few large. */
-static uint64_t some_bytes(uint64_t *state)
-{
-	uint64_t shift = rnd(state) % 26;
-
-	return 1 + rnd(state) % ((UINT64_C(1) << shift) + 1);
 }
 
 /* No two live blocks overlap, each lies in its segment and is large enough: checked by the heap's
@@ -208,12 +68,13 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 	struct world *w = begin(conf, limit, capacity);
 	uint32_t live[512], pending[512];
 	unsigned int lives = 0, pendings = 0;
+	uint64_t bytes;
 
 	for (int i = 0; i < steps; i++) {
 		uint64_t dice = rnd(&seed) % 100;
 
 		if (dice < 50 && lives < 512) {
-			struct gm_heap_request request = { some_bytes(&seed), rnd(&seed) % 4 };
+			struct gm_heap_request request = { some_bytes(&seed, 26), rnd(&seed) % 4 };
 			uint32_t id = GM_NONE;
 			int r;
 
@@ -244,13 +105,11 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 			gm_heap_free_completed(w->heap, pending[n]);
 			pending[n] = pending[--pendings];
 		} else {
-			uint64_t bytes;
-
 			ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
 		}
 		ck_assert(w->locked);
 		ck_assert_msg(!gm_heap_check(w->heap, w->first_segment), "step %d", i);
-		ck_assert_uint_eq(w->used, w->heap->reserved);
+		ck_assert_uint_eq(w->driver.used, w->heap->reserved);
 	}
 	while (lives) {
 		gm_heap_free_requested(w->heap, live[--lives]);
@@ -258,11 +117,11 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 	}
 	while (pendings)
 		gm_heap_free_completed(w->heap, pending[--pendings]);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &w->given_back), 0);
-	ck_assert_uint_eq(w->used, 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_uint_eq(w->driver.used, 0);
 	ck_assert_uint_eq(w->first_segment, GM_NONE);
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
-	end(w);
+	world_free(w);
 }
 
 static const struct { const char *conf; uint64_t limit, capacity; } settings[] = {
@@ -338,7 +197,7 @@ START_TEST(every_failure)
 
 			*countdown = n;
 			for (int i = 0; i < 200; i++) {
-				struct gm_heap_request request = { some_bytes(&seed), (uint64_t)i % 9 };
+				struct gm_heap_request request = { some_bytes(&seed, 26), (uint64_t)i % 9 };
 
 				if (lives == 64 || (lives && rnd(&seed) % 3 == 0)) {
 					gm_heap_free_requested(w->heap, live[--lives]);
@@ -347,10 +206,10 @@ START_TEST(every_failure)
 					lives++;
 				}
 				ck_assert(!gm_heap_check(w->heap, w->first_segment));
-				ck_assert_uint_eq(w->used, w->heap->reserved);
+				ck_assert_uint_eq(w->driver.used, w->heap->reserved);
 			}
 			left = *countdown;
-			end(w);
+			world_free(w);
 			if (left)
 				break;	/* it was never reached: all have had their turn */
 		}
@@ -370,8 +229,8 @@ START_TEST(limits)
 	ck_assert_int_eq(gm_heap_alloc(w->heap, &large, &id), -ENOMEM);
 	ck_assert_int_eq(w->stats.num_ooms, 1);
 	ck_assert_int_eq(w->stats.num_alloc_retries, 1);
-	ck_assert_uint_eq(w->driver_calls, 1);
-	end(w);
+	ck_assert_uint_eq(w->driver.calls, 1);
+	world_free(w);
 }
 END_TEST
 
@@ -391,7 +250,7 @@ START_TEST(sizes_without_end)
 	uint32_t id;
 
 	ck_assert_int_eq(gm_heap_alloc(w->heap, &request, &id), -ENOSPC);	/* no address is that large */
-	ck_assert_uint_eq(w->used, 0);
+	ck_assert_uint_eq(w->driver.used, 0);
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	for (uint32_t i = 0; i < count; i++) {
 		w->blocks[100 + i] = (struct gm_block){ .size = sizes[i], .address = i };
@@ -411,7 +270,7 @@ START_TEST(sizes_without_end)
 		gm_free_set_remove(set, 100 + i);
 	ck_assert_int_eq(gm_free_set_check(set), 0);
 	ck_assert_uint_eq(set->count, 0);
-	end(w);
+	world_free(w);
 }
 END_TEST
 
@@ -428,7 +287,7 @@ START_TEST(totals_without_end)
 	gm_heap_free(w->heap, id);
 	ck_assert_int_eq(stat->allocated, INT64_MIN + 511);
 	ck_assert_int_eq(stat->freed, INT64_MIN + 511);
-	end(w);
+	world_free(w);
 }
 END_TEST
 
@@ -465,8 +324,8 @@ START_TEST(streams_come_and_go)
 		gm_heap_free(w->heap, id);
 	}
 	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
-	ck_assert_uint_eq(w->used, 0);
-	end(w);
+	ck_assert_uint_eq(w->driver.used, 0);
+	world_free(w);
 }
 END_TEST
 
@@ -474,8 +333,6 @@ int main(void)
 {
 	Suite *suite = suite_create("heap");
 	TCase *tests = tcase_create("heap");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
@@ -486,10 +343,5 @@ int main(void)
 	tcase_add_test(tests, totals_without_end);
 	tcase_add_test(tests, streams_come_and_go);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

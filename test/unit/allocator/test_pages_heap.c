@@ -3,21 +3,7 @@
  * after every step, reserved memory within its bounds, every failure of the driver and of the tables.
  */
 #include "test/unit/allocator/pages_world.h"
-
-static uint64_t rnd(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
-static uint64_t some_bytes(uint64_t *state)
-{
-	uint64_t shift = rnd(state) % 24;
-
-	return 1 + rnd(state) % ((UINT64_C(1) << shift) + 1);
-}
+#include "test/suite.h"
 
 static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, uint64_t seed, int steps)
 {
@@ -38,7 +24,7 @@ static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, ui
 				w->fail_driver = 1 + (unsigned int)(rnd(&seed) % 3);
 			else if (dice < 3)
 				w->fail_memory = 1;
-			r = take(w, some_bytes(&seed), (uint32_t)(rnd(&seed) % streams), &live[lives]);
+			r = take(w, some_bytes(&seed, 24), (uint32_t)(rnd(&seed) % streams), &live[lives]);
 			w->fail_records = w->fail_driver = w->fail_memory = 0;
 			ck_assert_msg(!r || r == -ENOMEM || r == -ENOSPC, "%d", r);
 			lives += !r;
@@ -70,7 +56,7 @@ static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, ui
 		complete(w, pending[--pendings]);
 	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
 	check_all(w, steps);
-	ck_assert_uint_eq(w->pages_made, 0);
+	ck_assert_uint_eq(w->driver.pages_made, 0);
 	ck_assert_uint_eq(gm_pages(w->heap)->region[0].segment, GM_NONE);
 	ck_assert_uint_eq(gm_pages(w->heap)->region[1].segment, GM_NONE);
 	ck_assert_uint_gt(moved, 0);	/* the program asks for it */
@@ -137,7 +123,7 @@ START_TEST(only_what_is_passed_moves)
 	ck_assert_int_eq(take(w, large, 0, &other), -ENOMEM);
 	ck_assert_uint_eq(gm_pages(w->heap)->moved, 0);
 	check_all(w, 0);
-	w->now += 101;
+	w->driver.now += 101;
 	ck_assert_int_eq(take(w, large, 0, &other), 0);
 	ck_assert_uint_gt(gm_pages(w->heap)->moved, 0);
 	check_all(w, 0);
@@ -159,16 +145,16 @@ START_TEST(what_was_seen_complete_moves_at_once)
 	ck_assert_int_eq(take(w, bytes, 0, &id[1]), 0);
 	ck_assert_int_eq(take(w, bytes, 0, &id[2]), 0);
 	give_back(w, id[0]);
-	w->seen = true;
+	w->driver.seen = true;
 	give_back(w, id[1]);
-	w->seen = false;
+	w->driver.seen = false;
 	ck_assert_int_eq(take(w, large, 1, &other), 0);
 	ck_assert_uint_eq(gm_pages(w->heap)->moved, 19);	/* not the shared one */
 	check_all(w, 0);
 	give_back(w, id[2]);
 	ck_assert_int_eq(take(w, large, 1, &id[3]), -ENOMEM);
 	check_all(w, 1);
-	w->now += 101;
+	w->driver.now += 101;
 	ck_assert_int_eq(take(w, large, 1, &id[3]), 0);
 	check_all(w, 2);
 	end(w);
@@ -186,9 +172,9 @@ START_TEST(joined_with_what_was_seen_complete)
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(take(w, bytes, 0, &id[i]), 0);
 	give_back(w, id[_i ? 0 : 1]);
-	w->seen = true;
+	w->driver.seen = true;
 	give_back(w, id[_i ? 1 : 0]);
-	w->seen = false;
+	w->driver.seen = false;
 	ck_assert_int_eq(take(w, 2 * bytes, 1, &other), 0);
 	ck_assert_uint_ne(w->blocks[other].address, BASE);
 	check_all(w, 0);
@@ -208,14 +194,14 @@ START_TEST(left_of_two_ages)
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(take(w, 2 * mib, 0, &apart[i]), 0);
 	give_back(w, older);
-	w->now += 101;
+	w->driver.now += 101;
 	give_back(w, apart[1]);		/* when that is passed, the heap looks what else is */
-	w->now += 50;
+	w->driver.now += 50;
 	give_back(w, newer);
 	ck_assert(gm_pages_look_again(w->heap));
 	ck_assert_int_eq(take(w, 12 * mib, 0, &other), 0);
 	ck_assert_uint_eq(w->blocks[other].address, BASE);
-	w->now += 60;
+	w->driver.now += 60;
 	ck_assert_int_eq(take(w, 3 * mib, 1, &other), 0);
 	ck_assert_uint_gt(w->blocks[other].address, BASE + 16 * mib);
 	check_all(w, 0);
@@ -235,12 +221,12 @@ START_TEST(best_fit_moves_nothing)
 		ck_assert_int_eq(take(w, mib[i] << 20, 0, &id[i]), 0);
 	for (int i = 0; i < 6; i += 2)
 		give_back(w, id[i]);
-	maps = w->maps;
+	maps = w->driver.maps;
 	ck_assert_int_eq(take(w, UINT64_C(18) << 20, 0, &again), 0);
 	ck_assert_uint_eq(w->blocks[again].address, BASE + (UINT64_C(52) << 20));
 	ck_assert_int_eq(take(w, UINT64_C(11) << 20, 0, &again), 0);
 	ck_assert_uint_eq(w->blocks[again].address, BASE + (UINT64_C(35) << 20));
-	ck_assert_uint_eq(w->maps, maps);
+	ck_assert_uint_eq(w->driver.maps, maps);
 	end(w);
 }
 END_TEST
@@ -262,11 +248,11 @@ START_TEST(streams_wait_for_each_other)
 	ck_assert_int_eq(take(w, bytes, 1, &first), 0);
 	ck_assert_uint_eq(w->blocks[first].address, address);
 	give_back(w, first);
-	w->now += 101;
+	w->driver.now += 101;
 	ck_assert_int_eq(take(w, bytes, 2, &third), 0);
 	ck_assert_uint_eq(w->blocks[third].address, address);
 	give_back(w, third);
-	w->now += 101;
+	w->driver.now += 101;
 	/* Larger than either: the pages of both streams' memory. */
 	ck_assert_int_eq(take(w, bytes + bytes / 4, 1, &third), 0);
 	ck_assert_uint_le(w->heap->reserved, 2 * bytes + bytes / 4 + GM_HEAP_PAGE);
@@ -289,7 +275,7 @@ START_TEST(own_and_anybodys_together)
 	ck_assert_int_eq(take(w, UINT64_C(3) << 20, 1, &third), 0);
 	address = w->blocks[first].address;
 	give_back(w, first);
-	w->now += 101;
+	w->driver.now += 101;
 	ck_assert(gm_pages_look_again(w->heap));
 	ck_assert_uint_eq(w->blocks[w->blocks[second].prev].stream, GM_PAGES_ANY);
 	give_back(w, second);
@@ -382,7 +368,7 @@ START_TEST(every_failure)
 			for (int i = 0; i < 200; i++) {
 				/* One after the other: the order of arguments is the compiler's. */
 				bool back = lives == 64 || (lives && rnd(&seed) % 3 == 0);
-				uint64_t wanted = back ? 0 : some_bytes(&seed);
+				uint64_t wanted = back ? 0 : some_bytes(&seed, 24);
 
 				if (back)
 					give_back(w, live[--lives]);
@@ -397,7 +383,7 @@ START_TEST(every_failure)
 			while (lives)
 				give_back(w, live[--lives]);
 			ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
-			ck_assert_uint_eq(w->pages_made, 0);
+			ck_assert_uint_eq(w->driver.pages_made, 0);
 			end(w);
 			if (left)
 				break;	/* it was never reached: all have had their turn */
@@ -429,7 +415,7 @@ START_TEST(limits)
 	end(w);
 
 	w = begin(GM_HEAP_UNLIMITED, PAGES, 0);
-	w->va_bytes = UINT64_C(64) << 20;
+	w->driver.va_bytes = UINT64_C(64) << 20;
 	ck_assert_int_eq(take(w, UINT64_C(60) << 20, 0, &id), -ENOMEM);
 	ck_assert_int_eq(take(w, UINT64_C(50) << 20, 0, &id), 0);
 	check_all(w, 2);
@@ -445,10 +431,10 @@ START_TEST(detached)
 	uint64_t seed = 11;
 
 	for (int i = 0; i < 60; i++)
-		ck_assert_int_eq(take(w, some_bytes(&seed), (uint32_t)i % 3, &live[i]), 0);
+		ck_assert_int_eq(take(w, some_bytes(&seed, 24), (uint32_t)i % 3, &live[i]), 0);
 	for (int i = 0; i < 60; i += 2)
 		give_back(w, live[i]);
-	maps = w->maps;
+	maps = w->driver.maps;
 	for (int i = 1; i < 60; i += 2)
 		gm_heap_free(w->heap, live[i]);
 	for (unsigned int p = 0; p < 2; p++)
@@ -461,7 +447,7 @@ START_TEST(detached)
 			seen++;
 		}
 	ck_assert_uint_gt(seen, 2);
-	ck_assert_uint_eq(w->maps, maps);
+	ck_assert_uint_eq(w->driver.maps, maps);
 	ck_assert_uint_eq(w->heap->reserved, 0);
 	ck_assert(!gm_heap_check(w->heap, GM_NONE));
 	end(w);
@@ -472,8 +458,6 @@ int main(void)
 {
 	Suite *suite = suite_create("pages_heap");
 	TCase *tests = tcase_create("pages_heap");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
@@ -492,10 +476,5 @@ int main(void)
 	tcase_add_test(tests, limits);
 	tcase_add_test(tests, detached);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -16,6 +16,7 @@
 #include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
+#include "test/suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define STEPS 400			/* all is looked at after each */
@@ -606,10 +607,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cached");
+	Suite *suite = suite_create("cache_heap");
 	TCase *tc = tcase_create("cached");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 600);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -622,9 +621,5 @@ int main(void)
 	tcase_add_test(tc, refused);
 	tcase_add_test(tc, completed_while_freed);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -25,6 +25,7 @@
 #include "recorder/read/copy.h"
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
+#include "test/suite.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (UINT64_C(1) << 20)
@@ -911,8 +912,6 @@ int main(void)
 {
 	Suite *suite = suite_create("thread_cache");
 	TCase *tc = tcase_create("thread_cache");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
@@ -934,9 +933,5 @@ int main(void)
 	tcase_add_test(tc, passed_through_beside_what_is_cached);
 	tcase_add_test(tc, dropped_while_a_thread_cache_is_let_go);
 	suite_add_tcase(suite, tc);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

@@ -19,6 +19,7 @@
 #include "recorder/modules/modules.h"
 #include "recorder/modules/object.h"
 #include "test/unit/unwind/helper.h"
+#include "test/suite.h"
 
 #define MODULES 256
 
@@ -716,8 +717,6 @@ int main(void)
 {
 	Suite *suite = suite_create("modules");
 	TCase *tcase = tcase_create("modules");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, begin, end);
@@ -739,9 +738,5 @@ int main(void)
 	tcase_add_test(tcase, no_proc);
 	tcase_add_loop_test(tcase, who_called, 0, 2);
 	tcase_add_test(tcase, caller_in_no_module);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -1,53 +1,16 @@
-/* Images of journals made by hand: what is refused, undone, resolved, dropped, ordered. */
-#include "test/unit/journal/journal_builder.h"
+/* Journals made by hand: what is refused, undone, resolved, dropped, ordered. */
+#include "test/unit/read/made_copy.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 
-#include "recorder/read/copy.h"
 #include "test/unit/journal/aux_check.h"
 #include "test/suite.h"
-
-#define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
-#define MIB (UINT64_C(1) << 20)
-
-static struct jb jb;
-static struct gm_copy copy;
-
-static void setup(void)
-{
-	jb_new(&jb, (struct jb_plan){ 256, 256, 64, 8192 });
-	jb_device(&jb, 0, "A device", 80 * MIB);
-	memset(&copy, 0, sizeof(copy));
-}
-
-static void teardown(void)
-{
-	gm_copy_free(&copy);
-	jb_free_all(&jb);
-}
 
 static void complain(void *arg, const char *what, uint64_t where)
 {
 	(void)arg;
 	printf("# violation: %s at %#llx\n", what, (unsigned long long)where);
-}
-
-static int make_copy(void)
-{
-	int fd = jb_file(&jb), r;
-
-	gm_copy_free(&copy);
-	r = gm_copy_from_file(&copy, fd);
-	close(fd);
-	return r;
-}
-
-static void resolve_all(uint64_t max_events)
-{
-	ck_assert_int_eq(make_copy(), 0);
-	ck_assert_int_eq(gm_copy_resolve(&copy, max_events), 0);
 }
 
 static void resolve_sound(void)
@@ -61,11 +24,6 @@ static void refused(const char *why)
 	ck_assert_int_eq(make_copy(), -EBADMSG);
 	ck_assert_msg(strstr(copy.error, why) != NULL, "%s", copy.error);
 	ck_assert_ptr_eq(copy.base, NULL);
-}
-
-static struct jb_what device_bytes(uint64_t address, uint64_t size, uint64_t op, uint64_t tsc)
-{
-	return (struct jb_what){ .address = address, .size = size, .op = op, .tsc = tsc };
 }
 
 START_TEST(empty)
@@ -307,16 +265,6 @@ START_TEST(an_undo_that_points_elsewhere_is_left_out)
 	ck_assert_uint_ge(copy.damage, 1);
 }
 END_TEST
-
-static void fly(uint32_t slot, uint64_t op, enum gm_action action, uint64_t address, uint64_t tsc)
-{
-	struct gm_thread *thread = &jb.threads[slot];
-
-	thread->flight_op = op;
-	thread->flight_action = (uint8_t)action;
-	thread->flight_address = address;
-	thread->flight_tsc = tsc;
-}
 
 START_TEST(a_free_under_way_is_still_live)
 {

@@ -1,69 +1,18 @@
 /* Journals that something wrote over: no byte, number, link or length of them can do harm. */
-#include "test/unit/journal/journal_builder.h"
+#include "test/unit/read/made_copy.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 
-#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "test/unit/journal/aux_check.h"
 #include "test/suite.h"
 
-#define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
-#define MIB (UINT64_C(1) << 20)
 #ifdef __SANITIZE_THREAD__
 #define STEP 32u		/* there is one thread: nothing for it to find */
 #else
 #define STEP 2u
 #endif
-
-static struct jb jb;
-static struct gm_copy copy;
-
-static void setup(void)
-{
-	jb_new(&jb, (struct jb_plan){ 256, 256, 64, 8192 });
-	jb_device(&jb, 0, "A device", 80 * MIB);
-	memset(&copy, 0, sizeof(copy));
-}
-
-static void teardown(void)
-{
-	gm_copy_free(&copy);
-	jb_free_all(&jb);
-}
-
-static int make_copy(void)
-{
-	int fd = jb_file(&jb), r;
-
-	gm_copy_free(&copy);
-	r = gm_copy_from_file(&copy, fd);
-	close(fd);
-	return r;
-}
-
-static void resolve_all(uint64_t max_events)
-{
-	ck_assert_int_eq(make_copy(), 0);
-	ck_assert_int_eq(gm_copy_resolve(&copy, max_events), 0);
-}
-
-static struct jb_what device_bytes(uint64_t address, uint64_t size, uint64_t op, uint64_t tsc)
-{
-	return (struct jb_what){ .address = address, .size = size, .op = op, .tsc = tsc };
-}
-
-static void fly(uint32_t slot, uint64_t op, enum gm_action action, uint64_t address, uint64_t tsc)
-{
-	struct gm_thread *thread = &jb.threads[slot];
-
-	thread->flight_op = op;
-	thread->flight_action = (uint8_t)action;
-	thread->flight_address = address;
-	thread->flight_tsc = tsc;
-}
 
 START_TEST(broken_lists_end)
 {

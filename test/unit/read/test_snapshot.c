@@ -1,7 +1,8 @@
 /* The snapshot's JSON, section by section, from journals made by hand; parsed back with jansson. */
 #include "test/unit/read/parsed_snapshot.h"
-
 #include <elf.h>
+
+#include "test/suite.h"
 
 static void emit(void)
 {
@@ -626,7 +627,6 @@ int main(void)
 {
 	Suite *suite = suite_create("snapshot");
 	TCase *tcase = tcase_create("snapshot");
-	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 60);
@@ -645,10 +645,5 @@ int main(void)
 	tcase_add_loop_test(tcase, settings_that_are_nonsense, 0, 7);
 	tcase_add_test(tcase, strings_of_any_bytes);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

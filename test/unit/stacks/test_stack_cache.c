@@ -22,6 +22,7 @@
 #include "recorder/unwind/unwind_rules.h"
 #include "test/unit/unwind/helper.h"
 #include "test/unit/unwind/oracle.h"
+#include "test/suite.h"
 
 #define PLAIN_MOST 600
 #define CACHED_MOST 264
@@ -548,8 +549,6 @@ int main(void)
 #endif
 	Suite *suite = suite_create("stack_cache");
 	TCase *tcase = tcase_create("stack_cache");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
@@ -567,9 +566,5 @@ int main(void)
 	tcase_add_test(tcase, signal_handlers);
 	tcase_add_test(tcase, fibres);
 #endif
-	srunner_set_tap(runner, "-");
-	srunner_run_all(runner, CK_SILENT);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }
