@@ -85,6 +85,19 @@ static struct {
 	_Atomic(uint64_t) content;
 } known[KNOWN];
 
+/* A code object that is not known yet. Out of line: inlined, it takes registers from every frame. */
+GM_PYTHON_RAW __attribute__((noinline))
+static uint64_t learn(const struct gm_python_layout *layout, const struct gm_py_objects *objects,
+		      const uint8_t *code, uint64_t hash)
+{
+	uint64_t content = gm_py_content(layout, objects, false, code);
+	unsigned int at = (unsigned int)(hash >> 40) % KNOWN;
+
+	gm_set(&known[at].content, content);
+	gm_set(&known[at].check, hash ^ content);
+	return content;
+}
+
 /* gm_py_content, without a look at what the code refers to where its number tells it. */
 GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout,
 				     const struct gm_py_objects *objects, uintptr_t code_at,
@@ -104,10 +117,7 @@ GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout,
 	content = gm_get(&known[at].content);
 	if (gm_likely((gm_get(&known[at].check) ^ content) == hash))
 		return content;
-	content = gm_py_content(layout, objects, false, code);
-	gm_set(&known[at].content, content);
-	gm_set(&known[at].check, hash ^ content);
-	return content;
+	return learn(layout, objects, code, hash);
 }
 
 /* One frame: into the hash. Returns false when it is none. */
