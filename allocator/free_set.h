@@ -23,8 +23,8 @@
 #define GM_SIZE_CLASSES 3200u		/* of every size that 64 bits hold */
 #define GM_CLASS_WORDS (GM_SIZE_CLASSES / 64)
 
-/* A block's place in a treap; one for each block id, indexed as the table of blocks is. With what it is
- * ordered by, so that a search does not touch the blocks. */
+/* A block's place in a treap; one for each block id, indexed as the table of blocks is. Size and
+ * address are repeated here, so that a search does not touch the blocks. */
 struct gm_free_link {
 	uint64_t size, address;
 	uint32_t left, right;
@@ -33,7 +33,7 @@ struct gm_free_link {
 
 struct gm_free_stream {
 	uint64_t stream;
-	struct gm_free_stream *next;	/* unused, or on its way */
+	struct gm_free_stream *next;	/* in the list of unused ones */
 	uint32_t blocks;		/* free ones */
 	uint64_t top;			/* bit per word of @map that is not zero */
 	uint64_t map[GM_CLASS_WORDS];
@@ -45,8 +45,8 @@ struct gm_free_set {
 	struct gm_free_link *links;
 	struct gm_free_stream **streams;	/* hash table by stream, open addressing */
 	uint32_t streams_mask, streams_count;
-	struct gm_free_stream *last;	/* used last */
-	struct gm_free_stream *spare;	/* nobody's */
+	struct gm_free_stream *last;	/* the one used last */
+	struct gm_free_stream *spare;	/* unused ones */
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back; NULL: none left */
 	void *arg;
 	uint32_t count;
@@ -83,7 +83,7 @@ uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor
 /* Bytes of the largest block of any stream; 0 when there is none. O(streams). */
 uint64_t gm_free_set_largest(struct gm_free_set *set);
 
-/* Count violations: order, bitmaps, counts, states. 0 if sound. O(blocks). */
+/* Returns how often order, bitmaps, counts or states are wrong; 0 if sound. O(blocks). */
 int gm_free_set_check(const struct gm_free_set *set);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * heap.h - heaps: blocks of the driver's memory, cut to size, handed out again and given back.
  *
- * What a heap does is its class's (struct gm_heap_class); what every heap has is in struct gm_heap. There are
- * two classes: the segments heap (segments_heap.h), which is PyTorch's caching algorithm, to the last counter;
- * and the pages heap (pages_heap.h), which moves memory between addresses instead of keeping it idle. Whoever
- * has heaps calls the functions below and knows no class: which one it is, the configuration says.
+ * What a heap does is its class's (struct gm_heap_class); what every heap has is in struct gm_heap.
+ * There are two classes: the segments heap (segments_heap.h), which is PyTorch's caching algorithm,
+ * to the last counter; and the pages heap (pages_heap.h), which moves memory between addresses
+ * instead of keeping it idle. Callers use the functions below and need not know the class, which
+ * the heap's configuration names.
  *
  * A heap knows no CUDA: segments come from a backend; records come from the owner of the tables;
  * every store to a record goes through gm_undo. Nothing here takes a lock, calls malloc or waits.
@@ -51,7 +52,7 @@ void gm_heap_config_default(struct gm_heap_config *config);
 /* What a request of @bytes takes: PyTorch's round_size. @bytes < GM_HEAP_REQUEST_LIMIT. */
 uint64_t gm_heap_round(const struct gm_heap_config *config, uint64_t bytes);
 
-/* No request takes more than it is rounded up to. */
+/* Are requests rounded up to GM_GRANULE and no further (no roundup_power2_divisions)? */
 bool gm_heap_rounds_plainly(const struct gm_heap_config *config);
 
 /* The segment that a rounded request of @size bytes is cut from, when none has room. */
@@ -75,23 +76,27 @@ struct gm_heap_ops {
 	void (*unlock)(void *arg);
 	/* Wait for what was freed and is not reusable yet, and complete it; NULL: nothing. Unlocked. */
 	void (*synchronize)(void *arg);
-	/* The pages heap only, in place of driver_alloc and driver_free; all are multiples of GM_HEAP_PAGE.
-	 * Unlocked: addresses, @bytes of them or fewer, once in a heap's life; memory behind them, first
-	 * what @unmap took and @trim has not given back, 0 or -ENOMEM with nothing changed; its end. */
+	/* Of the pages heap, in place of driver_alloc and driver_free. Called unlocked; addresses
+	 * and bytes are multiples of GM_HEAP_PAGE. reserve: @bytes of addresses, or fewer; once in
+	 * a heap's life. map: memory behind addresses, beginning with what unmap took; 0, or
+	 * -ENOMEM with nothing changed. unmap: the memory is taken from behind the addresses and
+	 * kept. trim: what is kept so goes back to the driver. */
 	int (*reserve)(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes);
 	int (*map)(void *arg, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);
 	void (*trim)(void *arg);
-	/* Locked: a number that never falls, for a free that is complete in the order of its stream now, or 0 for
-	 * one that every stream, and the host, is past; and the last of those numbers of which that is true. */
+	/* Called locked. moment: a number that never falls, for a free that is complete now in the
+	 * order of its stream; 0: every stream and the host are past that free already. passed: the
+	 * last moment of which they are. */
 	uint64_t (*moment)(void *arg);
 	uint64_t (*passed)(void *arg);
-	/* Only pages whose frees are all passed may be unmapped: mapping is no work of a stream. Else what a
-	 * stream may use it may move. */
+	/* True: only pages whose frees every stream and the host are past may be unmapped, since
+	 * mapping is no work of a stream. False: a request may also move the pages that its stream
+	 * could use. */
 	bool moves_passed;
-	/* Pages come (@mapped) or go, locked, within the change; NULL: nobody listens. */
+	/* Called locked, within the change, when pages come (@mapped) or go; may be NULL. */
 	void (*page_event)(void *arg, bool mapped, uint32_t segment, uint64_t address, uint64_t bytes);
-	/* Each change of the segments, locked, within the change; NULL: nobody listens. */
+	/* Called locked, within the change, when a segment comes or goes; may be NULL. */
 	void (*segment_event)(void *arg, bool allocated, uint32_t segment);
 	void *arg;
 };
@@ -107,7 +112,7 @@ struct gm_heap_setup {
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back */
 	void *memory_arg;
 	struct gm_page_map *map;		/* NULL: none is kept */
-	uint32_t number;		/* that its segments say; 0: the tables and statistics are its own */
+	uint32_t number;		/* stored in its segments; 0: no other heap has these tables and statistics */
 	struct gm_heap *place;		/* zeroed room for one of its class; NULL: from @memory */
 	uint8_t domain;
 };
@@ -117,7 +122,7 @@ struct gm_heap_request {
 	uint64_t stream;
 };
 
-/* What a class of heaps does; the functions below of the same names say what that means. */
+/* The functions of a class; what each does is said at the inline function of its name below. */
 struct gm_heap_class {
 	const char *name;
 	size_t bytes;			/* of its struct, which begins with struct gm_heap */
@@ -176,7 +181,7 @@ static inline int gm_heap_find(struct gm_heap *heap, const struct gm_heap_reques
 	return heap->class->find(heap, request, ret_block);
 }
 
-/* The program is done with an active block: it becomes pending. */
+/* The program has freed an active block, which the GPU may still use: it becomes pending. */
 static inline void gm_heap_free_requested(struct gm_heap *heap, uint32_t block)
 {
 	heap->class->free_requested(heap, block);
@@ -194,7 +199,8 @@ static inline void gm_heap_free(struct gm_heap *heap, uint32_t block)
 	heap->class->free(heap, block);
 }
 
-/* A block that was in a thread cache (GM_BLOCK_CACHED), and is counted as freed: it is free. */
+/* A block leaves a thread cache (GM_BLOCK_CACHED) and is free. The statistics have counted its free
+ * already. */
 static inline void gm_heap_put_back(struct gm_heap *heap, uint32_t block)
 {
 	heap->class->put_back(heap, block);
@@ -206,8 +212,9 @@ static inline void gm_heap_detach(struct gm_heap *heap, uint32_t block)
 	heap->class->detach(heap, block);
 }
 
-/* Give every segment that is wholly free back to the driver; with @synchronize after ops->synchronize, as
- * empty_cache does. Returns 0 or -ETIMEDOUT as gm_heap_alloc, and how many bytes that were. */
+/* Give every segment that is wholly free (of a pages heap: every page) back to the driver; with
+ * @synchronize after ops->synchronize, as empty_cache does. Returns 0 and how many bytes these
+ * were, or -ETIMEDOUT as gm_heap_alloc. */
 static inline int gm_heap_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes)
 {
 	return heap->class->release(heap, synchronize, ret_bytes);
@@ -219,14 +226,15 @@ static inline uint64_t gm_heap_largest(struct gm_heap *heap)
 	return heap->class->largest(heap);
 }
 
-/* Count violations of every structural rule, and of the statistics where they are the heap's own. 0 if sound.
- * O(blocks). */
+/* Returns how often a structural rule is broken, the statistics among them where no other heap has
+ * them; 0 if sound. O(blocks). */
 static inline int gm_heap_check(struct gm_heap *heap, uint32_t first_segment)
 {
 	return heap->class->check(heap, first_segment);
 }
 
-/* Block @id is about to be freed: what that looks at, where many are live, is in no cache. */
+/* Block @id is about to be freed: fetch what that reads, which is in no cache of the processor
+ * where many blocks are live. */
 static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
@@ -245,7 +253,7 @@ static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
 /* Cut @size bytes off the front of free block @rest: a new block before it, active. GM_NONE: no record. */
 uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size);
 
-/* Two neighbours, in no free set, become one. Returns it. */
+/* Two neighbours, which are in no free set, become one block. Returns its id. */
 uint32_t gm_heap_join(struct gm_heap *heap, uint32_t first, uint32_t second);
 
 static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t bytes)
@@ -255,8 +263,9 @@ static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t byte
 	return gm_heap_round(&heap->config, bytes);
 }
 
-/* Count violations (heap_check.c): the page map finds block @id from end to end, if the heap is alone in it; and
- * @stats are those of @sum, the blocks and segments counted anew. */
+/* How often these rules are broken (heap_check.c): the page map finds block @id at its first,
+ * middle and last byte, if no other heap is in the map; @stats agree with @sum, for which the
+ * caller counted blocks and segments. */
 int gm_heap_check_page_map(const struct gm_heap *heap, uint32_t id);
 int gm_heap_check_stats(const struct gm_stats *stats, const struct gm_stats *sum);
 
@@ -271,7 +280,7 @@ void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size,
 void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
 void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			uint64_t requested);
-/* Free blocks that share their segment with others: so many more, and bytes; less than 0: fewer. */
+/* @blocks free blocks more, of @bytes in all, share their segment with others; negative: fewer. */
 void gm_heap_count_splits(struct gm_heap *heap, unsigned int pool, int64_t blocks, int64_t bytes);
 void gm_heap_count_oversize(struct gm_heap *heap, struct gm_stat *stat, int by);
 void gm_heap_count_one(struct gm_heap *heap, int64_t *counter);
@@ -288,14 +297,15 @@ static inline unsigned int gm_heap_pool_of_block(const struct gm_heap *heap, con
 	return !(heap->segments[block->segment].flags & GM_SEGMENT_SMALL);
 }
 
-/* Logged; readers that see it see what was written to the block before. */
+/* Logged by gm_undo. A reader that sees the new state sees what was written to the block before
+ * it. */
 static inline void gm_heap_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state)
 {
 	gm_undo_note(heap->undo, &block->state);
 	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
 }
 
-/* So many more bytes could go back to the driver; less than 0: fewer. */
+/* @bytes more could go back to the driver; negative: fewer. */
 static inline void gm_heap_count_idle(struct gm_heap *heap, int64_t bytes)
 {
 	__atomic_store_n(&heap->idle, heap->idle + (uint64_t)bytes, __ATOMIC_RELAXED);

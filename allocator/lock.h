@@ -1,16 +1,16 @@
 /*
  * lock.h - the small locks of this library: one futex word, private to the process.
  *
- * Thread context: any. Signal context: gm_lock_try only. Fork: locks live in state that a child
- * resets before use (preload/process/state.h), so none is ever inherited locked. Not a cancellation point.
- * errno is kept.
+ * Thread context: any. Signal context: gm_lock_try only. Fork: a lock may be inherited held, so
+ * that the child of a process where the library runs takes none (preload/process/state.h). Not a
+ * cancellation point. errno is kept.
  *
  * No wait is without end: gm_lock gives up after GM_LOCK_LIMIT_NS (the holder was killed by
  * asynchronous cancellation, say) and the caller then lets the host's call pass unrecorded.
  *
- * Ranks, lowest taken first; a lock of rank GM_RANK_NONE has no order. Over a driver call none is held
- * but of the ranks up to GM_RANK_DRIVER. Debug and sanitizer builds count what breaks either rule
- * (gm_lock_violations) and say so, and never stop for it.
+ * Ranks: the lowest is taken first; a lock of rank GM_RANK_NONE has no order. Only locks of the
+ * ranks up to GM_RANK_DRIVER are held over a driver call. Debug and sanitizer builds count what
+ * breaks either rule (gm_lock_violations) and report it, but go on.
  */
 #ifndef GM_ALLOCATOR_LOCK_H
 #define GM_ALLOCATOR_LOCK_H
@@ -28,10 +28,10 @@
 
 enum gm_lock_rank {
 	GM_RANK_NONE,
-	GM_RANK_GROWTH,			/* of a device: segments, flush, the verdict "out of memory" */
-	GM_RANK_MOMENTS,		/* how far the GPU is past frees in pages */
-	GM_RANK_CAPTURE,		/* context-wide events against stream captures */
-	GM_RANK_GRAPHS,			/* what graphs hold: asked and recorded in one order */
+	GM_RANK_GROWTH,			/* of a device: segments come and go, and "out of memory" is decided */
+	GM_RANK_MOMENTS,		/* the events that tell which pages may move (preload/cache/cache_pages.c) */
+	GM_RANK_CAPTURE,		/* no context-wide event is recorded while a stream captures */
+	GM_RANK_GRAPHS,			/* what graphs hold: the driver's answers are recorded in their order */
 	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the last that may be held over a driver call */
 	GM_RANK_POOL,			/* what a pool of the program's holds (preload/pools/) */
 	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, host, pool */
@@ -72,14 +72,14 @@ static inline void gm_lock_rank_driver(void)
 }
 #endif
 
-/* Sleep for @ns, under a second; less when a signal comes. */
+/* Sleep for @ns nanoseconds, less than a second; a signal ends it early. */
 void gm_nap(long ns);
 
 /* CLOCK_MONOTONIC in ns, for limits and intervals. */
 uint64_t gm_now_ns(void);
 
-/* Between two looks at a word that another thread will change, within some 50 ns. (YIELD is nothing on
- * most aarch64 processors; what ISB takes is about what PAUSE does.) */
+/* A pause of some 50 ns between two loads of a word that another thread will change. (YIELD does
+ * nothing on most aarch64 processors; ISB takes about as long as PAUSE.) */
 static inline void gm_pause(void)
 {
 #if defined(__x86_64__)
@@ -89,10 +89,10 @@ static inline void gm_pause(void)
 #endif
 }
 
-/* What was stored before is in memory before what is stored after. For a process that was killed it is enough
- * that the compiler keeps the order: the processor stops between two instructions, and what came before
- * gets there. A reader of a living one on another processor needs the processor's order, too, which x86-64
- * has for all stores. */
+/* Stores before this call reach memory before stores after it. For the journal of a killed process
+ * it is enough that the compiler keeps the order: the processor stops between two instructions, and
+ * earlier stores still get to memory. A reader of a living process, on another processor, needs the
+ * processor's order as well, which x86-64 keeps for all stores. */
 static inline void gm_order(void)
 {
 #if defined(__aarch64__)
@@ -110,7 +110,8 @@ static inline bool gm_lock_grab(struct gm_lock *lock)
 					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* Take @lock if nobody holds it. Async-signal-safe; cannot deadlock, so its rank is free. */
+/* Take @lock if nobody holds it. Async-signal-safe. It cannot deadlock, and so is in no order of
+ * ranks. */
 static inline bool gm_lock_try(struct gm_lock *lock)
 {
 	if (!gm_lock_grab(lock))
@@ -119,6 +120,7 @@ static inline bool gm_lock_try(struct gm_lock *lock)
 	return true;
 }
 
+/* gm_lock_slow, which waits, where the lock is not free at once. */
 static inline bool gm_lock_within(struct gm_lock *lock, uint64_t limit_ns)
 {
 	if (!gm_lock_grab(lock) && !gm_lock_slow(lock, limit_ns))
@@ -127,6 +129,7 @@ static inline bool gm_lock_within(struct gm_lock *lock, uint64_t limit_ns)
 	return true;
 }
 
+/* The same, waiting at most GM_LOCK_LIMIT_NS. */
 static inline bool gm_lock(struct gm_lock *lock)
 {
 	return gm_lock_within(lock, GM_LOCK_LIMIT_NS);

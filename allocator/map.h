@@ -2,9 +2,9 @@
  * map.h - from a pointer or handle to the block that it names.
  *
  * An open-addressing table in memory of its own (mmap, grows), in shards with a gm_lock each.
- * Thread context: any. Signal context: none. Fork: the memory is not the child's (MADV_DONTFORK):
- * a child forgets the pointer, neither uses nor frees it, and makes a new map.
- * Keys are (name space, 64-bit value); a CUdeviceptr and a host pointer share a name space.
+ * Thread context: any. Signal context: none. Fork: a child does not have the memory
+ * (MADV_DONTFORK), and uses no map of its parent's. Keys are (name space, 64-bit value); a
+ * CUdeviceptr and a host pointer share a name space.
  *
  *   shard: [ entry | entry | - | entry | ... ]   linear probing from the hash of the key;
  *           removal moves later entries of the run back, so that no run has a hole
@@ -23,8 +23,8 @@ struct gm_map;
 /* A new, empty map; NULL when there is no memory. */
 struct gm_map *gm_map_new(void);
 
-/* Insert or replace. Returns 0, or -ENOMEM, or -ETIMEDOUT (its lock could not be had), and nothing
- * changed. @ret_old (or NULL): the value that was there, 0 none. @value must not be 0. */
+/* Insert or replace. Returns 0; -ENOMEM, or -ETIMEDOUT when the lock could not be had, and nothing
+ * has changed. @ret_old (may be NULL): the value before, 0 none. @value must not be 0. */
 int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value,
 	       uint64_t *ret_old);
 

@@ -1,22 +1,23 @@
 /*
  * pages_heap.h - the pages heap: best fit over addresses, with memory moved to where it is needed.
  *
- * One reservation of addresses, in two regions, so that small requests (up to 1 MiB) do not hold the pages of
- * large ones. Memory is behind the addresses in pages of 2 MiB, which come and go one by one: a free block
- * that no request fits keeps its addresses and gives its whole pages away.
+ * One reservation of addresses, in two regions, so that small requests (up to 1 MiB) do not hold
+ * the pages of large ones. Memory is behind the addresses in pages of 2 MiB, which come and go one
+ * by one: a free block that no request fits keeps its addresses and gives its whole pages away.
  *
  *	addresses   |live|free|live|   unmapped   |live|  free   |live|free|            up to the region's end
  *	pages       |  p  |  p  | p |             |  p |  p  | p |  p  |                (p: memory is behind it)
  *
- * A request is served from a free block with memory behind it: the smallest that is large enough. Else a place
- * is chosen where the fewest pages are missing, between other blocks or at the end, and pages come from the
- * driver as long as the heap has no more than GM_PAGES_SLACK over what was ever live; from then on from under
- * free blocks, and from the driver again only where those have none.
+ * A request is served from a free block with memory behind it: the smallest that is large enough.
+ * Else a place is chosen where the fewest pages are missing, between other blocks or at the end,
+ * and pages come from the driver as long as the heap has no more than GM_PAGES_SLACK over what was
+ * ever live; from then on from under free blocks, and from the driver again only where those have
+ * none.
  *
- * Streams: a free block belongs to the stream that it was freed in order of, and is that stream's at once.
- * When every stream is past its free (ops->passed) it is anybody's, and so are those of its whole pages that
- * were freed long enough before the rest. With several streams, what a stream has idle is used, or moved,
- * before more is got: no other stream gets it for a while.
+ * Streams: a free block belongs to the stream in whose order it was freed, which may use it at
+ * once. When every stream is past its free (ops->passed), any stream may use it; a whole page of it
+ * may be used earlier, if it was itself freed earlier. With several streams, a stream's own free
+ * blocks are used, or moved, before more memory is got: other streams cannot use them for a while.
  *
  *   pages_heap.c    finding, cutting, joining; the class
  *   pages_place.c   where a request goes that no free block serves
@@ -40,7 +41,7 @@ struct gm_pages_region {
 	uint32_t segment;		/* GM_NONE: no request yet */
 	uint32_t last;			/* its block with the highest address */
 	uint32_t unmapped;		/* list of its unmapped blocks, by links[].left and .right */
-	uint64_t *freed;		/* of each page from @base on: the last moment when some of it was freed */
+	uint64_t *freed;		/* for each page from @base on: the last moment at which some of it was freed */
 };
 
 struct gm_pages_heap {
@@ -48,11 +49,11 @@ struct gm_pages_heap {
 	struct gm_free_set pool[2];	/* 0 small, 1 large, as the regions */
 	struct gm_pages_region region[2];
 	uint64_t live, live_peak;	/* bytes whose free is not complete */
-	uint64_t spare;			/* bytes that ops->unmap took, and nobody has */
-	uint64_t spare_freed;		/* the last moment when some of them were freed */
-	uint64_t moved;			/* pages that left one free block for another request */
-	uint64_t scanned;		/* no stream's free block was freed up to this moment, at the last look */
-	uint64_t stream;		/* the only one so far, unless @several */
+	uint64_t spare;			/* bytes that ops->unmap took and ops->map has not used */
+	uint64_t spare_freed;		/* the last moment at which some of them were freed */
+	uint64_t moved;			/* pages that were taken from a free block for a request elsewhere */
+	uint64_t scanned;		/* gm_pages_look_again found no stream's free block freed before this moment */
+	uint64_t stream;		/* the only stream so far, unless @several */
 	bool used, several;
 	uint64_t addresses, address_bytes;	/* the reservation; 0: none yet */
 	void *(*memory)(void *arg, size_t bytes);	/* as in its setup */
@@ -98,7 +99,8 @@ static inline bool gm_pages_usable(const struct gm_block *block, uint64_t stream
 	return block->stream == stream || block->stream == GM_PAGES_ANY;
 }
 
-/* Bytes from @from on, at most up to @to, whose frees every stream is past: whole pages. */
+/* Bytes of the whole pages from @from on, up to @to at most, whose frees every stream is past at
+ * moment @done. */
 static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint64_t from, uint64_t to,
 				     uint64_t done)
 {
@@ -111,29 +113,33 @@ static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint6
 
 /* ---- pages_heap.c ---- */
 
-/* As ops->moment and ops->passed. */
+/* ops->moment and ops->passed; without them every free is of moment 1 and none is passed. */
 uint64_t gm_pages_moment(const struct gm_heap *heap);
 uint64_t gm_pages_passed(const struct gm_heap *heap);
 
-/* What every stream is past becomes anybody's. False: nothing did. */
+/* Free blocks whose free every stream is past are given to all streams. False: there is no new
+ * one. */
 bool gm_pages_look_again(struct gm_heap *heap);
 
 int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* A free block with memory into its set (-ENOMEM: its stream is new there, and there is no memory), or out. */
+/* Put a free block with memory into its set (0; -ENOMEM: its stream is new there, and there is no
+ * memory), or take it out. */
 int gm_pages_insert(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t born);
 void gm_pages_remove(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
-/* gm_heap_join of blocks of a region. */
+/* gm_heap_join for blocks of a region. */
 uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, uint32_t second);
 
-/* Block @id, of a stream that the set knows, into its set as @stream's, freed at @born, one with its free
- * neighbours. Returns it. */
+/* Put block @id into its set as one of @stream's, freed at moment @born, after joining it with its
+ * free neighbours. The set has had a block of @stream before. Returns the id of the joined
+ * block. */
 uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream,
 			 uint64_t born);
 
-/* How many words a transaction logs has an end (undo.h): is there room to join two blocks more, and to hand out
- * one? To make free blocks anybody's, before it has done anything else? */
+/* A transaction can log a limited number of words (undo.h). Is there room to join two more blocks
+ * and still hand one out? Is there room to give free blocks to all streams, before the transaction
+ * has done anything else? */
 #define GM_PAGES_HAND_OUT 96u
 #define GM_PAGES_TIDY 16u
 static inline bool gm_pages_may_join(const struct gm_heap *heap)
@@ -146,13 +152,13 @@ static inline bool gm_pages_may_tidy(const struct gm_heap *heap)
 	return !heap->undo->base || heap->undo->used < GM_PAGES_TIDY;
 }
 
-/* Free block @id, in no set, is the request's: cut to size. Returns 0 and the block, or -ENOSPC and nothing has
- * changed, but @id is in its set. */
+/* Serve the request with free block @id, which is in no set: cut it to size. Returns 0 and the
+ * block, or -ENOSPC; then @id is in its set again. */
 int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
 		      const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* The block's stream is the request's from here on: with a tree in the set, so that no later insert can fail.
- * 0 or -ENOSPC. */
+/* The block belongs to @stream from here on. That gives the stream a tree in the set, so that no
+ * later insert can fail. 0, or -ENOSPC and nothing has changed. */
 int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream);
 
 void gm_pages_set_stream(struct gm_block *block, uint64_t stream);
@@ -160,37 +166,40 @@ void gm_pages_set_stream(struct gm_block *block, uint64_t stream);
 /* ---- pages_place.c ---- */
 
 struct gm_pages_place {
-	uint64_t from, to;		/* what the request takes; @to 0: no place */
+	uint64_t from, to;		/* the addresses that the request takes; @to 0: there is no place */
 	uint64_t missing;		/* bytes of pages to be mapped there */
-	uint64_t hole;			/* bytes of the free blocks around it, one beside another */
-	uint32_t first;			/* the block that @from is in; GM_NONE: the region's end */
+	uint64_t hole;			/* bytes of the adjacent free blocks in which it lies */
+	uint32_t first;			/* the block that @from lies in; GM_NONE: it lies at the region's end */
 };
 
-/* The place where the fewest pages are missing; of several the tightest. False: there is none. */
+/* The place where the fewest pages are missing; of several such, the one in the smallest hole.
+ * False: there is none. */
 bool gm_pages_choose(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
 		     struct gm_pages_place *ret);
 
-/* Does memory that @stream may use, in free blocks one beside another, of which @id is one, reach over all of @place?
- * Then place->first is set. */
+/* Is all of @place covered by adjacent free blocks with memory that @stream may use? @id is one of
+ * these blocks. If so, place->first is set. */
 bool gm_pages_is_whole(const struct gm_heap *heap, uint32_t id, uint64_t stream,
 		       struct gm_pages_place *place);
 
-/* All of @place has memory: its blocks, and those beside them that the stream may use, become one, and that the
- * request's. As gm_pages_hand_out. */
+/* All of @place has memory. Join its blocks, and free neighbours that the request's stream may use,
+ * and serve the request from the result. Returns as gm_pages_hand_out. */
 int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_pages_place *place, uint64_t size,
 		   const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* Serve it from free blocks one beside another, of which one at least is its stream's own: what that has idle is used
- * before what all may use. As gm_heap_find. */
+/* Serve the request from adjacent free blocks of which at least one is its stream's own, so that
+ * these are used before blocks that all streams may use. Returns as gm_heap_find. */
 int gm_pages_find_beside(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			 const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* ---- pages_move.c: both return 0 and how many bytes lie spare, -ENOSPC or -ETIMEDOUT ---- */
+/* ---- pages_move.c: both return 0 and how many bytes they took, -ENOSPC or -ETIMEDOUT ---- */
 
-/* Take @bytes of pages, or what there is, from under free blocks that @stream may use and that are not at @keep. */
+/* Take @bytes of pages, or as many as there are, from free blocks whose pages may move for a
+ * request of @stream, but none at @keep. */
 int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const struct gm_pages_place *keep,
 		   uint64_t *ret_bytes);
-/* All whole pages of free blocks that every stream is past and that may go. */
+/* Take all whole pages of free blocks whose frees every stream is past and that may go
+ * (ops->may_go). */
 int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes);
 
 /* ---- pages_grow.c, pages_check.c ---- */
@@ -206,7 +215,7 @@ static inline void gm_pages_unlock(const struct gm_heap *heap)
 		heap->ops->unlock(heap->ops->arg);
 }
 
-/* Pages came, or go (ops->page_event). */
+/* Pages have come, or are going: report them (ops->page_event). */
 static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, bool mapped, uint64_t address,
 				 uint64_t bytes)
 {
@@ -216,13 +225,15 @@ static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, 
 		heap->ops->page_event(heap->ops->arg, mapped, region->segment, address, bytes);
 }
 
-/* A block in no set or list has no memory any more: one with such neighbours. */
+/* Block @id, which is in no set or list, has no memory any more: join it with neighbours that have
+ * none. */
 void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
 int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
 int gm_pages_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
-/* As gm_heap_detach, of any free block: its memory is no more, and its region's end where all behind it is free. The
- * heap is about to end: no rule of pages is kept any more. */
+/* As gm_heap_detach, for any free block: it has no memory any more, and the region ends before it
+ * where all blocks behind it are free. For a heap that is about to end: the rules about pages no
+ * longer hold. */
 void gm_pages_detach(struct gm_heap *heap, uint32_t id);
 int gm_pages_check(struct gm_heap *heap, uint32_t first_segment);
 

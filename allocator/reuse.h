@@ -6,20 +6,20 @@
  *
  *   free ──> open epoch ──(next submission: event)──> sealed ──(event complete)──> completed
  *
- * An epoch is the frees between two submissions. Its ticket is recorded before the first
- * submission after them, so it covers exactly what the driver's own cudaFree would have waited
- * for. "Late" epochs (a capture forbade the event) cover more: polled, never waited for. An epoch
- * with stream-ordered frees alone is never waited for either: the driver's does not wait. And who
- * waits is a thread whose own synchronous free came then or later, for the contexts of what it
- * freed: the driver had that thread wait for just that work. Another thread might be the one that
- * this work is waiting for.
+ * An epoch is the frees between two submissions. Its ticket is recorded before the first submission
+ * after them, so it covers exactly what the driver's own cudaFree would have waited for. "Late"
+ * epochs (a capture forbade the event) cover more: they are polled, but never waited for. An epoch
+ * with stream-ordered frees alone is never waited for either, since the driver's cudaFreeAsync does
+ * not wait. A thread waits for an epoch only if it made a synchronous free itself in that epoch or
+ * later, and only for the contexts of what it freed: the driver would have had that thread wait for
+ * that same work. Any other thread might be the one for which this work is waiting.
  *
  * Single-stream mode: as long as only one stream of the process was given work, and there is no
- * context but its own, a synchronous free is reusable at once. Before the next submission after such
- * frees an event is recorded on that stream (one event, recorded anew). When a second stream is about
- * to be given work, the mode ends: the first work of every other stream waits for that last event, in
- * stream order, on the device, until the host has seen it complete. The mode comes back when all other
- * streams have had no work for long (reuse.c).
+ * context but its own, what is freed synchronously may be used again at once. Before the next
+ * submission after such frees an event is recorded on that stream (one event, recorded anew each
+ * time). When a second stream is about to be given work, the mode ends: the first work of every
+ * other stream waits for that last event, in stream order, on the device, until the host has seen
+ * it complete. The mode comes back when all other streams have had no work for long (reuse.c).
  *
  * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
  * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
@@ -54,33 +54,35 @@ struct gm_reuse_ops {
 	 * work in others that is not complete, nothing was waited for; -errno. No lock held. */
 	int (*wait)(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
 	void (*drop)(void *arg, uint64_t ticket);
-	/* In how many contexts the work before @ticket is complete. */
+	/* Returns in how many contexts the work before @ticket is complete. */
 	uint32_t (*progress)(void *arg, uint64_t ticket);
-	/* The context that @owner's memory belongs to, 0: not known. Is that @stream's, and the only
-	 * one there is? Look-ups: called under any lock. */
+	/* context_of: the context that @owner's memory belongs to; 0: not known. is_only: is
+	 * @context the one of @stream, and the only one in use? Both only look up: they are called
+	 * under any lock. */
 	uint32_t (*context_of)(void *arg, uint32_t owner);
 	bool (*is_only)(void *arg, uint32_t context, uint64_t stream);
 	/* @stream is given the first work of the process, or has had all of it lately. Under
 	 * "order", on its submitter's thread; may be NULL. */
 	void (*first)(void *arg, uint64_t stream);
-	/* From now on nothing that a hook remembers of a stream holds: it calls gm_reuse_submit before
-	 * the next submission, and gm_reuse_submitted after one that is under way now. Under any
+	/* What hooks remember of streams is void from now on: each calls gm_reuse_submit before its
+	 * next submission, and gm_reuse_submitted after one that is under way now. Called under any
 	 * lock. NULL: single-stream mode does not come back. */
 	void (*forget_streams)(void *arg);
-	/* These blocks may be handed out again. No lock of rank domain or higher is held. Returns how
-	 * many of the first could be: the others come again later. */
+	/* These blocks may be handed out again. No lock of rank domain or higher is held. Returns
+	 * how many of them, counted from the first, were taken back: it is called for the others
+	 * again later. */
 	size_t (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
 	/* Memory for the lists: zeroed pages, NULL when there is none. */
 	void *(*memory)(void *arg, size_t bytes);
 	void *arg;
 };
 
-/* What the hooks look at before each submission, without a lock. */
+/* What the hooks read before each submission, without a lock. */
 struct gm_reuse_hot {
-	_Atomic(uint32_t) attention;	/* bits below; 0: nothing to do but the stream's comparison */
+	_Atomic(uint32_t) attention;	/* bits below; 0: only @stream is to be compared */
 	_Atomic(uint32_t) many;		/* more than one stream was given work, or may have been */
-	_Atomic(uint32_t) others;	/* another one was, since the look at this began */
-	_Atomic(uint64_t) stream;	/* key of the one stream; 0: none yet */
+	_Atomic(uint32_t) others;	/* another one was, since the check for one stream began (reuse.c) */
+	_Atomic(uint64_t) stream;	/* key of the one stream that has work; 0: none yet */
 };
 enum gm_reuse_attention {
 	GM_REUSE_OPEN = 1,		/* frees wait for a seal */
@@ -91,36 +93,38 @@ enum gm_reuse_attention {
 /* Returns NULL when there is no memory. */
 struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_hot *hot);
 
-/* Is this submission nothing to us? The inlined test of every work hook. */
+/* May this submission go on without gm_reuse_submit? The inlined test of every work hook. */
 static inline bool gm_reuse_passes(const struct gm_reuse_hot *hot, uint64_t stream)
 {
 	return !(hot->attention & (GM_REUSE_OPEN | GM_REUSE_TRANSITION)) &&
 	       (hot->many || hot->stream == stream);
 }
 
-/* Before that test, where nothing is known of @stream yet: it is one of several. */
+/* Before that test, of a stream that this thread did not submit to last: note that there is more
+ * than one. */
 static inline void gm_reuse_note_other(struct gm_reuse_hot *hot, uint64_t stream)
 {
 	if (hot->many && hot->stream != stream && !hot->others)
 		hot->others = 1;
 }
 
-/* Before work is submitted to @stream (never for captured work): seal, or make the transition, or
- * have the stream wait. Waits for no GPU work. */
+/* Before work is submitted to @stream (never for captured work): seal the open epoch, end
+ * single-stream mode, or have the stream wait on the device, as needed. The host waits for no GPU
+ * work. */
 void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream);
 
 /* Work was submitted to @stream while ops.forget_streams was called. */
 void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream);
 
-/* What is given to @stream from now on (one of the library's own, whose work does not count) comes
- * after everything that was handed out early so far, on the device. */
+/* Work that is given to @stream from now on (a stream of the library's own, whose work does not
+ * count) runs on the device after all earlier uses of memory that was handed out early so far. */
 void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream);
 
-/* The program freed a block of @owner. @stream_ordered: by cudaFreeAsync. True: it may be handed
- * out at once, in single-stream mode; *ret_early is then the stream whose work on it may still be
- * pending (its next launch may not overlap its predecessor), 0 where there is none, or where this
- * thread got that answer since the last submission already. False: it is in limbo now, and comes to
- * ops->complete later. */
+/* The program freed a block. @stream_ordered: by cudaFreeAsync. True: it may be handed out at once,
+ * in single-stream mode; *ret_early is then the stream whose work on it may still be pending (its
+ * next launch may not overlap its predecessor); 0 where there is none, or where this thread was
+ * told so already since the last submission. False: the block is in limbo now, and ops->complete
+ * gets it later. */
 bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
 		    uint64_t *ret_early);
 
@@ -135,23 +139,25 @@ int gm_reuse_wait(struct gm_reuse *reuse);
 /* The same until nothing is left that may be waited for. Returns blocks completed, by whomever. */
 size_t gm_reuse_wait_all(struct gm_reuse *reuse);
 
-/* For a caller that tries again before it says "out of memory": frees up to now carry this stamp or
- * an older one. */
+/* For a caller that tries again before it reports "out of memory": all frees up to now carry this
+ * stamp or an older one. */
 uint64_t gm_reuse_stamp(struct gm_reuse *reuse);
 /* How many blocks have been completed so far, by whomever. */
 uint64_t gm_reuse_completed(struct gm_reuse *reuse);
-/* Complete what is complete, after every other thread that is doing so. */
+/* As gm_reuse_poll, but waits first for other threads that are in it: no block is on its way when
+ * it returns. */
 size_t gm_reuse_poll_all(struct gm_reuse *reuse);
 /* Does anything freed at @stamp or before still wait? 0: no; 1: yes, for the GPU; -EAGAIN: only for
  * the end of a capture. */
 int gm_reuse_waits(struct gm_reuse *reuse, uint64_t stamp);
-/* A number that changes when the GPU has got on: an epoch is complete, or the oldest one's work in
- * one more context. Asks the backend. */
+/* A number that changes when the GPU has made progress: an epoch is complete, or the oldest epoch's
+ * work is in one more context. Asks the backend. */
 uint64_t gm_reuse_progress(struct gm_reuse *reuse);
 
-/* The program waited for everything that was submitted before (a context- or device-wide
- * synchronise that covers all contexts given work): call begin before the real call, which closes
- * the open epoch, and done after it succeeded: what was freed before begin is complete. */
+/* Around a call by which the program waits for everything that was submitted before (a context- or
+ * device-wide synchronise that covers all contexts given work). begin comes before the real call,
+ * and closes the open epoch; done comes after the call succeeded, with what begin returned: what
+ * was freed before begin is complete. */
 uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse);
 void gm_reuse_sync_done(struct gm_reuse *reuse, uint64_t begun);
 
@@ -161,23 +167,23 @@ void gm_reuse_end_single(struct gm_reuse *reuse);
 /* @stream is about to be destroyed (its key will never be used again). */
 void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream);
 
-/* Wait until every call of the backend that is under way has returned: later ones see what the backend
- * changed before this. */
+/* Wait until every call of the backend that is under way has returned: all later ones see what was
+ * changed before this call. */
 void gm_reuse_pass(struct gm_reuse *reuse);
 
 /* A context ended, with its streams, after their work: their keys may be used again. @one: the one
- * stream was among them. */
+ * stream of single-stream mode was among them. */
 void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one);
 
-/* Call @fn while no capture can begin. Its result; -EAGAIN, and it was not called: one is under
- * way; -EBUSY. */
+/* Call @fn while no capture can begin. Returns its result; -EAGAIN: a capture is under way, -EBUSY:
+ * the lock could not be had, and @fn was not called. */
 int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg);
 
 /* A capture begins somewhere in the process (before the real call) or has ended. They nest. */
 void gm_reuse_capture_begins(struct gm_reuse *reuse);
 void gm_reuse_capture_ended(struct gm_reuse *reuse);
 
-/* The context of @owner's blocks ended: limbo forgets them without completing. */
+/* The context of @owner's blocks ended: they leave limbo, and ops->complete does not get them. */
 void gm_reuse_forget(struct gm_reuse *reuse, uint32_t owner);
 
 /* Bytes of @owner's blocks in limbo; of all owners with UINT32_MAX. */

@@ -1,10 +1,10 @@
 /*
- * reuse_internal.h - what reuse.c (submissions),
- * reuse_limbo.c (freed blocks) and reuse_wait.c (who waits for them) share.
+ * reuse_internal.h - what reuse.c (submissions), reuse_limbo.c (freed blocks) and reuse_wait.c
+ * (which threads wait for them) share.
  *
- * Stamps: a count that rises with each seal. A free carries the stamp of its moment, an epoch that
- * of its last free. They rise over all instances of a process (a test makes several), so that what a
- * thread remembers of an earlier one is older than anything of this one.
+ * Stamps: a count that rises with each seal. A free carries the stamp of its time, an epoch that of
+ * its last free. Stamps rise over all instances in a process (a test makes several), so that what a
+ * thread remembers of an earlier instance is older than any stamp of this one.
  *
  *   oldest ─> sealed ─> sealed ─> newest        closing (its event is being recorded)      open
  */
@@ -28,9 +28,9 @@ struct gm_reuse_epoch {
 	struct gm_reuse_chunk *chunks;	/* the newest first; only that one may have room */
 	uint64_t stamp;			/* of its last free */
 	uint64_t ticket;		/* once sealed; 0: complete from the beginning */
-	uint32_t waiters;		/* threads that wait for the ticket, which keeps it */
+	uint32_t waiters;		/* threads that wait for the ticket: the epoch stays for them */
 	bool late;			/* work was submitted between its last free and its event */
-	bool gone;			/* completed while it was waited for */
+	bool gone;			/* it was completed while threads waited for it */
 };
 
 struct gm_reuse {
@@ -44,16 +44,16 @@ struct gm_reuse {
 	struct gm_reuse_epoch *open, *closing, *oldest, *newest;
 	_Atomic(uint64_t) stamp;
 	uint64_t freed_stamp;		/* of the last free that the driver would have waited at */
-	_Atomic(uint64_t) items;	/* in limbo; read without the lock too */
-	_Atomic(uint64_t) bytes, completed;	/* in limbo; blocks completed ever */
-	_Atomic(uint64_t) vain;		/* times that complete blocks could not be handed on */
-	uint64_t lost_bytes;		/* blocks that no list had room for: never handed out again */
+	_Atomic(uint64_t) items;	/* blocks in limbo; read without the lock, too */
+	_Atomic(uint64_t) bytes, completed;	/* bytes in limbo; blocks completed ever */
+	_Atomic(uint64_t) vain;		/* how often ops->complete took back fewer blocks than it was given */
+	uint64_t lost_bytes;		/* blocks that found no room in a list: never handed out again */
 	uint64_t *owner_bytes;
 	uint32_t owners;		/* room in owner_bytes */
 	struct gm_reuse_chunk *spare_chunks;
 	struct gm_reuse_epoch *spare_epochs;
 	uint32_t captures;
-	_Atomic(bool) no_early;		/* something else writes, or submits unseen */
+	_Atomic(bool) no_early;		/* nothing is handed out early any more: something writes, or submits, unseen */
 	bool one_open;			/* frees in single-stream mode that no event covers yet */
 	bool one_recording;		/* that event is being recorded */
 	bool transition_on;
@@ -65,12 +65,12 @@ struct gm_reuse {
 	uint64_t transition;		/* its ticket while streams have to wait for it */
 	uint64_t *waited;		/* keys of the streams that do */
 	uint32_t waited_count, waited_room;
-	uint64_t single_ticket;		/* of the look that has begun */
-	uint32_t single_seals, single_wait;	/* seals since its last step; to the next one */
-	bool single_on;			/* one has */
+	uint64_t single_ticket;		/* of the check for one stream that has begun */
+	uint32_t single_seals, single_wait;	/* seals since its last step; from one step to the next */
+	bool single_on;			/* such a check has begun */
 };
 
-/* Does a capture hold what is freed while it lasts? lock: limbo */
+/* Does a capture keep what is freed in limbo until it ends? lock: limbo */
 static inline bool gm_reuse_holds_locked(const struct gm_reuse *reuse)
 {
 	return reuse->captures && gm_rule(GM_RULE_CAPTURE_HOLD);
@@ -83,13 +83,15 @@ void gm_reuse_reopen_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch
 
 void gm_reuse_spare_epoch_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch);
 
-/* This thread freed at @stamp what the driver would have waited for in @context (reuse_wait.c). */
+/* This thread made a free, of stamp @stamp, at which the driver would have waited for @context
+ * (reuse_wait.c). */
 void gm_reuse_note_own(uint32_t context, uint64_t stamp);
 
-/* Record the event of the open epoch; the order lock held. @submission: work follows whether or not
- * it could be recorded. @begins: for a capture that is about to begin. */
+/* Record the event of the open epoch; the order lock is held. @submission: work is submitted next,
+ * whether or not the event could be recorded. @begins: a capture is about to begin. */
 void gm_reuse_seal_locked(struct gm_reuse *reuse, bool submission, bool begins);
-/* The transition's event is complete: nobody has to wait any more. The order lock held. */
+/* The transition's event is complete: no stream has to wait for it any more. The order lock is
+ * held. */
 void gm_reuse_transition_over_locked(struct gm_reuse *reuse);
 
 #endif

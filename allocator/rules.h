@@ -2,10 +2,10 @@
  * rules.h - the rules of reuse, one switch each, so that a test can show what each is for.
  *
  * In the library that users get every rule is on and gm_rule() is a constant. A build with
- * GM_TEST_RULES=1 (make RULES=1, build/rules/, with test/rules/) reads the words to switch off from the
- * environment variable GM_TEST_OFF when it is loaded; nothing of that is in the ordinary build.
+ * GM_TEST_RULES=1 (make RULES=1, build/rules/, with test/rules/) reads the words to switch off from
+ * the environment variable GM_TEST_OFF when it is loaded; nothing of that is in the ordinary build.
  *
- * Each rule is asked for where it is applied, most in a single place. Thread context: any.
+ * Each rule is tested by gm_rule where it is applied, most in a single place. Thread context: any.
  */
 #ifndef GM_ALLOCATOR_RULES_H
 #define GM_ALLOCATOR_RULES_H

@@ -21,7 +21,7 @@
 struct gm_segments_heap {
 	struct gm_heap heap;
 	struct gm_free_set pool[2];	/* 0 small, 1 large */
-	uint64_t lookups[2];		/* by pool, while collection is on: a block's age is in them */
+	uint64_t lookups[2];		/* requests by pool, while collection is on: the clock of a block's age */
 };
 
 static inline struct gm_segments_heap *gm_segments(struct gm_heap *heap)

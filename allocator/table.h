@@ -1,24 +1,26 @@
 /*
  * table.h - segments and blocks as they lie in memory: a contract with every reader.
  *
- * The tables live inside the journal (recorder/journal/format.h), in place, so that they outlive the
- * process. A segment is one piece of memory got from the driver; blocks tile it exactly. What is
- * passed through to the driver unchanged is a segment with one block.
+ * The tables live inside the journal (recorder/journal/format.h), in place, so that they outlive
+ * the process. A segment is one piece of memory got from the driver; blocks tile it exactly. What
+ * is passed through to the driver unchanged is a segment with one block.
  *
- * Ids are 32-bit indices into the tables; id 0 is "none" and its record is never used. Every
- * record belongs to one domain (a device, or the host) and changes only under that domain's lock
- * and inside a transaction (recorder/record/txn.h), except @state, which is one atomic byte that a hook
- * may set to GM_BLOCK_FREEING before it calls the driver; and blocks in a thread cache, which their
- * thread hands out again without that lock (struct gm_tcache_record in recorder/journal/format.h).
+ * Ids are 32-bit indices into the tables; id 0 is "none" and its record is never used. Every record
+ * belongs to one domain (a device, the host, or a pool) and changes only under that domain's lock
+ * and inside a transaction (recorder/record/txn.h), except @state, which is one atomic byte that a
+ * hook may set to GM_BLOCK_FREEING before it calls the driver; and blocks in a thread cache, which
+ * their thread hands out again without that lock (struct gm_tcache_record in
+ * recorder/journal/format.h).
  *
  *   domain 0 ── first_segment ─> segment ─ next ─> segment ─ next ─> 0
  *                                   │ first_block
  *                                   v
  *                                 block ─ next ─> block ─ next ─> 0      (address order, tiling)
  *
- * What a pool of the program's hands out (recorder/record/pools.h) lies in a domain of its own, in which
- * nothing is tiled: each block is a segment of its own, and so is each piece of the memory that the
- * pool got (GM_SEGMENT_HELD, its one block inactive). Readers put the former into the latter.
+ * What a pool of the program's hands out (recorder/record/pools.h) lies in a domain of its own, in
+ * which nothing is tiled: each block is a segment of its own, and so is each piece of the memory
+ * that the pool got (GM_SEGMENT_HELD, its one block inactive). Readers put the former into the
+ * latter.
  *
  * Sizes are bytes. Stamps are raw clock stamps (struct gm_clock in recorder/journal/format.h).
  */
@@ -98,7 +100,7 @@ struct gm_segment {			/* 128 bytes */
 	uint32_t stack;
 	uint32_t pool_lo, pool_hi;	/* PyTorch's segment_pool_id */
 	uint16_t module;
-	uint8_t domain;			/* device, or GM_DOMAIN_HOST */
+	uint8_t domain;			/* a device, GM_DOMAIN_HOST, or from GM_DOMAIN_POOLS on */
 	uint8_t kind;
 	uint8_t used;			/* 1: holds a segment */
 	uint8_t flags;
@@ -108,9 +110,10 @@ struct gm_segment {			/* 128 bytes */
 	uint64_t reserved64[4];
 };
 
-/* Two cache lines: where the block lies, which changes under the domain's lock; and what changes
- * whenever it is handed out or freed, which a thread may do without that lock (preload/cache/thread_cache.c):
- * no word that one of the two logs is written by the other. */
+/* Two cache lines. The first says where the block lies, and changes under the domain's lock. The
+ * second changes whenever the block is handed out or freed, which a thread may do without that lock
+ * (preload/cache/thread_cache.c). So no word that is logged under the lock is written without it,
+ * nor the other way round. */
 struct gm_block {			/* 128 bytes */
 	uint64_t address;
 	uint64_t size;			/* bytes the block takes in its segment */
@@ -152,14 +155,14 @@ _Static_assert(sizeof(struct gm_block) == 128 && offsetof(struct gm_block, reque
  *   anything else              yes             yes         (module, kind) (all modules, kind)
  *                                                          (module, all kinds)
  *
- * so that the rows (module, all kinds) of a domain add up to its allocated_bytes. What a heap has
- * free, or waits to have back, is reserved_bytes and nobody's. A segment is in
- * the small pool when it says GM_SEGMENT_SMALL, which is decided when it is made: up to
- * GM_SMALL_BYTES, but never for what graphs hold, which changes its size.
+ * so that the rows (module, all kinds) of a domain add up to its allocated_bytes. A heap's free and
+ * pending blocks count in reserved_bytes and in no row. A segment is in the small pool if
+ * GM_SEGMENT_SMALL is set, which is decided when it is made: up to GM_SMALL_BYTES, but never for
+ * what graphs hold, because its size changes.
  */
 #define GM_SMALL_BYTES (UINT64_C(1) << 20)
 enum gm_pool_class { GM_POOL_ALL, GM_POOL_SMALL, GM_POOL_LARGE, GM_POOL_CLASSES };
-/* In an order in which what changes together lies together. */
+/* What changes together lies together. */
 enum gm_stat_name {
 	GM_STAT_ALLOCATION, GM_STAT_ALLOCATED_BYTES,
 	GM_STAT_ACTIVE, GM_STAT_ACTIVE_BYTES, GM_STAT_REQUESTED_BYTES,
@@ -178,7 +181,8 @@ struct gm_stats {
 	int64_t num_device_alloc, num_device_free, max_split_size;
 };
 
-/* @in comes and @out goes. What was ever allocated may pass 2^63 bytes: it wraps. */
+/* Add @in and subtract @out. The sum of all that was ever allocated may pass 2^63 bytes: then it
+ * wraps. */
 static inline void gm_stat_move(struct gm_stat *stat, uint64_t in, uint64_t out)
 {
 	stat->current = (int64_t)((uint64_t)stat->current + in - out);
@@ -196,7 +200,7 @@ static inline void gm_stats_move(struct gm_stats *stats, enum gm_pool_class clas
 	gm_stat_move(&stats->stat[name][class], in, out);
 }
 
-/* A change of either sign as what comes and what goes. */
+/* The two arguments of that for a change of either sign. */
 static inline uint64_t gm_more(int64_t by)
 {
 	return by > 0 ? (uint64_t)by : 0;

@@ -2,8 +2,9 @@
  * undo.h - stores into the tables that a reader of a dead process's journal can take back.
  *
  * Before a word of a table changes, its offset and old value go into the undo area that the
- * caller's transaction opened (recorder/journal/format.h describes the protocol). The allocator knows only
- * this struct; a heap whose tables are no journal's has an empty one and pays one test a store.
+ * caller's transaction opened (recorder/journal/format.h describes the protocol). The allocator
+ * knows only this struct; where the tables are in no journal it is empty, and each store costs one
+ * test.
  *
  * Context: the caller holds the lock of the domain that the words belong to.
  */
@@ -20,8 +21,8 @@ struct gm_undo_pair { uint64_t offset, old; };
 struct gm_undo {
 	uint8_t *base;			/* of the journal; NULL: nothing is logged */
 	struct gm_undo_pair *pairs;
-	_Atomic(uint32_t) *count;	/* what a reader goes by */
-	uint32_t used;			/* the same; 0 when a transaction begins */
+	_Atomic(uint32_t) *count;	/* pairs in use, as readers of the journal see them */
+	uint32_t used;			/* the same here; 0 when a transaction begins */
 	uint32_t room;			/* pairs that fit */
 	uint32_t refused;		/* stores that found no room: the transaction was too large */
 };

@@ -1,13 +1,14 @@
 /*
  * budget.h - how much of the host's memory the journal may take.
- * Any one thread.
+ *
+ * Thread context: one thread at a time. Signal context: none.
  */
 #ifndef GM_RECORDER_BUDGET_H
 #define GM_RECORDER_BUDGET_H
 
 #include <stdint.h>
 
-/* Less than this is not worth a journal: the next place is tried. */
+/* A place with less than this, in bytes, is passed over for the next one. */
 #define GM_BUDGET_LEAST (UINT64_C(2) << 20)
 
 /* Bytes that may still be used in the tightest memory cgroup above this process (v1 or v2; page

@@ -10,19 +10,20 @@
 
 struct gm_clock_pair { uint64_t stamp, wall_ns, monotonic_ns; };
 
-/* Choose the source of the stamps, once. Opens and reads one file of /sys. */
+/* Choose the source of the stamps, once, before any other call. Opens and reads one file of
+ * /sys. */
 void gm_clock_init(void);
 
-/* The present moment on all three clocks, the reading with the least spread of a few. */
+/* The present moment on all three clocks: of several readings the one that took the least time. */
 struct gm_clock_pair gm_clock_read(void);
 
-/* Set the source and the pairs: @first as read when the start began, the other as of now. */
+/* Set the source and both pairs of @clock: the first one is @first, the second is read now. */
 void gm_clock_begin(struct gm_clock *clock, const struct gm_clock_pair *first);
 
 /* The wall clock, in microseconds since 1970. */
 uint64_t gm_wall_us(void);
 
-/* Set the second pair as of now. One thread at a time. */
+/* Read the second pair anew. One thread at a time. */
 void gm_clock_refresh(struct gm_clock *clock);
 
 #endif

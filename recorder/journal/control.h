@@ -1,17 +1,19 @@
 /*
- * control.h - the part of the journal's header in which another process leaves a command for the helper
- * thread (gpumem ctl PID) and finds the answer.
+ * control.h - the part of the journal's header in which another process leaves a command for the
+ * helper thread (gpumem ctl PID) and finds the answer.
  *
  * @turn says whose turn it is: (number of the command << 2) | enum gm_control_turn.
  *
- *	whoever asks, holding a lock on the file's bytes of this struct (fcntl): fills in the command, stores
- *	ASKED with the next number, then bumps @request of the header and wakes its futex;
- *	the helper thread: ASKED to BEGUN by compare-and-swap, copies the command, does it, fills in the
- *	answer, stores ANSWERED.
+ *	The asking process holds a lock on the file's bytes of this struct (fcntl). It fills in
+ *	the command, stores ASKED with the next number, then increments @request of the header
+ *	and wakes its futex.
+ *	The helper thread changes ASKED to BEGUN by compare-and-swap, copies the command, does
+ *	it, fills in the answer and stores ANSWERED.
  *
- * Who has waited in vain takes ASKED back to IDLE by compare-and-swap, so that a process that goes on
- * later does nothing. The lock ends with the process that holds it; what a killed one has left is taken
- * back in the same way by the next. Neither side believes what it reads here.
+ * A process that has waited in vain takes ASKED back to IDLE by compare-and-swap, so that a stopped
+ * program which goes on later does nothing. The lock ends with the process that holds it; a command
+ * that a killed process left is taken back in the same way by the next one. Neither side trusts
+ * what it reads here.
  */
 #ifndef GM_RECORDER_CONTROL_H
 #define GM_RECORDER_CONTROL_H
@@ -31,7 +33,7 @@ enum gm_control_command { GM_CONTROL_SHOW = 1, GM_CONTROL_HISTORY_ON, GM_CONTROL
 
 /* One device, after the command; bytes. */
 struct gm_control_device {		/* 64 bytes */
-	uint32_t used;			/* 1: the program has used it; else all is 0 */
+	uint32_t used;			/* 1: the program has used the device; else all members are 0 */
 	uint32_t limited_by;		/* enum gm_limit */
 	uint64_t limit, limit_before;	/* of the cache; GM_HEAP_UNLIMITED: none */
 	uint64_t allocated, reserved;
@@ -40,7 +42,7 @@ struct gm_control_device {		/* 64 bytes */
 };
 
 struct gm_control {
-	_Atomic(uint32_t) version;	/* 0: no helper thread has begun to look here */
+	_Atomic(uint32_t) version;	/* GM_CONTROL_VERSION; 0: no helper thread reads commands yet */
 	_Atomic(uint32_t) turn;
 
 	/* the command */

@@ -8,11 +8,12 @@
  *	gpumem-<uid>-<16 hex digits>		of which there may be several.
  *
  * In a place like /tmp anybody may make a directory of such a name, so that the name proves
- * nothing. A directory is the user's when it is a real one (no link) and he owns it. Whoever looks
- * for journals takes every directory with such a name and owner, and opens the files relative to
- * the directory's descriptor. The library gives its own directories mode 0700, whatever a umask,
- * another version or a volume's manager made of them (setgid stays, which volumes of a group have).
- * A reader does not trust the files of a directory into which others may write.
+ * nothing. A directory is the user's when it is a real one (no link) and the user owns it. A
+ * program that searches for journals takes every directory with such a name and owner, and opens
+ * the files relative to the directory's descriptor. The library gives its own directories mode
+ * 0700, whatever mode a umask, another version or a volume's manager gave them (setgid stays, which
+ * volumes of a group have). A reader does not trust the files of a directory into which others may
+ * write.
  *
  * Thread context: any one thread, which holds a gm_fd_guard. Signal context: none. No malloc, no
  * readdir. Nothing here returns a descriptor below 3.
@@ -27,9 +28,9 @@
 /* Is @name one for the journals of @uid? */
 bool gm_directory_is_named(const char *name, uid_t uid);
 
-/* Open the directory @name below @dirfd, which must be a real one and this user's. It gets mode
- * 0700 where it has another one. Returns a descriptor or -errno: -EPERM it is somebody else's,
- * -ENOTDIR or -ELOOP it is no directory. */
+/* Open the directory @name below @dirfd, which must be a real one and this user's, and give it mode
+ * 0700. Returns a descriptor or -errno: -EPERM when another user owns it, -ENOTDIR or -ELOOP when
+ * it is no directory. */
 int gm_directory_own(int dirfd, const char *name);
 
 /* Open this user's directory for journals below @base (an absolute path), and make it where there

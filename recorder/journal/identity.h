@@ -11,28 +11,29 @@
 
 #include "recorder/journal/format.h"
 
-/* Fill the header's part "who", but for what the configuration says. */
+/* Fill the header's part "who", except for the members that the configuration gives. */
 void gm_identity_fill(struct gm_header *header);
 
-/* May other programs of this process's user not look into it (ptrace(2))? It is not dumpable: it
- * fell to that user from another one, or said so by prctl(2); or it has capabilities. */
+/* Are other programs of this user forbidden to look into this process (ptrace(2))? They are where
+ * it is not dumpable (it changed its user, or asked for that by prctl(2)), or has capabilities. */
 bool gm_identity_guarded(void);
 
-/* The first half of it, without a file: it is dumpable. Any thread. */
+/* Is the process dumpable? The first half of the question above, which opens no file. Any
+ * thread. */
 bool gm_identity_dumpable(void);
 
-/* The command, as it stands in names of files: the basename of argv[0]. */
+/* The command as it is used in the names of files: the basename of argv[0]. */
 const char *gm_identity_command(void);
 
-/* When a process started, in clock ticks since boot, by the text of its /proc/PID/stat: field 22,
- * counted from the last parenthesis because the name in field 2 may hold anything. 0: none, or a
- * zombie's. */
+/* When a process started, in clock ticks since boot, from the text of its /proc/PID/stat: field 22,
+ * counted from the last parenthesis because the name in field 2 may hold anything. 0: the text has
+ * none, or the process is a zombie. */
 uint64_t gm_identity_ticks(const char *stat);
 
-/* What the kernel calls this boot of the machine; "" unknown. Any thread. */
+/* The kernel's id of this boot of the machine; "" where it is not known. Any thread. */
 void gm_identity_boot(char ret[40]);
 
-/* Copy @text into a field of @size bytes, cut, with a NUL. NULL is "". */
+/* Copy @text into @field, cut to @size bytes with its NUL. NULL is copied as "". */
 void gm_text_copy(char *field, size_t size, const char *text);
 
 #endif

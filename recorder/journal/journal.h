@@ -2,7 +2,7 @@
  * journal.h - the journal's file as memory: its layout, its mapping, its growth.
  *
  *   header | domains | threads | segments | blocks | usage | modules | strings | stacks | frames |
- *   settings | failures | events          each at a multiple of 4096, sparse until it is grown into
+ *   settings | failures | events | thread caches        each page aligned, and sparse until it is needed
  *
  * Thread context: the one thread in gm_recorder_start; growth under the journal lock.
  * Signal context: none. A forked child does not have the mapping (MADV_DONTFORK).
@@ -21,44 +21,45 @@ struct gm_plan {
 	uint32_t chunks;		/* of events */
 };
 
-/* Lay a journal out within @span bytes, history for @history_events at most. What is short is
- * taken from the history first, then from the interned areas; the tables get half of the span
+/* Lay a journal out within @span bytes, with room for @history_events at most. Where the span is
+ * too short, the history gets less, then the interned areas; the tables have half of the span
  * before that. Returns 0, or -ENOSPC when not even the tables would fit. */
 int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_plan);
 
-/* The most that an area of any journal has room for, bytes, and what one of its records takes (0:
- * they vary). */
+/* Bytes: the most that a region may have in any journal; the size of its records (0: they vary). */
 uint64_t gm_plan_most(enum gm_region_id region);
 uint32_t gm_plan_item_bytes(enum gm_region_id region);
 
 struct gm_journal_map {
 	uint8_t *base;
 	struct gm_plan plan;
-	bool whole;			/* all of it is backed: this kernel cannot say when a page fails */
+	bool whole;			/* all of it is backed already, since this kernel reports no page that fails */
 };
 
-/* Make @fd as long as needed and map it, within the host's limits. 0 or -errno, nothing mapped. */
+/* Make @fd as long as needed and map it, within the host's limits. 0, or -errno and nothing is
+ * mapped. */
 int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
 		   struct gm_journal_map *ret_map);
 
-/* Put the regions into the header of a new mapping, gm_rec behind it, and memory behind the first
- * part of each region. 0 or -errno. */
+/* Fill in the regions in the header of a new mapping and the pointers of gm_rec, and back the first
+ * part of each region by memory. 0 or -errno. */
 int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
 
 /* Back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and the refusal is
  * counted. */
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
-/* Back a part of what is missing up to @bytes, a multiple of pages, of the events: without the lock while
- * the kernel works, so that several threads do so at once. Counts as backed once all parts are. Returns
- * false when there was nothing to do, or nothing was granted. */
+/* Back a part of what is missing of the region of events, up to @bytes, a multiple of pages. No
+ * lock is held while the kernel works, so that several threads take parts at once; the region
+ * counts as backed once all parts are. Returns false when there was nothing to do, or nothing was
+ * granted. */
 bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
-/* Wake the helper thread, if there is one, as a request for a snapshot does, without one. */
+/* Wake the helper thread, if there is one, without asking for a snapshot. */
 void gm_helper_wake(struct gm_header *header);
 
-/* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
- * journal lock; @nested: without waiting. */
+/* A new item of a table that is not append-only: its index; 0 when there is none left. Takes the
+ * journal lock; @nested: does not wait for it. */
 uint32_t gm_region_take(enum gm_region_id id, bool nested);
 
 #endif

@@ -18,16 +18,16 @@ enum gm_place_kind { GM_PLACE_OPTION, GM_PLACE_SHM, GM_PLACE_RUNTIME, GM_PLACE_T
 struct gm_place {
 	int fd;				/* open for reading and writing, empty; 3 or higher */
 	bool ours;			/* in a directory of ours: dead journals are swept there */
-	uint64_t free_bytes;		/* that the file system has left; UINT64_MAX: not limited */
+	uint64_t free_bytes;		/* left on the file system; UINT64_MAX: not limited */
 	uint64_t device, inode;
 	char directory[1024];		/* absolute */
 	char name[256];			/* "": a memfd */
 };
 
 /*
- * Create an empty file for a journal. @option: the journal option, a directory or a file; a file
- * that exists already is left alone and -2, -3 ... is put after the name. Everywhere else, and
- * where @option is a directory, it lies in this user's directory there (directory.h).
+ * Create an empty file for a journal. @option: the option journal, a directory or a file; a file
+ * that exists already is left alone, and -2, -3 ... is put after the name. In every other place,
+ * and where @option is a directory, the file lies in this user's directory there (directory.h).
  * Returns 0; -ENOENT when there is no such place (no option, variable not set); -errno.
  */
 int gm_place_open(enum gm_place_kind kind, const char *option, const char *command,
@@ -36,7 +36,7 @@ int gm_place_open(enum gm_place_kind kind, const char *option, const char *comma
 /* Close it and remove the file, if there is one. */
 void gm_place_undo(struct gm_place *place);
 
-/* Remove @name from @directory while it still is the file (@device, @inode). */
+/* Remove @name from @directory, if it still is the file of that device and inode. */
 void gm_place_remove(const char *directory, const char *name, uint64_t device, uint64_t inode);
 
 /* Find a directory for files that cannot be written where they should be: @directory (the

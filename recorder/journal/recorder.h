@@ -1,5 +1,5 @@
 /*
- * recorder.h - what the hooks call to have something recorded: the face of these files.
+ * recorder.h - what the hooks call to have something recorded: the interface of these files.
  *
  *   journal/start.c    gm_recorder_*: start, end, the helper thread's tick, all locks
  *   journal/journal.c  gm_recorder_lose: the file was cut short
@@ -54,13 +54,13 @@ struct gm_recorder_config {
 	unsigned int settings_count;
 };
 
-/* Where the journal came to lie, and what is worth a line of the caller's. */
+/* Where the journal lies, and what the caller should print. */
 struct gm_recorder_report {
 	char path[1024];		/* "" for a memfd */
 	uint64_t budget_bytes;		/* memory it may take */
-	/* "" when all is as it was asked for. Else what is not: the option's place could not be
-	 * had, no place but memory, a shorter history; when the start failed: why, place by
-	 * place. */
+	/* "" when everything is as it was asked for. Otherwise what is not: the option's place
+	 * could not be had, there was no place but memory, the history is shorter; where the start
+	 * failed, the reason for each place. */
 	char note[256];
 };
 
@@ -72,8 +72,9 @@ int gm_recorder_start(const struct gm_recorder_config *config,
 /* Remove the journal's file (a clean exit, the snapshot written); recording goes on into memory. */
 void gm_recorder_unlink(void);
 
-/* Must the journal's file go, because the user's other programs can open it, but may no longer look
- * into the process (prctl PR_SET_DUMPABLE)? Three system calls at most. The helper thread. */
+/* Must the journal's file be removed, because the user's other programs can open it, although they
+ * may no longer look into the process (prctl PR_SET_DUMPABLE)? Three system calls at most. Called
+ * by the helper thread. */
 bool gm_recorder_exposed(void);
 
 /* The header of the journal of this process, NULL when there is none. Async-signal-safe. */
@@ -85,18 +86,20 @@ void gm_recorder_hold_alive(void);
 /* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
 void gm_recorder_tick(void);
 
-/* Where a control group has a limit: read what it still allows, and let the journal grow and be
- * copied within that only. Part of the tick, and called before a snapshot. Opens files. Any one
- * thread. */
+/* Where a control group has a limit: read how much it still allows, and let the journal grow and be
+ * copied within that. Part of the tick, and called before a snapshot. Opens files. One thread at a
+ * time. */
 void gm_recorder_review(void);
 
-/* By the helper thread, whenever it wakes: get memory for the events to come, if threads write many, and
- * review, if the journal has grown much. The futex word @request is woken for it, without a request. */
+/* By the helper thread, whenever it wakes: get memory for coming events, if threads write many, and
+ * call gm_recorder_review, if the journal has grown much. Threads wake it for this by
+ * gm_helper_wake. */
 void gm_recorder_keep_up(void);
 
-/* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
- * read after all that came before it; gm_stamp_before is a third cheaper and only promises to be
- * read before all that follows: for the free that a driver call comes after. */
+/* The clock: ordered stamps (TSC ticks where the kernel's clock source is the TSC).
+ * Async-signal-safe. gm_stamp reads the clock after everything before it in the program;
+ * gm_stamp_before is a third cheaper and only reads it before everything that follows: for frees,
+ * which are stamped before the driver's call. */
 uint64_t gm_stamp(void);
 uint64_t gm_stamp_before(void);
 
@@ -125,9 +128,10 @@ uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain
 void gm_op_end(uint64_t op);
 
 /* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc, in
- * one transaction; of size 0 (an import whose bytes show when it is mapped) it leaves no events, as
- * its end does not. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a lock could not
- * be had (both counted); -ENODEV when nothing is recorded; -EINVAL. *ret_block is 0 then. */
+ * one transaction. A segment of size 0 (an import whose size is known only when it is mapped) has
+ * no events, at its end neither. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a
+ * lock could not be had (both counted); -ENODEV when nothing is recorded; -EINVAL. *ret_block is 0
+ * then. */
 int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block);
 
 /* Mark a block as being freed, without a lock; undone by gm_record_not_freed. */
@@ -144,18 +148,18 @@ int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
 int gm_record_free_stack(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream,
 			 uint32_t stack);
 
-/* The one block of a segment has another size (what graphs hold) or another address (a VMM handle
- * is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed. @flags
- * replaces GM_SEGMENT_UNMAPPED and GM_SEGMENT_EXPANDABLE. In the trace the block is freed as it was
- * (free_requested, free_completed, segment_unmap) and allocated as it is (segment_map, alloc), so
- * that traces add up; a side of size 0 leaves no events. @stack: of who changes it, as in
- * gm_record_free_stack; GM_NONE: no event has one. What had no bytes has its stack from now on.
- * Returns as gm_record_free. */
+/* The one block of a segment gets another size (what graphs hold) or another address (a VMM handle
+ * is mapped or unmapped). The one that does not change is passed as it was. Size 0 is allowed.
+ * @flags replaces GM_SEGMENT_UNMAPPED and GM_SEGMENT_EXPANDABLE. In the trace the block is freed as
+ * it was (free_requested, free_completed, segment_unmap) and allocated as it is (segment_map,
+ * alloc), so that traces add up; of these two, the one of size 0 has no events. @stack: of the code
+ * that changes it, as in gm_record_free_stack; GM_NONE: no event has a stack. A block that had size
+ * 0 keeps @stack as its own. Returns as gm_record_free. */
 int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags,
 		     uint32_t stack);
 
-/* Everything that dies with @context goes; calls @freed for each block, under no lock. @stack: of
- * the events, as in gm_record_free_stack. Returns how many. */
+/* End the records of everything that dies with @context; @freed is called for each block, under no
+ * lock. @stack: of the events, as in gm_record_free_stack. Returns how many blocks these were. */
 unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, uint32_t stack,
 				   void (*freed)(void *arg, uint32_t block,
 						const struct gm_block *copy), void *arg);
@@ -171,13 +175,13 @@ void gm_record_device(uint8_t domain, int ordinal, const char *name, const uint8
  * was imported. -ENODEV: nothing is recorded; -ETIMEDOUT: the domain's lock could not be had. */
 int gm_record_held_bytes(uint8_t domain, uint64_t *ret_bytes);
 
-/* A device's free bytes as the driver said while @held_bytes were recorded. */
+/* A device's free bytes, as the driver reported them while @held_bytes were recorded. */
 void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes,
 			  uint64_t held_bytes);
 void gm_record_driver_version(int version);
 
-/* Something could not be had: an oom event and a struct gm_failure. Fills @failure's number,
- * tsc, tid and live_bytes. Returns the number, 0 when nothing is recorded. */
+/* A call did not get the memory that it asked for: an oom event and a struct gm_failure. Fills in
+ * @failure's number, tsc, tid and live_bytes. Returns the number; 0 when nothing is recorded. */
 uint64_t gm_record_failure(struct gm_failure *failure);
 
 /* The statistics of a domain, all of one moment. Returns 0, -ENODEV when nothing is recorded,
@@ -189,13 +193,14 @@ int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats);
  * no; or as gm_record_stats. */
 int gm_record_used(uint8_t domain, uint32_t *ret_device);
 
-/* Begin anew with the peaks (of PyTorch's statistics, not of the rows by module), or with what was
- * allocated and freed in all and the counters of calls. Returns as gm_record_stats. */
+/* GM_RESET_PEAK: set the peaks to the current values (of PyTorch's statistics, not of the rows by
+ * module). GM_RESET_ACCUMULATED: set what was allocated and freed in all, and the counters of
+ * calls, to 0. Returns as gm_record_stats. */
 enum gm_reset { GM_RESET_PEAK, GM_RESET_ACCUMULATED };
 int gm_record_reset_stats(uint8_t domain, enum gm_reset which);
 
-/* What is written from now on, for operations that begin afterwards. Wherever events begin or end
- * what was written before is dropped: it would not add up with what comes, or with the tables.
+/* What is recorded of operations that begin from now on. Where events are switched on or off, the
+ * events so far are dropped, because they would not add up with later ones or with the tables.
  * Returns 0; -ENODEV when nothing is recorded, -EINVAL, -ETIMEDOUT (nothing changed). */
 struct gm_history {
 	uint64_t newest;		/* events that are kept and shown; 0: what there is room for */
@@ -224,10 +229,10 @@ void gm_module_unloaded(uint16_t module);
 void gm_module_loaded_again(uint16_t module);
 
 /* Take every domain lock, in order, each within @limit_ns. One that cannot be had is left out (a
- * thread that has crashed may hold it for ever), and for those after it there is little patience.
- * Then keep every thread out of its thread caches (thread_cache.c), likewise. @ret_held says what
- * is held. Returns true when all is. For the copy of a live snapshot: hold them for the copying
- * only. */
+ * thread that has crashed may hold it for ever), and those after it are waited for a short time
+ * only. Then keep every thread out of its thread caches (thread_cache.c) in the same way. @ret_held
+ * says what is held. Returns true when everything is. For the copy of a live snapshot: hold them
+ * only while the tables are copied. */
 struct gm_held;
 bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held);
 void gm_recorder_unlock_all(const struct gm_held *held);
@@ -236,10 +241,10 @@ void gm_recorder_unlock_all(const struct gm_held *held);
  * when a thread has crashed and may hold them for ever. Holds none when it returns. */
 bool gm_recorder_can_intern(uint64_t limit_ns);
 
-/* A SIGBUS at @address: was it the journal, because somebody has cut its file short? Then empty
- * memory takes the mapping's place, so that the access can be tried again, and nothing is recorded
- * any more. The tables are lost, so that whoever works by them (the cache) has to stop. Returns
- * false where it was not the journal, or there is no memory. Async-signal-safe; any thread. */
+/* A SIGBUS at @address: was it an access to the journal, whose file somebody has truncated? Then
+ * empty memory replaces the mapping, so that the access can be tried again, and nothing is recorded
+ * any more. The tables are lost, so that the cache, which works on them, has to stop. Returns false
+ * where it was not the journal, or there is no memory. Async-signal-safe; any thread. */
 bool gm_recorder_lose(const void *address);
 bool gm_recorder_is_lost(void);
 

@@ -10,7 +10,7 @@
  *   shared     the chunk of threads that have none of their own
  *   intern     strings, stacks, frames, modules, settings
  *   journal    @used and @populated of the regions, thread slots, the chunk pool
- * Each wait has a limit; who could not wait that long counts it and goes on.
+ * Each wait has a limit; a thread whose wait runs out counts it and goes on without recording.
  */
 #ifndef GM_RECORDER_STATE_H
 #define GM_RECORDER_STATE_H
@@ -26,7 +26,7 @@
 
 #define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
 
-/* A thread's slot, the private side of struct gm_thread; slot 0 is for whoever has none. */
+/* A thread's slot, the private side of struct gm_thread; slot 0 is for threads that have none. */
 struct gm_slot {
 	_Atomic(uint32_t) busy;		/* 1: somebody is writing through it */
 	uint32_t index;
@@ -49,26 +49,26 @@ struct gm_domain_state {
 	uint32_t spare_segment;		/* an id taken and not used; lock: @lock */
 	uint32_t last_key;		/* whose usage rows were looked up last, 0 none; */
 	struct gm_usage *last_rows[3];	/* lock: @lock */
-	_Atomic(uint32_t) comings;	/* segments that came or moved, but a heap's; written under @lock */
+	_Atomic(uint32_t) comings;	/* how often a segment that is no heap's came or moved; written under @lock */
 } __attribute__((aligned(64)));
 
 struct gm_chunk_pool {			/* lock: journal */
-	uint32_t chunks;		/* that there may be ever */
-	uint32_t limit;			/* and now: memory for more was refused */
-	uint32_t wanted;		/* and now: no more are asked for (gm_record_history) */
-	uint32_t fresh;			/* index of the first one that was never opened */
-	uint32_t owned;			/* open ones of threads */
-	_Atomic(uint64_t) ahead;	/* bytes of history that are to be backed, needed or not yet */
-	_Atomic(uint32_t) asked;	/* 1: the helper thread is to get memory ahead of need */
+	uint32_t chunks;		/* how many there may ever be */
+	uint32_t limit;			/* how many there may be now: memory for more was refused */
+	uint32_t wanted;		/* how many are wanted now (gm_record_history) */
+	uint32_t fresh;			/* index of the first chunk that was never opened */
+	uint32_t owned;			/* open chunks that threads have */
+	_Atomic(uint64_t) ahead;	/* bytes of events that shall be backed by memory, needed yet or not */
+	_Atomic(uint32_t) asked;	/* 1: the helper thread is asked to get memory ahead of need */
 	uint32_t *closed;		/* ring of @chunks indices, oldest first; private memory */
 	uint32_t closed_first, closed_count;
 };
 
-/* Memory for events that threads get together, each a part of it. Lock: journal. */
+/* Memory for events that several threads get at once, a part each. Lock: journal. */
 struct gm_growth {
-	uint64_t from, next, upto;	/* bytes of the region; from @next on nobody has begun */
-	_Atomic(uint32_t) working;	/* threads that have a part */
-	bool failed;			/* a part was refused */
+	uint64_t from, next, upto;	/* bytes of the region; the parts from @next on are nobody's yet */
+	_Atomic(uint32_t) working;	/* threads that are getting a part */
+	bool failed;			/* the kernel refused a part */
 };
 
 /* The three rows that one (domain, module, kind) counts in; 0 none. */
@@ -99,7 +99,7 @@ struct gm_recorder {
 	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written */
 	uint32_t history;		/* 1: there is a place for events */
-	_Atomic(uint32_t) domain_count;	/* that there are: pools are made as they appear */
+	_Atomic(uint32_t) domain_count;	/* domains so far: those of pools are made as the pools appear */
 
 	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
 	uint64_t populated;		/* lock: journal, for both */
@@ -122,11 +122,11 @@ struct gm_recorder {
 
 	_Atomic(const struct gm_caches *) caches;	/* NULL: no thread caches (tables.h) */
 
-	/* what the control group leaves us */
-	bool limited;			/* it has a limit */
-	uint64_t budget_most;		/* as was found at the start */
-	_Atomic(uint64_t) left;		/* bytes, as was last seen; UINT64_MAX: no limit */
-	_Atomic(uint32_t) review;	/* 1: the helper thread is to look */
+	/* the control group's limit */
+	bool limited;			/* there is one */
+	uint64_t budget_most;		/* bytes: the budget that was computed at the start */
+	_Atomic(uint64_t) left;		/* bytes that were left at the last review; UINT64_MAX: no limit */
+	_Atomic(uint32_t) review;	/* 1: the helper thread is asked for a review (gm_recorder_review) */
 
 	/* the file was cut short by somebody: see gm_recorder_lose */
 	struct gm_region layout[GM_REGION_COUNT];
@@ -154,7 +154,8 @@ static inline struct gm_region *gm_region(enum gm_region_id id)
 /* What gm_recorder_lock_all holds: domain locks, and the thread caches of slots (a bit each). */
 struct gm_held { bool domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
 
-/* How long to wait for a lock of the journal: not at all when this thread may hold it itself. */
+/* How long to wait for a lock of the journal, ns: not at all when this thread may hold it
+ * itself. */
 static inline uint64_t gm_patience(bool nested)
 {
 	return nested ? 0 : GM_LOCK_LIMIT_NS;
