@@ -127,7 +127,8 @@ int main(int argc, char **argv)
 	if (wait) {
 		puts("waiting");
 		fflush(stdout);
-		sleep(600);
+		for (unsigned int left = 600; left;)	/* a signal for a snapshot ends a sleep early */
+			left = sleep(left);
 	}
 	for (unsigned int i = 0; i < LAYERS; i++) {
 		CHECK(cuMemFree(weights[i]));

@@ -38,7 +38,9 @@ class Run:
         self.child.wait(timeout=60)
 
     def end(self):
+        """Until all of it are dead: the programs, too, have written to this pipe."""
         self.child.wait(timeout=60)
+        self.child.stdout.read()
         self.child.stdout.close()
 
 
