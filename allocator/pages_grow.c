@@ -147,6 +147,7 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 		if (!gm_pages_lock(heap, false)) {
 			if (!r)
 				heap->ops->unmap(heap->ops->arg, address, bytes);
+			heap->ops->trim(heap->ops->arg);	/* nobody comes back for it */
 			return -ETIMEDOUT;
 		}
 		unlist(heap, pool, id);
@@ -402,10 +403,7 @@ int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret
 		return r;
 	shorten(heap, 0);
 	shorten(heap, 1);
-	if (*ret_bytes) {
+	if (*ret_bytes)
 		gm_heap_count_one(heap, &heap->stats->num_device_free);
-		if (!trim(heap))
-			return -ETIMEDOUT;
-	}
-	return 0;
+	return (*ret_bytes || gm_pages(heap)->spare) && !trim(heap) ? -ETIMEDOUT : 0;
 }

@@ -65,19 +65,23 @@ static struct gm_reuse_epoch *choose(struct gm_reuse *reuse, uint32_t contexts[O
 	return epoch;
 }
 
-static void give_up_waiting(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
+/* Returns whether it is complete. */
+static bool give_up_waiting(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
 {
 	uint64_t ticket = 0;
+	bool gone;
 
 	if (!gm_lock(&reuse->limbo))
-		return;
-	if (!--epoch->waiters && epoch->gone) {
+		return false;
+	gone = epoch->gone;
+	if (!--epoch->waiters && gone) {
 		ticket = epoch->ticket;
 		gm_reuse_spare_epoch_locked(reuse, epoch);
 	}
 	gm_unlock(&reuse->limbo);
 	if (ticket)
 		reuse->ops.drop(reuse->ops.arg, ticket);
+	return gone;
 }
 
 int gm_reuse_wait(struct gm_reuse *reuse)
@@ -85,8 +89,8 @@ int gm_reuse_wait(struct gm_reuse *reuse)
 	uint32_t contexts[OWN];
 	uint64_t ticket, vain = reuse->vain;
 	struct gm_reuse_epoch *epoch;
-	size_t count;
-	bool any;
+	size_t count, done;
+	bool any, gone;
 	int r;
 
 	if (!reuse->items)
@@ -101,9 +105,12 @@ int gm_reuse_wait(struct gm_reuse *reuse)
 		r = reuse->ops.wait(reuse->ops.arg, ticket,
 				    any || !gm_rule(GM_RULE_WAIT_CONTEXT) ? NULL : contexts,
 				    count);
-	give_up_waiting(reuse, epoch);
-	if (!gm_reuse_poll_all(reuse) && reuse->vain != vain)
+	done = gm_reuse_poll_all(reuse);
+	gone = give_up_waiting(reuse, epoch);
+	if (!done && reuse->vain != vain)
 		return -ETIMEDOUT;
+	if (!r && !gone)		/* it was waited for, but its event does not say so */
+		return -EIO;
 	return r == -EBUSY ? -ENOENT : r;
 }
 

@@ -83,9 +83,10 @@ static struct heap *heap_of_region(uint32_t type, uint64_t ref, uint64_t *addres
 	if (type == REF_HANDLE)
 		return place && place <= HEAPS && heaps[place - 1].domain ? &heaps[place - 1] : NULL;
 	for (struct heap *heap = heaps; type == REF_POINTER && heap < heaps + count; heap++) {
-		uint64_t bit = heap->domain ? UINT64_C(1) << (heap->domain - GM_DOMAIN_POOLS) : asked;
+		uint8_t pool = __atomic_load_n(&heap->domain, __ATOMIC_RELAXED);	/* its heap may just end */
+		uint64_t bit = pool ? UINT64_C(1) << (pool - GM_DOMAIN_POOLS) : asked;
 
-		if (!(asked & bit) && gm_pool_size_at(heap->domain, *address))	/* each pool once */
+		if (!(asked & bit) && gm_pool_size_at(pool, *address))	/* each pool once */
 			return heap;
 		asked |= bit;
 	}
@@ -152,7 +153,7 @@ static void heap_unregister(const void *domain, void *handle)
 	heap_reset(domain, handle);
 	if (!heap || !gm_lock(&heaps_lock))
 		return;
-	heap->domain = 0;
+	__atomic_store_n(&heap->domain, 0, __ATOMIC_RELAXED);
 	gm_unlock(&heaps_lock);
 }
 

@@ -103,8 +103,12 @@ void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 	uint32_t given = heap->going_back;
 	struct gm_visit visit;
 
-	if (heap->ending || given == heap->came_back || !heap->own.back)
+	if (heap->ending || given == heap->came_back)
 		return;
+	if (!heap->own.back) {		/* it went with its context, and what was on it is back */
+		heap->came_back = given;
+		return;
+	}
 	visit = gm_visit_begin(heap);
 	if (settle_stream(heap->own.back, limit_ns)) {
 		heap->came_back = given;
@@ -213,9 +217,10 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 		back = gm_cache_back_stream(heap);
 		if (back)
 			gm_order_behind_frees(back);
-		if (!back || GM_REAL(cuMemFreeAsync)(address, back))
+		if (back && !GM_REAL(cuMemFreeAsync)(address, back))
+			heap->going_back++;
+		else
 			GM_REAL(cuMemFree_v2)(address);
-		heap->going_back++;
 	}
 	gm_visit_end(&visit);
 }

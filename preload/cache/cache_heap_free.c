@@ -54,14 +54,14 @@ struct gm_cache_heap *gm_cache_heap_peek(uint32_t id, struct gm_cache_view *ret)
 /* Of the functions below each writes the events before the heap moves the block: it may lie in a
  * larger one then. */
 void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
-			     uint64_t tsc)
+			     uint64_t tsc, bool seen)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
 	const struct gm_block *block = &gm_rec.blocks[id];
 
 	gm_cache_heap_trace_at(&section->change, block, tsc, block->free_stream, block->free_stack, actions,
 			   1);
-	heap->seen = true;
+	heap->seen = seen;
 	gm_heap_free_completed(heap->heap, id);
 	heap->seen = false;
 }
@@ -215,7 +215,7 @@ static size_t complete_some(struct gm_cache_heap *heap, const struct gm_reuse_it
 		if (any)		/* a transaction each */
 			gm_section_next(heap, &section);
 		gm_cache_heap_complete_pending(heap, &section, items[i].block,
-					   gm_rec.history ? gm_stamp() : 0);
+					   gm_rec.history ? gm_stamp() : 0, true);
 		any = true;
 	}
 	if (any)

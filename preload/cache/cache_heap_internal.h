@@ -231,7 +231,7 @@ static inline bool gm_cache_heap_rows(struct gm_cache_heap *heap, uint16_t modul
 void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
 			const struct gm_cache_free *how);
 void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
-				uint64_t tsc);
+				uint64_t tsc, bool seen);
 
 /* ---- cache_heap.c ---- */
 

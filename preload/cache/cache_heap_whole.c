@@ -120,7 +120,8 @@ static void complete_put_off(struct gm_cache_heap *heap, struct gm_section *sect
 		if (gm_get(&gm_rec.segments[s].heap) != heap->number)
 			continue;
 		while ((id = find_put_off(&gm_rec.segments[s])) != GM_NONE) {
-			gm_cache_heap_complete_pending(heap, section, id, gm_stamp());
+			/* Perhaps freed in stream order alone. */
+			gm_cache_heap_complete_pending(heap, section, id, gm_stamp(), false);
 			gm_section_next(heap, section);
 		}
 	}
@@ -182,7 +183,7 @@ static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, ui
 		return;
 	}
 	if (!gm_cache_heap_is_live(&gm_rec.blocks[id])) {
-		gm_cache_heap_complete_pending(heap, section, id, section->tsc);
+		gm_cache_heap_complete_pending(heap, section, id, section->tsc, true);
 		return;
 	}
 	gm_cache_heap_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */

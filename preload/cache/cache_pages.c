@@ -33,7 +33,7 @@
 struct gm_cache_pages {
 	uint64_t address, bytes;
 	CUmemAllocationProp prop;
-	uint64_t spares;
+	uint64_t spares, held;		/* handles: unmapped ones, and all */
 	size_t mapped_bytes;		/* of this struct, with its arrays */
 	CUmemGenericAllocationHandle *spare, *handles;	/* @handles: by page */
 	uint8_t domain;
@@ -45,17 +45,19 @@ static _Atomic(bool) freed;		/* something since the last event */
 #define ASKED_MOST 2u
 static struct gm_lock asking = { .rank = GM_RANK_MOMENTS };
 static struct { uint64_t ticket, moment; } asked[ASKED_MOST];
-static _Atomic(uint32_t) asked_count;
+static uint32_t asked_count;
 static _Atomic(uint64_t) peers[GM_MAX_DEVICES];	/* a bit for each device that may use its memory, besides itself */
 
 /* ---- moments ---- */
 
 uint64_t gm_cache_pages_moment(void *arg)
 {
+	uint64_t now = moment;		/* before @freed: whoever finds that asks for this moment, too */
+
 	if (((const struct gm_cache_heap *)arg)->seen)
 		return 0;
 	freed = true;
-	return moment;
+	return now;
 }
 
 uint64_t gm_cache_pages_passed(void *arg)
@@ -71,11 +73,16 @@ uint64_t gm_cache_pages_now(void)
 
 int gm_cache_pages_waits(uint64_t until)
 {
-	if (passed >= until)
-		return 0;
-	if (asked_count)
-		return 1;
-	return !freed ? 0 : gm_capturing() ? -EAGAIN : 1;
+	int r = 0;
+
+	if (!gm_lock_try(&asking))
+		return passed < until;	/* somebody is at it */
+	if (passed < until && asked_count)
+		r = 1;
+	else if (passed < until && freed)
+		r = gm_capturing() ? -EAGAIN : 1;
+	gm_unlock(&asking);
+	return r;
 }
 
 uint64_t gm_cache_pages_progress(void)
@@ -137,10 +144,11 @@ void gm_cache_pages_capture_begins(void)
 
 /* ---- handles ---- */
 
+/* What the driver does not take stays spare. */
 static void release(struct gm_cache_pages *pages, uint64_t keep)
 {
-	while (pages->spares > keep)
-		GM_REAL(cuMemRelease)(pages->spare[--pages->spares]);
+	for (; pages->spares > keep && !GM_REAL(cuMemRelease)(pages->spare[pages->spares - 1]); pages->spares--)
+		pages->held--;
 }
 
 /* @count spare pages more, or none. */
@@ -152,6 +160,7 @@ static CUresult make(struct gm_cache_pages *pages, uint64_t count)
 	for (uint64_t i = 0; i < count && !result; i++) {
 		result = GM_REAL(cuMemCreate)(&pages->spare[pages->spares], PAGE, &pages->prop, 0);
 		pages->spares += !result;
+		pages->held += !result;
 	}
 	if (result)
 		release(pages, before);
@@ -163,7 +172,7 @@ static CUmemGenericAllocationHandle *handle_at(const struct gm_cache_pages *page
 	return &pages->handles[(address - pages->address) / PAGE];
 }
 
-/* What is mapped from @address on becomes spare. Where that cannot be, it stays as it is, lost. */
+/* What is mapped from @address on becomes spare. What cannot stays mapped until it is wanted there. */
 static void unmap(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
 {
 	if (!bytes || GM_REAL(cuMemUnmap)(address, bytes))
@@ -199,7 +208,9 @@ static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t byt
 	CUresult result = CUDA_SUCCESS;
 	uint64_t at = address;
 
-	for (; at < address + bytes && !result; at += PAGE) {
+	for (; at < address + bytes; at += PAGE) {
+		if (*handle_at(pages, at))
+			continue;
 		result = GM_REAL(cuMemMap)(at, PAGE, 0, pages->spare[pages->spares - 1], 0);
 		if (result)
 			break;
@@ -250,13 +261,14 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 		result = map(pages, address, bytes);
 		if (result && fresh)
 			release(pages, before);
+		r = -ENOMEM;
 	}
 	gm_unrelax(&relaxed);
+	heap->segments = pages->held * PAGE;
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		return result ? -EIO : 0;	/* any other error is not one of cudaMalloc, whose turn it is */
 	gm_cache_request.result = result;
-	if (result)
-		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
-	heap->segments += fresh * PAGE;
-	return 0;
+	return r;
 }
 
 void gm_cache_pages_unmap(void *arg, uint64_t address, uint64_t bytes)
@@ -273,8 +285,8 @@ void gm_cache_pages_trim(void *arg)
 	struct gm_cache_heap *heap = arg;
 	struct gm_relaxed relaxed = gm_relax();
 
-	heap->segments -= heap->pages->spares * PAGE;
 	release(heap->pages, 0);
+	heap->segments = heap->pages->held * PAGE;
 	gm_unrelax(&relaxed);
 }
 

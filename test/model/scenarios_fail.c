@@ -15,6 +15,8 @@
 
 struct held { CUdeviceptr ptr; uint32_t value; };
 
+static const char *served = "";		/* this fails, and no request for memory does; "": some may */
+
 static void drop(struct held *held, CUstream stream)
 {
 	CUresult result = stream ? cuMemFreeAsync(held->ptr, stream) : cuMemFree(held->ptr);
@@ -33,6 +35,8 @@ static void take(struct scene *scene, struct held *held, size_t bytes, CUstream 
 				 : cuMemAlloc(&held->ptr, bytes);
 	void *args[] = { &held->ptr, &held->value, &words };
 
+	must(!result || !served[0], "%s fails: cudaMalloc of %zu bytes, which does not call that, says %d", served,
+	     bytes, result);
 	if (result) {
 		held->ptr = 0;
 		return;
@@ -88,13 +92,41 @@ static const char *const entries[] = {
 	"cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool", "cuMemPoolGetAttribute",
 };
 
-/* @error of each call in turn; nothing crashes, nothing is lost, what could be had is as it was. */
-static void fail_each(int error)
+/* The same of memory in pages: cudaMalloc of the driver's calls none of them. */
+static const char *const of_pages[] = { "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease" };
+
+/* How far a program that finds nothing in the cache (@anew), or what the one before left, calls @entry. */
+static unsigned int fail_places(struct scene *scene, struct held held[HELD], const char *entry, int error, bool anew)
 {
 	void (*fail)(const char *, long, long, int) =
 		(void (*)(const char *, long, long, int))dlsym(RTLD_DEFAULT, "fakecuda_fail");
 	uint64_t (*calls)(const char *) =
 		(uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "fakecuda_calls");
+	int64_t (*empty)(void) = (int64_t (*)(void))dlsym(RTLD_DEFAULT, "gpumem_empty_cache");
+	unsigned int places = 0;
+
+	for (long n = 0, done = 0; !done; n++, places++) {
+		bool all = n == 60;	/* and then for ever */
+		uint64_t so_far;
+
+		if (anew && empty)
+			empty();
+		so_far = calls(entry);
+		fail(entry, all ? 0 : n, all ? -1 : 1, error);
+		program(scene, held);
+		if (n < 60 && calls(entry) - so_far <= (uint64_t)n)
+			n = 59;
+		done = all;
+		fail(NULL, 0, 0, 0);
+		clean_up(scene, held, entry, all ? -1 : n);
+	}
+	return places;
+}
+
+/* @error of each call in turn; nothing crashes, nothing is lost, what could be had is as it was. */
+static void fail_each(int error)
+{
+	const size_t own = sizeof(entries) / sizeof(entries[0]), pages = sizeof(of_pages) / sizeof(of_pages[0]);
 	size_t before, after, total;
 	struct held held[HELD] = { 0 };
 	unsigned int places = 0;
@@ -104,21 +136,15 @@ static void fail_each(int error)
 	program(&scene, held);
 	clean_up(&scene, held, "none", 0);
 	CHECK(cuMemGetInfo(&before, &total));
-	for (size_t e = 0; e < sizeof(entries) / sizeof(entries[0]); e++) {
-		for (long n = 0, done = 0; !done && n < 60; n++, places++) {
-			uint64_t so_far = calls(entries[e]);
+	for (size_t e = 0; e < 2 * (own + pages); e++) {
+		const char *entry = e / 2 < own ? entries[e / 2] : of_pages[e / 2 - own];
 
-			fail(entries[e], n, 1, error);
-			program(&scene, held);
-			done = calls(entries[e]) - so_far <= (uint64_t)n;
-			fail(NULL, 0, 0, 0);
-			clean_up(&scene, held, entries[e], n);
-		}
-		fail(entries[e], 0, -1, error);
-		program(&scene, held);
-		fail(NULL, 0, 0, 0);
-		clean_up(&scene, held, entries[e], -1);
+		served = e / 2 < own ? "" : entry;
+		places += fail_places(&scene, held, entry, error, e % 2);
 	}
+	served = "";
+	program(&scene, held);
+	clean_up(&scene, held, "none", 0);
 	CHECK(cuMemGetInfo(&after, &total));
 	must(after + 4 * MIB >= before, "%zu bytes are lost", before - after);
 	printf("%u places\n", places);

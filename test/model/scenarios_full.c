@@ -5,6 +5,7 @@
  * Thread context: growing_together and freed_by_another_* have threads of their own.
  */
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "test/model/scenario.h"
@@ -253,6 +254,34 @@ void scenario_back_is_late_pitched(void)
 	back_is_late(&scene, true);
 }
 
+/* The stream on which segments go back cannot be made. They go all the same, and nothing of them is on its way when
+ * a request is refused: it does not wait. */
+void scenario_back_without_stream(void)
+{
+	void (*fail)(const char *, long, long, int) =
+		(void (*)(const char *, long, long, int))control("fakecuda_fail");
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+	};
+	CUmemGenericAllocationHandle handle;
+	struct rusage before, after;
+	struct scene scene;
+	CUdeviceptr p;
+
+	scene_open(&scene, 1);
+	fail("cuStreamCreate", 0, -1, CUDA_ERROR_OUT_OF_MEMORY);
+	give(get(60 * MIB));
+	give(get(100 * MIB));
+	CHECK(cuMemCreate(&handle, 90 * MIB, &prop, 0));
+	getrusage(RUSAGE_SELF, &before);
+	must(cuMemAlloc(&p, 60 * MIB) == CUDA_ERROR_OUT_OF_MEMORY, "not refused");
+	getrusage(RUSAGE_SELF, &after);
+	must(after.ru_nvcsw < before.ru_nvcsw + 1000, "it slept %ld times", after.ru_nvcsw - before.ru_nvcsw);
+	CHECK(cuMemRelease(handle));
+	give(get(60 * MIB));
+}
+
 /* Wanted by calls that are the driver's. */
 void scenario_freed_by_another_pitched(void)
 {
@@ -350,101 +379,4 @@ void scenario_dedicated_when_full(void)
 		DIE("%s", dlerror());
 	give(get(50 * MIB));		/* the library looks at what is loaded when it grows */
 	give(get(45 * MIB));
-}
-
-/* ---- memory in pages, which move to where they are needed ---- */
-
-void scenario_pages_of_a_kernel(void)
-{
-	struct scene scene;
-	CUdeviceptr p, behind, large;
-
-	scene_open(&scene, 1);
-	p = get(40 * MIB);
-	behind = get(2 * MIB);		/* nothing larger has its place where @p was */
-	slow_from_here();
-	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
-	fill(&scene, scene.s, p, 1);
-	give(p);
-	large = get(60 * MIB);
-	fill(&scene, scene.s, large + 59 * MIB, 2);
-	expect_words(scene.s, large + 59 * MIB, 2);
-	give(large);
-	give(behind);
-}
-
-void scenario_pages_behind_flag(void)
-{
-	CUdeviceptr flag, p, other;
-	struct scene scene;
-
-	scene_open(&scene, 1);
-	flag = flag_new();
-	p = get(40 * MIB);
-	other = get(4 * MIB);
-	fill(&scene, scene.s, p, 1);
-	flag_await(&scene, 0, scene.s, flag);
-	fill(&scene, scene.s, p, 2);
-	if (cached())
-		give(p);		/* the driver's waits */
-	other = get(44 * MIB);
-	flag_set(&scene, flag);
-	fill(&scene, scene.s, other, 3);
-	expect_words(scene.s, other, 3);
-}
-
-static bool reaches(CUdeviceptr p)
-{
-	CUmemLocation there = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 };
-	unsigned long long flags = 0;
-
-	CHECK(cuMemGetAccess(&flags, &there, p));
-	return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-}
-
-void scenario_pages_for_a_peer(void)
-{
-	CUdeviceptr before, after;
-	struct scene scene;
-
-	scene_open(&scene, 2);
-	before = get(5 * MIB);
-	must(!cached() || !reaches(before), "the peer has access that nobody gave it");
-	CHECK(cuCtxSetCurrent(scene.context[1]));
-	CHECK(cuCtxEnablePeerAccess(scene.context[0], 0));
-	CHECK(cuCtxSetCurrent(scene.context[0]));
-	after = get(50 * MIB);
-	if (!cached())
-		return;			/* cudaMalloc's memory needs no access for each device */
-	must(reaches(before) && reaches(before + 4 * MIB), "the peer does not reach what was there");
-	must(reaches(after) && reaches(after + 49 * MIB), "the peer does not reach what came");
-}
-
-void scenario_pages_come_and_go(void)
-{
-	static const size_t sizes[] = { 3, 30, 7, 50, 2, 21, 60, 5, 33, 12 };
-	CUdeviceptr block[6] = { 0 };
-	struct scene scene;
-	size_t held[6] = { 0 }, sum = 0;
-
-	scene_open(&scene, 1);
-	slow_from_here();
-	for (unsigned int i = 0; i < 300; i++) {
-		CUstream stream = i % 3 == 0 ? scene.s : i % 3 == 1 ? scene.t : scene.u;
-		size_t size = sizes[i * 7 % 10] * MIB - (i % 5) * 100000;
-		unsigned int at = i % 6;
-
-		for (unsigned int k = at; block[at] || sum + size > 80 * MIB; k = (k + 1) % 6) {
-			if (!block[k])
-				continue;
-			give(block[k]);
-			sum -= held[k];
-			block[k] = 0;
-		}
-		block[at] = get(size);
-		sum += held[at] = size;
-		fill(&scene, stream, block[at], i);
-		fill(&scene, stream, block[at] + size / 4096 * 4096 - 4096, i);
-		expect_words(stream, block[at], i);
-	}
 }
