@@ -24,7 +24,7 @@
  *
  * Publication: an append-only record is complete before @used passes it (release); nothing
  * refers to a string, stack or module before it is published. Every region is backed by memory
- * up to @populated; nothing beyond it may be touched or read.
+ * up to @populated; no byte beyond it may be read or written.
  *
  * Transactions: a change of the tables of one domain, under that domain's lock, first puts
  * (offset, old word) into the domain's undo area, then stores. @undo_op is the operation number
@@ -34,16 +34,16 @@
  *   - every transaction has an operation number of its own: an operation that needs several (the
  *     end of a context) takes a new number for each, and its flight keeps the first;
  *   - the events of a transaction are written within it, under the domain's lock, into the
- *     writer's chunk: who holds all the domain locks sees no half of one;
+ *     writer's chunk: a reader that holds all domain locks never sees half a transaction;
  *   - entries name aligned words in the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE
  *     and TCACHES (before @undo_op) only; what else changes (a region's @used) may be left as it is
  *     by a dead writer;
  *   - a record that becomes unused keeps, in @op, the operation that freed it.
  * A thread cache has an undo area of its own, for the changes that its thread makes without the
- * domain's lock: of one block's state and one tally, with their events. Who changes a tally in a
- * transaction of the domain holds that thread out meanwhile: no two areas ever name one word.
+ * domain's lock: of one block's state and one tally, with their events. A transaction of the domain that
+ * changes a tally keeps that thread out meanwhile, so that no two areas ever name the same word.
  *
- * What a thread cache did lies in its tallies: who reads statistics, usage rows or live bytes adds
+ * What a thread cache did is in its tallies: a reader of statistics, usage rows or live bytes adds
  * them.
  *
  * Order of events: (stamp, thread slot, place in the thread's chunks). A chunk that is recycled
@@ -102,11 +102,12 @@ enum gm_action {
 /* What an annotation is (@flags of its event): a moment, or an end of a range. */
 enum gm_stage { GM_STAGE_MARK, GM_STAGE_START, GM_STAGE_END, GM_STAGE_COUNT };
 
-/* What is recorded: events and what is live; what is live, with its stacks; that without stacks. */
+/* What is recorded: events, and what is live; only what is live, with its stacks; the same without
+ * stacks. */
 enum gm_history_enabled { GM_HISTORY_ALL, GM_HISTORY_STATE, GM_HISTORY_NONE, GM_HISTORY_COUNT };
 
-/* What gets a stack: nothing; what is live; its events too, frees with the allocation's; with their
- * own. */
+/* What gets a stack: nothing; what is live; events, too, where a free has the stack of its
+ * allocation; events, where a free has a stack of its own. */
 enum gm_history_context { GM_CONTEXT_NONE, GM_CONTEXT_STATE, GM_CONTEXT_ALLOC, GM_CONTEXT_ALL };
 
 /*
@@ -140,7 +141,7 @@ struct gm_chunk {			/* 64 bytes */
 	uint32_t slot;			/* thread slot of the owner */
 	uint32_t tid;			/* of the owner, in the pid namespace of the process */
 	uint32_t count;			/* events written: a hint; the commit words decide */
-	uint64_t first_tsc;		/* stamp of the moment it was taken into use; no event's */
+	uint64_t first_tsc;		/* stamp of when it was opened; no event has it */
 	_Atomic(uint64_t) last_tsc;	/* the latest stamp of its events */
 	uint64_t reserved64[3];
 };
@@ -167,19 +168,19 @@ struct gm_thread {			/* 128 bytes */
 	uint64_t reserved64[6];
 };
 
-/* An aligned 8-byte word of the file, as it was. With GM_UNDO_RANGE in @offset: @old is a number of
- * words, which begin at @offset without that bit; as they were they lie in the entries that follow,
- * two in each. */
+/* The offset and the old value of an aligned 8-byte word of the file. With GM_UNDO_RANGE in
+ * @offset: @old is a number of words, which begin at @offset without that bit; their old values are
+ * in the entries that follow, two in each. */
 struct gm_undo_entry { uint64_t offset, old; };
 #define GM_UNDO_RANGE (UINT64_C(1) << 63)
 
-/* What blocks of one size, module and kind did that were freed and handed out again within a thread
- * cache, all of them of the small pool. The statistics, rows and live bytes of the domain take a
- * cached block for a live one; a reader adds @takes and takes off @puts. */
+/* Counts the blocks of one size, module and kind that were freed into a thread cache and handed out
+ * of it again, all of the small pool. The domain's statistics, rows and live bytes count a block in
+ * a thread cache as live; a reader adds @takes and subtracts @puts. */
 #define GM_TALLIES 16u
 struct gm_tally {			/* 64 bytes; changes only inside a transaction */
 	uint64_t takes, puts;		/* blocks handed out of the cache; put into it */
-	uint64_t taken_bytes, put_bytes;	/* as was asked for */
+	uint64_t taken_bytes, put_bytes;	/* bytes that were asked for */
 	uint64_t size;
 	uint16_t module;
 	uint8_t kind;
@@ -195,7 +196,7 @@ struct gm_event_counts {
 	_Atomic(uint64_t) small, left_out, paused;
 };
 
-/* What one thread does in one domain without its lock. Item 0 is unused. */
+/* What one thread does in one domain without the domain's lock. Item 0 is unused. */
 #define GM_TCACHE_UNDO 3u
 struct gm_tcache_record {		/* 1280 bytes */
 	uint32_t slot;			/* of the thread, in THREADS */
@@ -216,16 +217,16 @@ struct gm_tcache_record {		/* 1280 bytes */
  * part of a transaction. */
 enum gm_pool_source { GM_POOL_NONE, GM_POOL_LIBC10, GM_POOL_NVTX, GM_POOL_API, GM_POOL_SOURCES };
 struct gm_pool {
-	uint32_t source;		/* who tells of it; stored last of these three */
+	uint32_t source;		/* enum gm_pool_source; stored last of these three */
 	uint32_t device;		/* CUDA ordinal, which is the number of its domain */
 	uint32_t name;			/* string id */
 	uint32_t reserved32;
-	uint64_t key;			/* tells pools of one name apart: an address of the teller's */
-	_Atomic(uint64_t) outside;	/* blocks in memory that no segment of that device is known for */
-	_Atomic(uint64_t) unknown_frees;	/* of addresses that were not handed out */
-	_Atomic(uint64_t) double_allocations;	/* of addresses that were: the older block has ended */
+	uint64_t key;			/* tells pools of one name apart: an address in the program */
+	_Atomic(uint64_t) outside;	/* blocks at addresses where that device has no known segment */
+	_Atomic(uint64_t) unknown_frees;	/* frees of addresses that were not handed out */
+	_Atomic(uint64_t) double_allocations;	/* of addresses still handed out: the older block ends */
 	_Atomic(uint64_t) lost;		/* calls that found no room, or no lock in time */
-	/* as the pool said itself with its last call; 0 where it does not say */
+	/* what the pool itself reported with its last call; 0 where it reports none */
 	_Atomic(uint64_t) told_allocated_bytes, told_reserved_bytes;
 	uint64_t reserved64[4];
 };
@@ -239,7 +240,7 @@ struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	uint64_t total_bytes;
 	/* sampled by cuMemGetInfo: not part of a transaction */
 	_Atomic(uint64_t) free_bytes;
-	/* used then, less what was recorded then: one word, of one moment */
+	/* bytes that were used then and not recorded: one word, of one moment */
 	_Atomic(int64_t) unattributed_bytes;
 	_Atomic(uint64_t) free_stamp;	/* when; 0 never */
 	/* the tables of this domain */
@@ -272,7 +273,7 @@ struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
 	uint64_t reserved64;
 };
 
-/* Blocks that came to live, and that went. */
+/* How many blocks became live and ended, and their bytes. */
 struct gm_flow { uint64_t in, in_bytes, out, out_bytes; };
 
 #define GM_USAGE_WORDS 6		/* that this changes, from @current_bytes on */
@@ -288,7 +289,7 @@ static inline void gm_usage_move(struct gm_usage *row, const struct gm_flow *flo
 		row->peak_bytes = row->current_bytes;
 }
 
-/* What a tally says: as such a flow, and into the statistics. */
+/* A tally as such a flow; and added to the statistics. */
 static inline struct gm_flow gm_tally_flow(const struct gm_tally *tally)
 {
 	return (struct gm_flow){ tally->takes, tally->takes * tally->size, tally->puts,
@@ -351,7 +352,7 @@ struct gm_setting { uint32_t name, value, source, reserved32; };	/* string ids *
 
 enum gm_limit { GM_LIMIT_NONE, GM_LIMIT_MEMORY, GM_LIMIT_FRACTION, GM_LIMIT_CALL, GM_LIMIT_CTL, GM_LIMIT_COUNT };
 
-struct gm_failure {			/* 256 bytes: something could not be had */
+struct gm_failure {			/* 256 bytes: a call that did not get its memory */
 	_Atomic(uint64_t) number;	/* 1, 2, ...; stored last */
 	uint64_t tsc;
 	uint64_t requested_bytes;
@@ -366,11 +367,11 @@ struct gm_failure {			/* 256 bytes: something could not be had */
 	char entry[48];			/* the driver's entry point, NUL terminated */
 	/* What the cache of the device held then, bytes; 0 with allocator native. */
 	uint64_t reserved_bytes;	/* got from the driver */
-	uint64_t cached_bytes;		/* free, for the next that asks */
-	uint64_t limbo_bytes;		/* freed, and the GPU is not done with it */
+	uint64_t cached_bytes;		/* free for any request */
+	uint64_t limbo_bytes;		/* freed, but perhaps still in use by the GPU */
 	uint64_t largest_free_bytes;	/* the largest block of @cached_bytes */
-	/* A limit of ours that refused it, without asking the driver (enum gm_limit). */
-	uint64_t limit_bytes, limit_used_bytes;	/* what it allows; what counted against it */
+	/* The limit of ours that refused it without asking the driver (enum gm_limit). */
+	uint64_t limit_bytes, limit_used_bytes;	/* what it allows; what was used of it */
 	uint32_t limit;
 	uint32_t reserved32;
 	uint64_t reserved64[10];
@@ -436,7 +437,7 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	_Atomic(uint64_t) operations_lost;	/* not recorded: a lock was not free in time */
 
 	/* requests to the helper thread: a futex word each (shared) */
-	_Atomic(uint32_t) request;	/* bumped by who wants a snapshot */
+	_Atomic(uint32_t) request;	/* incremented to ask for a snapshot */
 	_Atomic(uint32_t) request_reason;	/* enum gm_request: the newest one wins */
 	_Atomic(uint32_t) answered;	/* the value of @request that has been served */
 	_Atomic(uint32_t) snapshots;	/* files written so far */
@@ -444,8 +445,8 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	_Atomic(uint32_t) request_busy;	/* reserved to an outside reader */
 	char last_snapshot[1024];	/* path of the newest one */
 
-	/* The end, where a signal brought it: by the crash handler, @crash_signal stored last. The
-	 * stack and what is below it are the helper's: they may be missing. */
+	/* A death by a signal, written by the crash handler, @crash_signal last. The stack and what
+	 * is below it are written by the helper thread and may be missing. */
 	int32_t crash_signal, crash_code;	/* siginfo's si_signo, si_code */
 	uint64_t crash_address, crash_tsc;	/* si_addr of a fault, 0 otherwise */
 	uint32_t crash_tid, crash_frames;
@@ -455,11 +456,11 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	uint32_t crash_flags;		/* enum gm_unwind_flag */
 	int32_t crash_sender_pid;	/* of a signal that was sent; 0 by the kernel */
 	uint32_t crash_sender_uid;
-	uint32_t crash_stack;		/* the same interned; 0 none */
-	uint32_t crash_written;		/* its snapshot's inode number (low half, or 1), if that has,
+	uint32_t crash_stack;		/* that stack, interned; 0 none */
+	uint32_t crash_written;		/* GM_CRASH_WRITTEN of its snapshot's inode, where that file has,
 					 * or was just about to get, the name @last_snapshot */
 
-	/* history control: what the events are worth; all 0 where nothing was limited */
+	/* which events there are, and which are shown; all 0 where nothing was limited */
 	_Atomic(uint32_t) history_enabled;	/* enum gm_history_enabled */
 	_Atomic(uint32_t) history_context;	/* enum gm_history_context */
 	_Atomic(uint32_t) history_stacks;	/* a word of the option's list, from 0 */
@@ -474,8 +475,8 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	struct gm_control control;	/* all 0 in journals of libraries that do not know of it */
 };
 
-/* Who has made a directory of this name for journals looks at every one that is left in it: gpumem
- * run. There a journal stays though its crash snapshot was written. */
+/* `gpumem run` makes a directory of this name for journals, and reads every one that is left in it.
+ * There a journal stays even if its crash snapshot was written. */
 #define GM_RUN_ROOM "gpumem-run-"
 
 _Static_assert(sizeof(struct gm_region) == 64, "on-disk layout");

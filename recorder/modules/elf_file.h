@@ -2,16 +2,17 @@
  * elf_file.h - an ELF file of this machine's kind, read by pread: what it is, and which of its
  * functions hold certain addresses.
  *
- * Trusts nothing in the file: every offset is checked against its size, nothing is mapped (a file
- * that is cut short while it is read gives an error, not SIGBUS), and no count in it makes us
+ * Nothing in the file is trusted: every offset is checked against its size, nothing is mapped (a
+ * file that is truncated while it is read gives an error, not SIGBUS), and no count in it makes us
  * allocate more than a few MB. No malloc.
  *
- * Symbols are not in order, and there may be millions; addresses are few. So the table is read once,
- * in windows, and each symbol looked up among the sorted addresses: no memory but the addresses' own.
- * A pass may be stopped by the clock and continued later. A hostile table (every function as long as
- * the file) is abandoned when it would cost too much; what was found stays.
+ * Symbols are not in order, and there may be millions; addresses are few. So the table is read
+ * once, in windows, and each symbol is looked up among the sorted addresses, which takes no other
+ * memory. A pass may be stopped by the clock and continued later. A hostile table (every function
+ * as long as the file) is abandoned when it would cost too much; what was found stays.
  *
- * Thread context: one thread a struct gm_elf_file, and a scan. Signal context: none, but for gm_elf_build_id.
+ * Thread context: one thread a struct gm_elf_file, and a scan. Signal context: none, but for
+ * gm_elf_build_id.
  */
 #ifndef GM_RECORDER_ELF_FILE_H
 #define GM_RECORDER_ELF_FILE_H
@@ -59,9 +60,9 @@ bool gm_elf_file_is(const struct gm_elf_file *elf, int fd);
 
 struct gm_elf_match {
 	uint64_t address;		/* an instruction's, as the file has it; the caller's */
-	uint64_t start;			/* of the function that holds it */
-	uint64_t open_start;		/* of the nearest below that does not say how long it is */
-	uint64_t sized_start;		/* of the nearest below that does */
+	uint64_t start;			/* of the function that contains it */
+	uint64_t open_start;		/* of the nearest symbol below that has no size */
+	uint64_t sized_start;		/* of the nearest symbol below that has one */
 	uint32_t name, open_name;	/* in the string table; 0 none */
 	uint8_t rank, open_rank;
 	uint16_t user16;		/* the caller's */
@@ -80,7 +81,7 @@ struct gm_elf_scan {
  * it is complete, 0 when there is more to do, -EBADMSG when the file cannot be read. */
 int gm_elf_scan(const struct gm_elf_file *elf, struct gm_elf_scan *scan, uint64_t until_ns);
 
-/* Where in the string table the name of @match's function is, after a pass; 0: it has none. */
+/* After a pass: the offset in the string table of the name of @match's function; 0: it has none. */
 uint32_t gm_elf_match_name(const struct gm_elf_match *match);
 
 /* Copy the name at @name into @ret, without a symbol version, cut at @size - 1, a NUL after it.

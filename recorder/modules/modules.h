@@ -1,9 +1,11 @@
 /*
- * modules.h - which object (executable, library) an address belongs to, and who called us.
+ * modules.h - which object (executable, library) an address belongs to, and which of them called a
+ * hook.
  *
- * Every object that a caller's address was seen in gets a number from the journal. An object
+ * Every object in which a caller's address was seen gets a number from the journal. An object
  * loaded where another one was unloaded gets a number of its own (range, link_map, name and build
- * id are compared after every dlclose); the same one loaded again at the same place keeps its.
+ * id are compared after every dlclose); the same object loaded again at the same place keeps its
+ * number.
  *
  * Nothing here calls malloc, dladdr or dl_iterate_phdr, or reads an address that it has not proved
  * readable; errno is kept. Objects are found by object.h. A look-up takes no lock but for an object
@@ -27,8 +29,8 @@ struct gm_module_info {
 	unsigned int build_id_bytes;	/* 0: the file has none */
 };
 
-/* Who assigns the numbers, and what it is called for; the latter two may be NULL. Called under a lock
- * of modules.c, from whatever thread met the object first: must not unwind or look up modules. */
+/* Callbacks: publish assigns the numbers; the other two may be NULL. They are called under a lock
+ * of modules.c, in whatever thread met the object first, and must not unwind or look up modules. */
 struct gm_module_sink {
 	uint16_t (*publish)(const struct gm_module_info *info);	/* 0: full */
 	void (*unloaded)(uint16_t module);
@@ -44,24 +46,25 @@ void gm_modules_init(const struct gm_module_sink *sink);
  * the address as the file's symbol table has it; @pc itself when the module is 0. */
 uint16_t gm_modules_lookup(uintptr_t pc, uint64_t *ret_offset);
 
-/* The module that asked: the first on the stack that only passes calls on neither (libcuda,
- * libcudart, libcupti, libgpumem, the loader). @return_address: __builtin_return_address(0) of
- * the hook, which must still be on the stack; when its module already is the one, nothing is
- * unwound. At most 32 frames; when none answers, the hook's direct caller. Code in no module (JIT)
- * is a caller like others, with the number 0.
- * Returns as gm_modules_lookup; @ret_pc (may be NULL) is the return address in that module. */
+/* The module that made the call: the first on the stack that does not merely pass calls on (as
+ * libcuda, libcudart, libcupti, libgpumem and the loader do). @return_address:
+ * __builtin_return_address(0) of the hook, which must still be on the stack; where its module
+ * already is the one, nothing is unwound. At most 32 frames are read; if all of them pass calls on,
+ * it is the hook's direct caller. Code in no module (JIT) is a caller as any other, with the number
+ * 0. Returns as gm_modules_lookup; @ret_pc (may be NULL) is the return address in that module. */
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc);
 
-/* The same of a stack that was walked already: the first of @pcs whose module does not only pass
- * calls on; when none is, the first one. */
+/* The same for a stack that was walked already: the module of the first of @pcs that does not
+ * merely pass calls on; if all do, of the first one. */
 uint16_t gm_modules_asker(const uintptr_t *pcs, int count);
 
-/* Bumped with every gm_modules_generation_bump: what was worked out from addresses before it is
- * stale. */
+/* A number that every gm_modules_generation_bump increments: what was derived from addresses under
+ * another number may be wrong now. */
 uint32_t gm_modules_generation(void);
 
-/* Objects may have changed: what was seen is checked again before it is believed, the sink learns what
- * was unloaded, cached unwind rules are forgotten. By the dlclose hook, before and after. */
+/* Objects may have changed: known ones are checked again before they are used, the sink is told
+ * which were unloaded, and cached unwind rules are dropped. Called by the dlclose hook, before and
+ * after the real call. */
 void gm_modules_generation_bump(void);
 
 #endif

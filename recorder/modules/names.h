@@ -18,17 +18,17 @@ const char *gm_life_name(unsigned int life);		/* enum gm_life */
 
 const char *gm_signal_name(int32_t signal);		/* "SIGSEGV"; Linux's numbers on x86-64, aarch64 */
 
-/* What errno @error, or -@error, means to a file or a thread: strerror without malloc, locale and message
- * catalogues. */
+/* The text of errno @error, or -@error, for errors of files and threads: strerror without malloc,
+ * locale and message catalogues. */
 const char *gm_error_text(int error);
 
 /* The register at place @index of crash_registers, NULL past the last one. @machine: EM_X86_64,
  * EM_AARCH64; NULL for others. */
 const char *gm_register_name(uint32_t machine, unsigned int index);
 
-const char *gm_limit_name(unsigned int limit);		/* enum gm_limit; none: the driver */
+const char *gm_limit_name(unsigned int limit);		/* enum gm_limit; GM_LIMIT_NONE: the driver */
 
-/* CUresult, for those that a call for memory may give; "unknown" otherwise. */
+/* The name of a CUresult that a call for memory may return; "unknown" for others. */
 const char *gm_result_name(int32_t result);
 
 #endif

@@ -2,8 +2,8 @@
  * object.h - the loaded object (executable, library, vDSO) that holds an address.
  *
  * From _dl_find_object where the C library has it (glibc 2.35): no lock, a few nanoseconds.
- * Elsewhere from /proc/self/maps, what was found kept until the next gm_object_flush; an address in no
- * object is looked up again at most every 10 ms.
+ * Elsewhere from /proc/self/maps, whose objects are remembered until the next gm_object_flush; an
+ * address in no object is looked up again at most every 10 ms.
  *
  * Any thread, any signal context. No lock, no malloc, errno kept.
  */
@@ -22,10 +22,11 @@ struct gm_object {
 /* Find the object that holds @pc. Returns false when none does. */
 bool gm_object_find(uintptr_t pc, struct gm_object *ret_object);
 
-/* Is gm_object_find cheap, and never behind the loader's own view? */
+/* Is gm_object_find cheap, and does it always agree with the loader? So it is with
+ * _dl_find_object. */
 bool gm_object_is_exact(void);
 
-/* Objects may have changed. */
+/* Objects may have changed: forget those of /proc/self/maps. */
 void gm_object_flush(void);
 
 struct gm_object_identity {
@@ -36,12 +37,12 @@ struct gm_object_identity {
 	char name[1024];		/* as the loader has it: "" for the executable */
 };
 
-/* What tells @object from another one at the same place, copied with gm_probe_copy. Returns
+/* What distinguishes @object from another one at the same place, read with gm_probe_copy. Returns
  * false when its headers cannot be read. */
 bool gm_object_identify(const struct gm_object *object, struct gm_object_identity *ret_identity);
 
-/* What the program headers of the ELF image mapped at @start say, read with gm_probe_copy. Addresses but
- * for @base are as the file has them. Returns false where there is none. */
+/* Read the program headers of the ELF image mapped at @start, with gm_probe_copy. All addresses but
+ * @base are as the file has them. Returns false where there is no such image. */
 #define GM_ELF_NOTES 4
 struct gm_elf {
 	uintptr_t base;			/* load bias */

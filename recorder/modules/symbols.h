@@ -1,15 +1,16 @@
 /*
  * symbols.h - names of native frames, from the ELF symbol tables of their modules.
  *
- * Frames are captured as (module, offset) without a name. Here they are named, in the order of their
- * capture and a module at a time: its file is opened (by its path, checked by build id; a
- * module that has none: by its headers as they lie in memory), its table read once by pread, the
- * names interned. Names are as the file has them; demangling and lines belong to the tools.
- * JIT code, the vDSO and what is not at its path any more stay unnamed, for good.
+ * Frames are captured as (module, offset) without a name. Here they are named, in the order of
+ * their capture and one module at a time: the module's file is opened by its path and checked by
+ * its build id (or, where it has none, by its headers as they are in memory), its symbol table is
+ * read once by pread, and the names are interned. Names are as the file has them; demangling and
+ * lines belong to the tools. JIT code, the vDSO and modules that are not at their paths any more
+ * stay without names.
  *
- * What a hook, a crash or a fork child does must not wait for this, and does not: it holds no
- * lock but, for each name, the intern lock. It calls no malloc; its memory is mapped while there
- * is something to do (at most 8 MB) and unmapped afterwards.
+ * No hook and no crash handler waits for this: it holds no lock except, for each name, the intern
+ * lock. It calls no malloc; its memory is mapped while there is something to do (at most 8 MB) and
+ * unmapped afterwards.
  *
  * Thread context: the helper thread, or whichever thread writes a snapshot; a second one at the
  * same time finds nothing to do. Signal context: none (files are opened).
@@ -20,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Name frames for about @limit_ns; the next call continues what was begun. Returns true
+/* Name frames for about @limit_ns nanoseconds; the next call goes on from there. Returns true
  * when there is more to do. */
 bool gm_symbols_work(uint64_t limit_ns);
 

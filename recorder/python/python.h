@@ -1,12 +1,12 @@
 /*
  * python.h - the Python frames of the calling thread, read where CPython keeps them.
  *
- * No GIL, no reference count, no Python API but the functions that read one word (which thread
- * state is this thread's, is the interpreter ending). The thread is within a call that Python made,
- * so its own frames and their code objects stand still, with or without the GIL; frames of other
- * threads are never looked at. Each code object's type is checked; an interpreter's first walks
- * read through the kernel (gm_probe_copy) and check everything, until GM_PYTHON_PROOF of them have
- * shown the layout to be the one that is expected.
+ * No GIL is taken, no reference counted, and no Python API called except functions that read one
+ * word (which thread state is this thread's, whether the interpreter is ending). The thread is
+ * within a call that Python made, so its own frames and their code objects do not change, with or
+ * without the GIL; frames of other threads are never read. Each code object's type is checked; an
+ * interpreter's first walks read through the kernel (gm_probe_copy) and check everything, until
+ * GM_PYTHON_PROOF of them have shown that the layout is the expected one.
  *
  * An interpreter is found by its code on a native stack, never through the loader: so it does not
  * matter how or when it was loaded, and while we call into it, it cannot be unloaded.
@@ -26,9 +26,9 @@
 
 /* An interpreter: one CPython in the process, with all its sub-interpreters. */
 struct gm_python {
-	_Atomic(uint32_t) state;	/* enum gm_python_state; then nothing else changes */
-	_Atomic(uint32_t) generation;	/* of the modules, when it was last seen to be there */
-	_Atomic(uint32_t) good, bad;	/* walks that fitted; that did not, before it was proved */
+	_Atomic(uint32_t) state;	/* enum gm_python_state; stored last: what follows @bad is constant then */
+	_Atomic(uint32_t) generation;	/* of the modules, when it was last found loaded */
+	_Atomic(uint32_t) good, bad;	/* walks that fitted the layout, and that did not, before it was proved */
 	const struct gm_python_layout *layout;
 	uintptr_t start, end;		/* the object it is in */
 	uint64_t identity;		/* of that object */
@@ -50,10 +50,11 @@ void gm_python_init(void (*note)(const char *line));
  * @cut, the stack could not be followed to its end: then any that is known. */
 struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut);
 
-/* Whoever finds the same epoch before and after may take it that gm_python_on says what it said. */
+/* A number that changes whenever gm_python_on may answer differently for the same stack. */
 uint32_t gm_python_epoch(void);
 
-/* A small number for an interpreter, 0 for NULL, and back, of one that is not 0. */
+/* A small number for an interpreter, 0 for NULL; and the interpreter of such a number, which is not
+ * 0. */
 uint8_t gm_python_number(const struct gm_python *python);
 struct gm_python *gm_python_of(uint8_t number);
 
@@ -65,8 +66,9 @@ struct gm_python_walk {
 	uint64_t hash;			/* of (code, instruction) and content of all frames */
 	int frames;
 	unsigned int flags;		/* GM_UNWIND_TRUNCATED, GM_UNWIND_MORE */
-	/* What to keep, if anything: addresses of frames, innermost first, and after the entry
-	 * frame of each call of the loop its anchor, an address | GM_PYTHON_ANCHOR. */
+	/* Where to store what was walked (NULL: nowhere): addresses of frames, innermost first, and
+	 * after the entry frame of each call of the loop its anchor, an address |
+	 * GM_PYTHON_ANCHOR. */
 	uintptr_t *items;
 	int max_items, items_count;
 };
@@ -76,8 +78,9 @@ struct gm_python_walk {
 /* Walk the calling thread's frames, @max at most. @walk: set @items and @max_items before. */
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk);
 
-/* The id of the frame at @frame (an item of a walk just made), its name, file and line read when
- * it was never seen. GM_NONE when there is no room; *ret_skip: Python would not show it. */
+/* The id of the frame at @frame (an item of a walk just made); its name, file and line are read
+ * when it was not seen before. GM_NONE when there is no room; *ret_skip: Python itself would not
+ * show it. */
 uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame, bool *ret_skip);
 
 /* ---- internal to recorder/python*.c ---- */
@@ -88,18 +91,19 @@ static inline bool gm_python_is_proved(const struct gm_python *python)
 	return atomic_load_explicit(&python->good, memory_order_acquire) >= GM_PYTHON_PROOF;
 }
 
-/* The line of the instruction @at bytes into the code; @table holds @bytes bytes, @first is the
- * line that the code begins with (and what a frame that has not begun is at, @at < 0). Read with
+/* The line of the instruction @at bytes into the code; @table has @bytes bytes, @first is the
+ * line with which the code begins (and the line of a frame that has not begun, @at < 0). Read with
  * gm_probe_copy, as far as needed. 0: it has none, or the table cannot be read. */
 uint32_t gm_python_line(unsigned int minor, uintptr_t table, size_t bytes, uint32_t first,
 			int64_t at);
 
-/* Where @frame stands in the code at @code_at: as gm_py_instr, but never in a thread's copy of the
- * code. 0: it runs a copy that is not to be found. Slow where there are copies. */
+/* The instruction at which @frame is in the code at @code_at: as gm_py_instr, but never in a
+ * thread's copy of the code. 0: it runs a copy that cannot be found. Slow where there are
+ * copies. */
 uintptr_t gm_python_instr(const struct gm_python_layout *layout, const uint8_t *frame,
 			  uintptr_t code_at);
 
-/* Bad layout: off for good, and said. */
+/* The layout does not fit: read no frames of this interpreter any more, and report that once. */
 void gm_python_off(struct gm_python *python);
 
 #endif

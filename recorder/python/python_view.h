@@ -1,10 +1,10 @@
 /*
- * python_view.h - where CPython keeps what a stack needs; reading it, in place or a copy through the
- * kernel; the key of a frame. Internal to those who read frames; contexts as python.h.
+ * python_view.h - where CPython keeps what a stack needs; reading it, in place or a copy through
+ * the kernel; the key of a frame. Internal to recorder/python/; contexts as python.h.
  *
- * Up to 3.12 from the headers of each version (x86-64; aarch64 lays these structs out the same),
- * since 3.13 from the interpreter itself (python_layout.c). A minor version does not change them,
- * nor does a debug build; what does not match at run time is found out by the first walks.
+ * The offsets are those of each version's headers up to 3.12 (x86-64; aarch64 lays these structs
+ * out the same), and the interpreter's own since 3.13 (python_layout.c). Neither a bug-fix release
+ * nor a debug build changes them; what does not match at run time is found by the first walks.
  *
  *	PyThreadState ── frame ──> frame ── previous ──> frame ...	3.8 to 3.10: heap objects
  *	PyThreadState ── cframe ─> _PyCFrame ── current_frame ──> frame ── previous ──> ...
@@ -16,10 +16,10 @@
  * since 3.12 a shim, a frame of owner 3 or more that stands next to the entry frame. That is the
  * anchor by which Python frames find their place among native ones. 3.8 and 3.9 have none.
  *
- * Since 3.14 the low bits of a frame's reference to its code are tags. Its free-threaded builds give
- * each thread a copy of the instructions: a frame has the number of the copy that it runs, and the
- * code object a table of them, which other threads may replace at any time. So it is only read
- * through the kernel, and what comes of that is checked.
+ * Since 3.14 the low bits of a frame's reference to its code are tags. Its free-threaded builds
+ * give each thread a copy of the instructions: a frame has the number of the copy that it runs, and
+ * the code object has a table of copies, which other threads may replace at any time. So the table
+ * is read through the kernel only, and the result is checked.
  */
 #ifndef GM_RECORDER_PYTHON_VIEW_H
 #define GM_RECORDER_PYTHON_VIEW_H
@@ -41,19 +41,19 @@ enum gm_python_chain {
 enum {
 	GM_PY_STATE_INTERP = 16,	/* of PyThreadState, up to 3.11 */
 	GM_PY_OWNER_GENERATOR = 1, GM_PY_OWNER_SHIM = 3,	/* shims: this one and all above */
-	GM_PY_FRAME_BYTES = 112, GM_PY_CODE_BYTES = 256,	/* no more of either is looked at */
-	GM_PY_OBJECT_BYTES = 64,	/* nor of a str or bytes before what it holds */
+	GM_PY_FRAME_BYTES = 112, GM_PY_CODE_BYTES = 256,	/* no more of either is read */
+	GM_PY_OBJECT_BYTES = 64,	/* nor of a str or bytes object before its contents */
 };
 
 struct gm_py_objects {
 	uint16_t type;			/* of every object */
 	uint16_t bytes_size, bytes_data;	/* the size is also code's since 3.11: in code units */
 	uint16_t text_length, text_hash, text_state;
-	uint16_t text_kind;		/* the bit of the state where kind:3, compact, ascii begin */
+	uint16_t text_kind;		/* the bit of the state at which kind:3, compact and ascii begin */
 };
 
-/* Where nothing stands before the type but eight bytes for the references: in all but the free-threaded
- * builds. */
+/* In all but the free-threaded builds: only eight bytes, the reference count, are before the
+ * type. */
 static const struct gm_py_objects gm_py_gil_objects = {
 	.type = 8, .bytes_size = 16, .bytes_data = 32,
 	.text_length = 16, .text_hash = 24, .text_state = 32, .text_kind = 2,
@@ -62,8 +62,8 @@ static const struct gm_py_objects gm_py_gil_objects = {
 struct gm_python_layout {
 	uint8_t minor, chain;
 	uint8_t free_threaded;
-	uint8_t frame_tags;		/* the bits of a reference that are no address */
-	uint16_t state_frame;		/* of PyThreadState; 0: it goes through a cframe */
+	uint8_t frame_tags;		/* the bits of a reference that are not part of the address */
+	uint16_t state_frame;		/* of PyThreadState; 0: the frame is found by @state_cframe */
 	uint16_t state_cframe, state_thread;
 	uint16_t cframe_frame, cframe_previous;
 	uint16_t frame_previous, frame_code, frame_owner, frame_entry;
@@ -72,13 +72,13 @@ struct gm_python_layout {
 	uint16_t code_filename, code_name;	/* the qualified name where there is one */
 	uint16_t code_first_line, code_lines;
 	uint16_t code_units;		/* the instructions; up to 3.10 a bytes object */
-	uint16_t code_traceable;	/* int: before this instruction, frames are in the making */
-	uint16_t code_version;		/* a number that no other code object gets; 0: has none */
-	uint16_t code_copies;		/* a pointer to: how many copies, pointers to them */
+	uint16_t code_traceable;	/* int: a frame before this instruction is not complete yet */
+	uint16_t code_version;		/* a number that no other code object gets; 0: there are no such numbers */
+	uint16_t code_copies;		/* a pointer to the number of copies and the pointers to them */
 	uint16_t text_ascii, text_wide;	/* the characters of a str */
 	struct gm_py_objects objects;
-	bool has_gil_objects;		/* which are gm_py_gil_objects: what is constant costs less */
-	uint16_t frame_bytes, code_bytes;	/* how much of either is looked at */
+	bool has_gil_objects;		/* @objects are gm_py_gil_objects: constants cost less */
+	uint16_t frame_bytes, code_bytes;	/* how much of either is read */
 };
 
 /* The layout of CPython 3.@minor; since 3.13 from what is at @runtime (_PyRuntime; 0: not known), if
@@ -87,7 +87,7 @@ struct gm_python_layout {
 bool gm_python_find_layout(struct gm_python_layout *ret_layout, unsigned int minor,
 			   uintptr_t runtime, uintptr_t code_type);
 
-/* The host's memory: not for a sanitizer to judge. */
+/* For code that reads the program's memory, which sanitizers must not check. */
 #define GM_PYTHON_RAW __attribute__((no_sanitize_address, no_sanitize_thread))
 #define GM_PYTHON_INLINE __attribute__((always_inline)) GM_PYTHON_RAW static inline
 
@@ -109,8 +109,8 @@ GM_PYTHON_INLINE int32_t gm_py_int(const uint8_t *object, size_t offset)
 	return *(const int32_t *)(const void *)(object + offset);
 }
 
-/* The object at @at: itself, or with @probed the copy of it in @buffer. NULL: not readable. Other
- * than what is probed, only what an object that proved right refers to is read. */
+/* The object at @at: in place, or with @probed a copy of it in @buffer. NULL: it cannot be read. In
+ * place only objects are read to which an object of the right type refers. */
 GM_PYTHON_INLINE const uint8_t *gm_py_view(bool probed, uintptr_t at, void *buffer, size_t bytes)
 {
 	if (gm_py_is_odd(at))
@@ -148,8 +148,8 @@ GM_PYTHON_INLINE uintptr_t gm_py_swap(uintptr_t word)
 	return word << 32 | word >> 32;
 }
 
-/* A word that tells the str at @at from another that may have been there before: its hash; if
- * nobody has asked for that yet, its length and the end of its characters. */
+/* A word that distinguishes the str at @at from another that may have been there before: its hash;
+ * if that has not been computed yet, its length and the end of its characters. */
 GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout,
 					   const struct gm_py_objects *objects, bool probed,
 					   uintptr_t at)
@@ -173,8 +173,9 @@ GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout
 	return end ^ length << 56;
 }
 
-/* What tells a code object from others that may have been at its address: those of what it refers
- * to, and a word of their content. Two multiplications that do not wait for each other. */
+/* What distinguishes a code object from others that may have been at its address: the addresses of
+ * what it refers to, and a word of the content of each. The two multiplications do not wait for
+ * each other. */
 GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
 					const struct gm_py_objects *objects, bool probed,
 					const uint8_t *code)
@@ -192,8 +193,9 @@ GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
 	return (b ^ b >> 29) + (c ^ c >> 31);
 }
 
-/* What tells a frame at an instruction from all others: an address may be used again, by code of
- * another file or with other lines, so the @content of its code is in it. */
+/* What distinguishes a frame at an instruction from all others. The address of code may be used
+ * again, by code of another file or with other lines, so that @content of its code is in the
+ * key. */
 GM_PYTHON_INLINE uint64_t gm_py_key(uintptr_t code_at, uint64_t content, uintptr_t instr)
 {
 	uint64_t a = (code_at ^ gm_py_swap(instr)) * UINT64_C(0x9e3779b97f4a7c15);

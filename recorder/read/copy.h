@@ -1,18 +1,18 @@
 /*
  * copy.h - a private copy of a journal: what every snapshot is written from.
  *
- * One way for the living process, the outside reader and the recovery. First the journal is copied,
- * and every offset of its layout checked. Then the copy is resolved: what was half done is taken
- * back, frees that took effect are completed, events are sorted. A journal copy lies in memory of
- * its own from mmap; nothing here calls malloc, and nothing that was read is trusted.
+ * The living process, readers from outside and the recovery all use it. First the journal is
+ * copied, and every offset of its layout checked. Then the copy is resolved: what was half done is
+ * taken back, frees that took effect are completed, events are sorted. A journal copy lies in
+ * memory of its own from mmap; nothing here calls malloc, and nothing that was read is trusted.
  *
  *   copy_make.c    from a file; the check of a layout           -> base, copied[]
  *   copy_live.c    from this process's own mapping, under its locks
  *   copy_resolve.c undo; thread caches; segments in order
- *   copy_frees.c   frees that took effect, their address handed out again, and were not recorded
+ *   copy_frees.c   frees that took effect (the address was handed out again) and were not recorded
  *   copy_events.c  events: validate, drop, sort, count; what was in flight
  *   copy_access.c  accessors that check, the clock
- *   copy_alive.c   does the writer live?
+ *   copy_alive.c   is the process that wrote the journal alive?
  *
  * Thread context: one thread a copy. Not for signal handlers.
  */
@@ -40,11 +40,11 @@ struct gm_copy {
 	size_t bytes;			/* mapped for it */
 	struct gm_header *header;	/* at @base */
 	uint64_t copied[GM_REGION_COUNT];	/* bytes of each region that the copy has */
-	uint64_t held;			/* bytes that were read for it; 0: a live copy */
-	uint64_t on_disk;		/* that the file takes; UINT64_MAX: its file system does not say */
+	uint64_t held;			/* bytes that were read for it; 0: a copy of this process's own journal */
+	uint64_t on_disk;		/* bytes that the file takes; UINT64_MAX: its file system does not tell */
 	uint64_t cut_tsc;		/* events stamped later are not part of it; UINT64_MAX: none */
 	bool consistent;		/* of one moment; false: it changed while it was copied */
-	uint64_t locked_ns;		/* live copies: how long the locks were held */
+	uint64_t locked_ns;		/* of this process's own journal: how long the locks were held */
 	/* after gm_copy_resolve */
 	const struct gm_event **events;	/* sorted; kept ones only */
 	size_t event_count;
@@ -58,7 +58,7 @@ struct gm_copy {
 	uint64_t undone;		/* changes that were taken back */
 	uint64_t end_tsc;		/* the latest stamp seen */
 	char error[256];		/* why a copy was refused, one sentence */
-	struct gm_scratch scratch;		/* what is mapped besides */
+	struct gm_scratch scratch;		/* other memory of this copy */
 	struct gm_region layout[GM_REGION_COUNT];	/* of the header that was validated */
 };
 
@@ -66,15 +66,17 @@ struct gm_copy {
  * none; or -errno. */
 int gm_copy_from_process(struct gm_copy *copy);
 
-/* The append-only areas once more, before gm_copy_resolve: what has got a name since. */
+/* Copy the append-only areas once more, before gm_copy_resolve, for names that frames have got
+ * since. */
 void gm_copy_renew_names(struct gm_copy *copy);
 
 /* Copy from a file descriptor by pread. Returns 0, -EBADMSG when it is no journal of a version
  * known here, or -errno; @copy->error says which. */
 int gm_copy_from_file(struct gm_copy *copy, int fd);
 
-/* The same without the events: what is live and the counters, for those who look often. Frees that
- * were under way and whose address only an event shows to be in use again count as live. */
+/* The same without the events: what is live, and the counters, for programs that read them often. A
+ * block whose free was under way counts as live where only an event would show that its address is
+ * in use again. */
 int gm_copy_tables(struct gm_copy *copy, int fd);
 
 /* Undo what was half done, complete frees that took effect, sort the events and count them.
@@ -84,17 +86,18 @@ int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events);
 /* Safe on a zeroed copy and after any failure; leaves it zeroed. */
 void gm_copy_free(struct gm_copy *copy);
 
-/* Is the process that wrote the journal open as @fd alive? 1 yes, 0 no, -errno unknown. Never
- * signals; a reused pid, here or in another namespace, is not the process. */
+/* Is the process alive that wrote the journal open as @fd? 1 yes, 0 no, -errno unknown. Sends no
+ * signal; another process with the same pid, here or in another namespace, is told apart. */
 int gm_copy_alive(int fd);
 
-/* Is process @pid, as it is numbered here, the one that wrote a journal with this header? False also where
- * /proc does not tell. */
+/* Is process @pid, by its number in this pid namespace, the one that wrote a journal with this
+ * header? False, too, where /proc does not tell. */
 bool gm_copy_is_of(const struct gm_header *who, int64_t pid);
 
-/* The same in steps. Read what there is of a header, zero behind it: 0 or -errno. What the header
- * says of its helper thread: 1 it lives, 0 the kernel has marked its death, -ENODATA there never
- * was one. And look for the process as well, where the header leaves it open. */
+/* gm_copy_alive in steps. gm_header_read: read what there is of a header, with zeroes behind it; 0
+ * or -errno. gm_header_sign: what the header tells of the helper thread; 1: it lives, 0: the kernel
+ * has marked its death, -ENODATA: there never was one. gm_header_alive: that, and where it does not
+ * decide, /proc; as gm_copy_alive. */
 int gm_header_read(int fd, struct gm_header *ret);
 int gm_header_sign(const struct gm_header *header);
 int gm_header_alive(const struct gm_header *header);
@@ -114,7 +117,7 @@ const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *re
 /* Items in a region of the copy. */
 size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region);
 
-/* Items that found no room in a region, ever. */
+/* How many items ever found no room in a region. */
 uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region);
 
 /* The thread that wrote an event of a resolved copy; 0 unknown. */

@@ -16,7 +16,7 @@ struct gm_delta {
 	struct gm_usage *rows[3];	/* that it counts in; NULL: none */
 	uint8_t kind, pool;		/* enum gm_pool_class: small or large */
 	bool in_stats, in_live;
-	bool given, held;		/* of a pool of the program's: what it handed out, or holds */
+	bool given, held;		/* in a pool's domain: a block that it handed out; a piece that it holds */
 };
 
 static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kind)
@@ -24,12 +24,13 @@ static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kin
 	return UINT32_C(1) << 31 | (uint32_t)domain << 20 | (uint32_t)(kind & 15) << 16 | module;
 }
 
-/* Find or make the rows of (domain, module, kind), as the domain's last ones. */
+/* Find or make the rows of (domain, module, kind) and remember them in @state. False: the journal
+ * lock could not be had. */
 bool gm_delta_find_rows(struct gm_domain_state *state, uint8_t domain, uint16_t module,
 			uint8_t kind, bool nested);
 
-/* What a segment counts in, its sign and sizes yet to be set. Finds or makes the usage rows.
- * Returns false when the journal lock could not be had. */
+/* Set up @delta with what a segment counts in; the caller sets count and sizes. Finds or makes the
+ * usage rows. Returns false when the journal lock could not be had. */
 static inline __attribute__((always_inline)) bool
 gm_delta_init(struct gm_delta *delta, uint8_t domain, uint16_t module, uint8_t kind, uint8_t flags,
 	      bool nested)
@@ -90,7 +91,7 @@ static inline __attribute__((always_inline)) void gm_delta_stats(const struct gm
 	stats->num_device_free += delta->count < 0;
 }
 
-/* The same for a pool of the program's. */
+/* The statistics of a pool's domain. */
 static inline void gm_delta_pool(const struct gm_delta *delta, struct gm_txn *txn)
 {
 	gm_delta_stat(delta, txn, delta->held ? GM_STAT_SEGMENT : GM_STAT_ALLOCATION, delta->count);

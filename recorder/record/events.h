@@ -3,9 +3,9 @@
  *
  * A thread writes into its own chunk (chunks.h), or into the shared one under its lock.
  *
- * An event that is not wanted costs its writer one look at a mask, and is counted. Switching the
- * history drops what was written before wherever events begin or end: a trace with a gap would not
- * add up.
+ * An event that is not wanted costs its writer one load of a mask, and is counted. Where the
+ * history is switched on or off, the events so far are dropped: a trace with a gap would not add
+ * up.
  *
  * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in
  * the thread's thread cache of it. Signal context: as there.
@@ -16,11 +16,11 @@
 #include "recorder/record/chunks.h"
 #include "recorder/record/threads.h"
 
-/* What the options leave out, for a new journal. */
+/* For a new journal: which events the options leave out. */
 void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);
 
-/* A slot with room for one event: the writer's, or the shared one (then its lock is held).
- * NULL: there is no room, and it is counted; or there is no history. */
+/* A slot with room for one event: the writer's, or the shared one, whose lock is held then.
+ * NULL: there is no room, which is counted; or there is no history. */
 struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer);
 
 /* One event under way. */
@@ -53,6 +53,7 @@ static inline struct gm_event_place gm_event_open(const struct gm_writer *writer
 	return (struct gm_event_place){ slot, (struct gm_event *)slot->chunk + slot->place, counts };
 }
 
+/* The event is filled in: make it part of the history. */
 static inline void gm_event_commit(const struct gm_writer *writer, struct gm_event_place at)
 {
 	struct gm_chunk *chunk = at.slot->chunk;

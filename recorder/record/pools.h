@@ -1,10 +1,11 @@
 /*
- * pools.h - pools of the program's: what somebody got from the driver and hands out a second time.
+ * pools.h - pools of the program's: memory from the driver that a framework or program hands out
+ * again.
  *
- * Each pool has a domain of its own (struct gm_pool in journal/format.h), made when it first tells
- * something. What it hands out is recorded there by gm_record_alloc and gm_record_free, as what the
- * driver gives is in the devices' domains, and so is the memory that it holds (GM_SEGMENT_HELD). Who
- * tells of pools is in preload/pools/.
+ * Each pool has a domain of its own (struct gm_pool in journal/format.h), made when the pool is
+ * first heard of. What it hands out is recorded there by gm_record_alloc and gm_record_free, as
+ * memory of the driver is in the devices' domains; and so are the pieces of memory that it holds
+ * (GM_SEGMENT_HELD). preload/pools/ calls all this.
  *
  * Thread context: any, no lock of this floor held. Signal context: none. Lock: the domain's.
  */
@@ -13,11 +14,11 @@
 
 #include "recorder/journal/state.h"
 
-/* A new pool of @device, its name a string id. Returns its domain; 0 when nothing is recorded, or there
- * are GM_MAX_POOLS already (counted). One thread at a time. */
+/* Make a new pool of @device; @name is a string id. Returns its domain; 0 when nothing is recorded,
+ * or there are GM_MAX_POOLS already (counted). One thread at a time. */
 uint8_t gm_record_pool(enum gm_pool_source source, uint32_t device, uint32_t name, uint64_t key);
 
-/* The pool in @domain; NULL where there is none. It is there for good. */
+/* The pool in @domain; NULL where there is none. A pool never ends. */
 static inline struct gm_pool *gm_pool_at(unsigned int domain)
 {
 	if (!gm_header_get() || domain < GM_DOMAIN_POOLS ||
@@ -34,32 +35,34 @@ struct gm_piece {
 	uint8_t kind, flags;		/* GM_SEGMENT_EXPANDABLE */
 };
 
-/* Find what of the driver's in @domain has @address: among the segments that no heap has, the newest
- * first. False: none has; then [*ret_low, *ret_high) is all around it that none has either. */
+/* Find the driver's memory at @address in @domain: the newest of the segments there that belong to
+ * no heap. False: there is none; then there is none in all of [*ret_low, *ret_high) either, which
+ * contains @address. */
 bool gm_record_find(uint8_t domain, uint64_t address, struct gm_piece *ret_piece, uint64_t *ret_low,
 		    uint64_t *ret_high);
 
-/* How often a segment, but a heap's, has come into @domain or changed there: while it is the same, so is
- * what gm_record_find says of an address that none has. Without a lock. */
+/* How often a segment that is no heap's has come into @domain or changed there. While this number
+ * stays the same, gm_record_find finds nothing at an address where it found nothing. Takes no
+ * lock. */
 uint32_t gm_record_comings(uint8_t domain);
 
-/* The context that @block, of a heap, dies with. */
+/* The id of the context with which @block, one of a heap's, dies. */
 uint32_t gm_record_context_of(uint32_t block);
 
-/* Some of the blocks that are handed out in [@address, +@size) of a pool's domain, at most @max, as they
- * are. Returns how many. */
+/* Blocks of a pool's domain that are handed out in [@address, +@size): some of them, at most @max.
+ * Returns how many. */
 struct gm_given { uint64_t address, size; uint32_t block; };
 unsigned int gm_record_given(uint8_t domain, uint64_t address, uint64_t size,
 			     struct gm_given *ret, unsigned int max);
 
-/* The program has named what a pool handed out as @block; the caller keeps it from going. @name: a string
- * id. One word, which no transaction changes. */
+/* The program has named @block, which a pool handed out. @name: a string id. The caller ensures
+ * that the block does not end meanwhile. One word is stored, which no transaction changes. */
 void gm_record_name(uint32_t block, uint32_t name);
 
-/* The memory of a device, and what was free of it when the driver was asked last. */
+/* The memory of a device in bytes, and how much of it was free when the driver was last asked. */
 void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
 
-/* What the pool says of itself. */
+/* The totals that the pool itself reports. */
 void gm_record_told(uint8_t domain, uint64_t allocated_bytes, uint64_t reserved_bytes);
 
 #endif

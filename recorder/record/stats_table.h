@@ -13,7 +13,8 @@
 void gm_stats_table(const struct gm_stats *stats, int device,
 		    void (*line)(void *arg, const char *text), void *arg);
 
-/* The same of what is known of pool @name of the program's, which is cut to 24 bytes. */
+/* The same for a pool of the program's, with the statistics that are known of it. @name is cut to
+ * 24 bytes. */
 void gm_stats_table_pool(const struct gm_stats *stats, const char *name, int device,
 			 void (*line)(void *arg, const char *text), void *arg);
 
@@ -22,7 +23,8 @@ void gm_stats_table_pool(const struct gm_stats *stats, const char *name, int dev
 void gm_stats_list(const struct gm_stats *stats,
 		   void (*put)(void *arg, const char *name, int64_t value), void *arg);
 
-/* The same of what is known of a pool of the program's (allocator/table.h). */
+/* The same for a pool of the program's, with the statistics that are known of it
+ * (allocator/table.h). */
 void gm_stats_list_pool(const struct gm_stats *stats,
 			void (*put)(void *arg, const char *name, int64_t value), void *arg);
 

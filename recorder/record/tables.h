@@ -37,7 +37,7 @@ static inline void gm_change_leave(struct gm_change *change)
 	gm_writer_leave(&change->writer);
 }
 
-/* A segment has come, or is elsewhere now: who found none for an address may look again (pools.h). */
+/* A segment has come, or has another address now: see gm_record_comings in pools.h. */
 static inline void gm_change_comes(const struct gm_change *change)
 {
 	_Atomic(uint32_t) *comings = &gm_rec.domain[change->number].comings;
@@ -66,8 +66,8 @@ struct gm_caches {
 	void (*flush_locked)(const struct gm_change *change);
 };
 
-/* Blocks in thread caches of @domain, and what these have counted, go into its statistics. No lock
- * held. */
+/* Put the blocks in the thread caches of @domain, and the counts of these caches, into its
+ * statistics. No lock is held. */
 static inline void gm_caches_flush(uint8_t domain)
 {
 	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
@@ -92,7 +92,7 @@ struct gm_pair_ids { uint32_t segment, block; };
 int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
 		     uint64_t stream, uint32_t stack);
 
-/* Is @id a block that was handed out? Returns its record, NULL when it never was. */
+/* The record of block @id; NULL where no block has had that id. */
 static inline struct gm_block *gm_block_at(struct gm_header *header, uint32_t id)
 {
 	uint64_t used = gm_get_acquire(&header->regions[GM_REGION_BLOCKS].used);
@@ -100,13 +100,13 @@ static inline struct gm_block *gm_block_at(struct gm_header *header, uint32_t id
 	return id && id < used / sizeof(struct gm_block) ? &gm_rec.blocks[id] : NULL;
 }
 
-/* A block for which @requested bytes were asked: is it too small to be in the trace? */
+/* Is a block for which @requested bytes were asked too small to be in the trace? */
 static inline bool gm_untraced(uint64_t requested)
 {
 	return gm_unlikely(requested < gm_rec.min_size);
 }
 
-/* @count events of a change were of a block too small for the trace. */
+/* Count @count events that were not written, because their block is too small for the trace. */
 static inline void gm_change_untraced(const struct gm_change *change, unsigned int count)
 {
 	_Atomic(uint64_t) *small = &change->counts->small;

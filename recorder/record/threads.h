@@ -1,11 +1,11 @@
 /*
- * threads.h - who writes: a slot for each thread, found through TLS.
+ * threads.h - the threads that write: a slot for each, found through TLS.
  *
- * A slot is entered for the length of one record and left again; @busy keeps out whoever else comes
- * through the same TLS: a signal handler that interrupted us, a raw clone() that shares our thread
- * pointer. They, and threads that found no slot, go on as "nested" or through slot 0: their
- * operations are numbered there and their events go into the shared chunk. @tcache_owner does the
- * same for a thread in its thread caches (thread_cache.c), which needs not both.
+ * A slot is entered for the length of one record and left again; @busy keeps out any other code
+ * with the same TLS: a signal handler that interrupted this thread, or a raw clone() that shares
+ * its thread pointer. These, and threads that found no slot, write through slot 0: their operations
+ * are numbered there and their events go into the shared chunk. @tcache_owner does the same for a
+ * thread in its thread caches (thread_cache.c), where @busy is not needed.
  *
  * Thread context: any. Signal context: a handler may enter (it finds the slot busy and never
  * waits). No TLS destructor and no pthread key: the slots of dead threads are found by
@@ -29,12 +29,12 @@ extern __thread struct gm_thread_local gm_tls __attribute__((visibility("hidden"
 /* One record under way. */
 struct gm_writer {
 	struct gm_slot *slot;		/* NULL: goes through slot 0 */
-	bool nested;			/* this thread may hold our locks: never wait */
+	bool nested;			/* this thread may hold our locks already: never wait for one */
 };
 
-/* Its thread is about to record through @slot; false: it is doing so already, or is in a thread
- * cache (thread_cache.c). Each of the two ways in marks its own word and then looks at the other's,
- * so that of a thread and a raw clone() of it one is kept out: seq_cst, both. */
+/* The thread of @slot is about to record through it. False: it is doing so already, or is in a
+ * thread cache (thread_cache.c). Each of these two stores its own word and then loads the other's,
+ * both seq_cst, so that of a thread and a raw clone() of it one is kept out. */
 static inline bool gm_slot_enter(struct gm_slot *slot)
 {
 	if (atomic_exchange_explicit(&slot->busy, 1, memory_order_seq_cst))
@@ -97,9 +97,9 @@ void gm_threads_sweep(void);
 /* The same with the journal lock held, at most once in 100 ms. Returns how many were freed. */
 unsigned int gm_threads_sweep_locked(void);
 
-/* Keep the thread of @slot out of its thread caches, within @limit_ns: after the domain locks.
- * False: it could not be kept out. Whoever did sets @tcache_owner to GM_TCACHE_NOBODY in the
- * end. */
+/* Keep the thread of @slot out of its thread caches, waiting at most @limit_ns. The domain locks
+ * are taken before. False: it could not be kept out. True: the caller sets @tcache_owner to
+ * GM_TCACHE_NOBODY in the end. */
 bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns);
 
 #endif

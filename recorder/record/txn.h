@@ -1,5 +1,5 @@
 /*
- * txn.h - one change of a domain's tables, all of it or none for every reader.
+ * txn.h - one change of a domain's tables, which every reader sees wholly or not at all.
  *
  *	gm_txn_begin(&txn, domain, op);
  *	gm_txn_save(&txn, &field); ...        words that will change, as they are now
@@ -9,8 +9,9 @@
  *	gm_txn_end(&txn);                     done: nothing is undone any more
  *
  * A process that dies before gm_txn_end leaves undo_op set: readers put the saved words back, and
- * leave out the events of that operation. The stores get into memory in this order (gm_order). Nothing is
- * ever rolled back here: what cannot be done is found out before gm_txn_arm.
+ * leave out the events of that operation. The stores reach memory in this order (gm_order). The
+ * writer itself never takes a transaction back: it finds out before gm_txn_arm whether the change
+ * can be made.
  *
  * Thread context: the holder of the domain's lock. No operation number twice (format.h).
  */
@@ -35,8 +36,8 @@ static inline void gm_txn_begin(struct gm_txn *txn, struct gm_domain *domain, ui
 	gm_set_release(&domain->undo_op, op);
 }
 
-/* Save the aligned 8-byte word that @field lies in. The longest transaction takes some 80 of the
- * GM_UNDO_ENTRIES; builds with checks count what would be too many. */
+/* Save the aligned 8-byte word in which @field lies. The longest transaction takes some 80 of the
+ * GM_UNDO_ENTRIES; debug and sanitizer builds count words that find no room. */
 static inline __attribute__((always_inline)) void gm_txn_save(struct gm_txn *txn,
 							      const void *field)
 {

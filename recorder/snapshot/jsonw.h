@@ -1,8 +1,8 @@
 /*
  * jsonw.h - JSON, streamed to a file descriptor through one buffer of the caller's.
  *
- * No malloc, no stdio, no locale, no allocation at all: what the crash path may use. Errors stick:
- * after the first one nothing more is written, and gm_jsonw_finish says what it was.
+ * No malloc, no stdio, no locale, no allocation at all, so that it can be used after a crash.
+ * Errors stick: after the first one nothing more is written, and gm_jsonw_finish returns it.
  *
  * Thread context: one thread a writer. Signal context: as write(2).
  */
@@ -29,8 +29,9 @@ struct gm_jsonw {
 	char buffer[GM_JSONW_BUFFER];
 };
 
-/* Begin a text. Should the program close @fd and have its number for a file of its own, that is not
- * written to: -EBADF, as soon as it is seen. @limit: bytes it may have, UINT64_MAX for any. */
+/* Begin a document. Should the program close @fd and open a file of its own under that number,
+ * nothing is written to it: the error is -EBADF. @limit: the most bytes that the document may have;
+ * UINT64_MAX: any number. */
 void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit);
 
 /* Write out what is buffered. Returns 0; the first error, -errno as write(2) gave it; -EFBIG past
@@ -57,7 +58,7 @@ void gm_jsonw_null(struct gm_jsonw *w);
 void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length);
 void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NULL is null */
 
-/* A value that is JSON already (a number, a quoted word), shorter than 64 bytes. */
+/* A value that is JSON already (a number, a quoted word), of less than 64 bytes. */
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length);
 
 /* A member of an object in one call; of the first two, its beginning. */

@@ -16,13 +16,13 @@ struct gm_snapshot_request {
 	uint64_t time_us;		/* wall clock of the moment shown; 0: the copy's last stamp */
 	bool recovered;			/* made after the death of the process */
 	uint64_t failure;		/* number of the struct gm_failure to show; 0 none */
-	/* The file, whole, gets this path now; called again where another has it. NULL: nobody
-	 * asks. */
+	/* Called just before the file, which is complete, gets the name @path; once more for each
+	 * other name that is tried because a file has it. May be NULL. */
 	void (*naming)(const char *path, uint64_t inode);
 };
 
-/* Write the JSON of a resolved journal copy to @fd. Returns 0; -errno (of write); -EBADMSG where
- * what was read from a file would become out of all proportion: it is damaged. */
+/* Write the JSON of a resolved journal copy to @fd. Returns 0; -errno (of write); -EBADMSG for a
+ * damaged journal, whose snapshot would be far larger than what was read. */
 int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		     int fd);
 

@@ -11,7 +11,7 @@
 #include "recorder/record/stats_table.h"
 #include "recorder/snapshot/snapshot.h"
 
-/* A number for each record of an append-only area that something refers to, by its place. */
+/* Numbers for those records of an append-only area to which something refers. */
 struct gm_numbers {
 	uint32_t *of;			/* offset / 8, or index, -> number; 0: not referred to */
 	size_t places;
@@ -31,9 +31,9 @@ struct gm_snap {
 	struct gm_scratch scratch;
 };
 
-/* Find and number every stack and frame that is referred to. 0 or -ENOMEM. */
+/* Find and number every stack and frame to which something refers. 0 or -ENOMEM. */
 int gm_snap_number_stacks(struct gm_snap *snap);
-/* Events by domain. 0 or -ENOMEM. */
+/* Group the events by domain. 0 or -ENOMEM. */
 int gm_snap_group_events(struct gm_snap *snap);
 
 /* A stack id as its number in "stacks". */
@@ -60,10 +60,10 @@ void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, 
 /* A string of the copy by its id, "" where that names none. */
 void gm_snap_key_string(struct gm_snap *snap, const char *key, uint32_t id);
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp);
-/* The number of a device, of a pool's too; null for the host. */
+/* The number of a domain's device (of a pool: the pool's device); null for the host. */
 void gm_snap_key_device(struct gm_snap *snap, unsigned int domain);
 
-/* PyTorch's memory_stats() of a domain, or what is known of them. */
+/* PyTorch's memory_stats() of a domain, as many of them as @lister lists. */
 void gm_snap_stats(struct gm_snap *snap, const struct gm_stats *stats, gm_stats_lister *lister);
 /* A block as an object; the members of a segment, @size bytes long, but for its blocks; a trace. */
 struct gm_segment_sums { uint64_t allocated, active, requested; };
@@ -71,7 +71,8 @@ void gm_snap_block(struct gm_snap *snap, const struct gm_block *block);
 void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segment, uint64_t size,
 			     const struct gm_segment_sums *sums);
 void gm_snap_trace(struct gm_snap *snap, unsigned int domain);
-/* The largest gap between what a pool handed out, in what it holds. */
+/* Bytes of the largest gap between the blocks that a pool has handed out, in the pieces that it
+ * holds. */
 uint64_t gm_snap_pool_largest_idle(const struct gm_snap *snap, unsigned int domain);
 
 /* The sections, each one member of the top object. */

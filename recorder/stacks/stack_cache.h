@@ -1,21 +1,23 @@
 /*
  * stack_cache.h - the native stacks that a thread has had, each kept as the words that a walk of it
- * reads: who finds every one of them as it was has the same frames, and need not walk.
+ * reads: where all of them are unchanged, the frames are the same, and no walk is needed.
  *
- * A walk is a function of (pc, sp, fp) where it begins and of the words it reads: return addresses,
- * and what a frame further out takes for its place. An entry has these, innermost first:
+ * The result of a walk depends only on (pc, sp, fp) where it begins and on the words it reads:
+ * return addresses, and saved values by which a frame further out is found. An entry has these
+ * words, innermost first:
  *
  *	63         48 47           0
  *	| distance    | the word    |	in words from the one before, of the first from below the sp
  *
  * Saved frame pointers that no frame uses are not among them. All lie on the thread's own stack
- * (recorder/unwind/window.h), above the sp that the entry begins with: they can be read, whatever else has
- * changed. Which entry it may be is a guess: the one that came after the last one, then the last one
- * that began so. There is a fixed number of caches, each a thread's until another one has wanted it
- * long enough. x86-64; aarch64 has none, the chain of frame records is as fast.
+ * (recorder/unwind/window.h), above the sp with which the entry begins, so that they can be read
+ * whatever else has changed. Which entry to compare is guessed: first the one that came next the
+ * last time, then the newest one with the same beginning. There is a fixed number of caches, each
+ * of which a thread keeps until another thread has wanted it long enough. They exist on x86-64; on
+ * aarch64 following the chain of frame records is as fast.
  *
- * Thread context: any, takes no lock. Signal context: any; a handler that interrupts a thread in its
- * cache gets none, and walks.
+ * Thread context: any, takes no lock. Signal context: any; a handler that interrupts a thread in
+ * its cache gets none, and walks.
  */
 #ifndef GM_RECORDER_STACK_CACHE_H
 #define GM_RECORDER_STACK_CACHE_H
@@ -29,10 +31,10 @@ struct gm_stack_cache;
 
 struct gm_cached_stack {
 	uintptr_t pc, sp, fp;		/* where the walk begins; @fp: if @by_fp */
-	uint64_t generation, what;	/* what it is good for: the caller's; @what with the stamp */
-	uint64_t inside;		/* the caller's: what else tells the stack, ... */
-	uint64_t value;			/* ... and what it is */
-	uint32_t next;			/* the entry that came after it, or anything */
+	uint64_t generation, what;	/* when it is valid: of the caller's key; @what with the stamp */
+	uint64_t inside;		/* the caller's: what else identifies the stack (Python's frames), ... */
+	uint64_t value;			/* ... and the result for it */
+	uint32_t next;			/* the entry that came after it the last time: a guess */
 	uint16_t count;			/* words */
 	uint8_t kind;			/* the caller's */
 	bool by_fp;
@@ -40,14 +42,14 @@ struct gm_cached_stack {
 	uint64_t words[];
 };
 
-/* What an entry must be good for. */
+/* For what an entry must be valid. */
 struct gm_stack_key {
 	const struct gm_regs *from;
 	uint64_t generation;
 	uint64_t what;			/* under 1 << 48 */
 };
 
-/* What is kept of a stack: its frames, and what it is. */
+/* What is kept of a stack: its frames, and the caller's result. */
 struct gm_walked_stack {
 	const uintptr_t *pcs;
 	int count;
@@ -56,27 +58,28 @@ struct gm_walked_stack {
 	uint8_t kind;
 };
 
-/* The cache of this thread, for a stack that begins at @from, until it is left. NULL: it has none, or
- * is in it already; then there is nothing to leave. */
+/* Enter the cache of this thread, for a stack that begins at @from, until gm_stack_cache_leave.
+ * NULL: it has none, or is in it already; then there is nothing to leave. */
 struct gm_stack_cache *gm_stack_cache_enter(const struct gm_regs *from);
 void gm_stack_cache_leave(struct gm_stack_cache *cache);
 
-/* Of who has entered: the entry of the stack at @key, every word of which is as it was; NULL: none is
- * known. When it has been used, gm_stack_cache_met. */
+/* In a cache that was entered: the entry of the stack at @key, all of whose words are unchanged;
+ * NULL: there is none. Call gm_stack_cache_met when the entry has been used. */
 struct gm_cached_stack *gm_stack_cache_find(struct gm_stack_cache *cache,
 					    const struct gm_stack_key *key);
 
-/* The same frames as @entry's, which was just found, with other things inside: the entry that has
- * these, which is made if there is none. */
+/* The entry with the same frames as @entry, which was just found, but with this @inside; it is made
+ * with @value if there is none. */
 struct gm_cached_stack *gm_stack_cache_like(struct gm_stack_cache *cache,
 					    const struct gm_cached_stack *entry, uint64_t inside,
 					    uint64_t value);
 
-/* @entry was the stack of now: the one that came after it the last time is fetched. */
+/* @entry is the present stack: remember it as the last one, and prefetch the entry that came after
+ * it the last time. */
 void gm_stack_cache_met(struct gm_stack_cache *cache, struct gm_cached_stack *entry);
 
-/* Have an entry of @stack, just walked from @key->from, and it was met. There can be none where a frame
- * needs more than the pc, sp and fp, or lies elsewhere. */
+/* Make an entry for @stack, which was just walked from @key->from, and mark it as met. None can be
+ * made where a frame needs other registers than pc, sp and fp, or lies on another stack. */
 void gm_stack_cache_keep(struct gm_stack_cache *cache, const struct gm_stack_key *key,
 			 const struct gm_walked_stack *stack);
 

@@ -1,9 +1,8 @@
 /*
- * stacks.h - the stack of an operation: captured, interned, and who asked.
+ * stacks.h - the stack of an operation, captured and interned, and the module of its caller.
  *
- * One walk gives the stack and the module of the caller. Equal stacks have one id: a stack seen
- * before takes no lock. Native frames and Python's are walked each on their own, and merged when they
- * are new.
+ * One walk gives both. Equal stacks have one id: a stack seen before takes no lock. Native frames
+ * and Python's frames are walked separately, and merged when they are new.
  *
  * Thread context: any, no lock of ours held (the walk takes none; a stack never seen takes the
  * intern lock). Signal context: none. errno is kept.
@@ -16,8 +15,9 @@
 
 #include "recorder/unwind/unwind.h"
 
-/* Our own code, [@own_start, @own_end): frames that a walk begins with and that lie there are left
- * out. Once, at the start, before the first capture; then nothing is captured until configured. */
+/* Our own code is [@own_start, @own_end): frames there are left out at the beginning of a walk.
+ * Called once, at the start, before the first capture; nothing is captured before
+ * gm_stacks_configure. */
 void gm_stacks_init(uintptr_t own_start, uintptr_t own_end);
 
 /* What is captured from now on, from any thread: @depth frames at most, 1 to 256.
@@ -31,8 +31,8 @@ static inline bool gm_stacks_wanted(void)
 	return __atomic_load_n((const uint32_t *)&gm_stacks_what, __ATOMIC_RELAXED) != 0;
 }
 
-/* The stack that begins at @from: its id; GM_NONE when none is wanted or there is no room for it.
- * @ret_module: the module that asked, as gm_modules_caller says it. */
+/* The id of the stack that begins at @from; GM_NONE when none is wanted or there is no room for it.
+ * @ret_module: the module of the caller, as gm_modules_caller returns it. */
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module);
 
 /* How many captures, since the process began, found a stack that was not among those kept, and

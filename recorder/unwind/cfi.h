@@ -2,9 +2,9 @@
  * cfi.h - call frame information: from .eh_frame_hdr to the rules that undo one frame.
  *
  * Sources: Linux Standard Base 5.0 "Exception Frames"; DWARF 5 sections 6.4 and 2.5; System V
- * ABI for x86-64, 3.6; DWARF for the Arm 64-bit Architecture, 4.1. Everything read comes through a
- * gm_cfi_source, which may come up short at any byte; nothing that is read is believed: bad data
- * gives -EBADMSG.
+ * ABI for x86-64, 3.6; DWARF for the Arm 64-bit Architecture, 4.1. Everything is read through a
+ * gm_cfi_source, which may fail at any byte; nothing that is read is trusted: bad data gives
+ * -EBADMSG.
  *
  * Pure functions; any context. Stack: under 1.5 KiB, aarch64: 2 KiB.
  */
@@ -48,8 +48,8 @@ enum gm_cfi_how {
 	GM_CFI_VAL_EXPRESSION,		/* is what an expression gives */
 };
 
-/* Kept small: several lie on the stack of whoever called for memory. An expression is known by its
- * place in the source: gm_cfi_expression. */
+/* Kept small, because several lie on the stack of the program's thread. An expression is given by
+ * its place in the source: gm_cfi_expression. */
 struct gm_cfi_row {
 	int32_t cfa_offset;		/* CFA = register + offset; or place of the expression */
 	int32_t value[GM_CFI_REGS];

@@ -2,10 +2,10 @@
  * unwind.h - the call stack of the calling thread, as return addresses, innermost first.
  *
  * An unwinder of our own over the programs' .eh_frame tables. Objects are found by
- * recorder/modules/object.h; a frame's rule is worked out once and kept in a fixed, lossy, lock-free
- * table (unwind_rules.h). Signal frames, alternate stacks and fibres are walked through.
- * Where no object can be looked up at all, the chain of frame records; on aarch64 it also leads through
- * code without tables.
+ * recorder/modules/object.h; a frame's rule is worked out once and kept in a fixed, lossy,
+ * lock-free table (unwind_rules.h). Signal frames, alternate stacks and fibres are walked through.
+ * Where no object can be looked up at all, the chain of frame records is followed; on aarch64 also
+ * through code without tables.
  *
  * Takes no lock, calls no malloc and no loader function but _dl_find_object, reads no address
  * that it has not proved readable, and keeps errno. A stack that cannot be followed to its end
@@ -48,7 +48,7 @@ static inline bool gm_reg_is_kept(unsigned int reg)
 #endif
 }
 
-/* The registers at this very place: the walk begins with the function it is used in, which must
+/* The registers here: a walk from them begins with the function that uses this, which must
  * not have returned when gm_unwind runs. */
 static inline __attribute__((always_inline)) void gm_regs_capture(struct gm_regs *regs)
 {
@@ -79,19 +79,19 @@ enum gm_unwind_flag {
 	GM_UNWIND_SIGNAL = 4,		/* it runs through a signal handler */
 };
 
-/* Walk from @from. @ret_pcs[0] is @from's pc; the others are return addresses, but the one after
+/* Walk from @from. @ret_pcs[0] is @from's pc; the others are return addresses, except the one after
  * a signal frame, which is the interrupted instruction itself. @ret_flags (may be NULL): enum
  * gm_unwind_flag. Returns the number of frames, 0 only when @max is 0. */
 int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags);
 
-/* The same, slower, and with where each frame ends: what the function of @ret_pcs[i] keeps on the
- * stack lies below @ret_ends[i], and not below @ret_ends[i - 1] (of the first, its sp). UINTPTR_MAX
- * of the outermost frame. */
+/* The same, slower, with the end of each frame: what the function of @ret_pcs[i] keeps on the
+ * stack lies in [@ret_ends[i - 1], @ret_ends[i]); for the first, from its sp on. UINTPTR_MAX
+ * for the outermost frame. */
 int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		   unsigned int *ret_flags);
 
-/* The unwinder to use: our own, as said above, or the chain of frame records alone. Words of option
- * unwinder. */
+/* Which unwinder to use: our own, as described above, or only the chain of frame records. The words
+ * of option unwinder. */
 enum gm_unwinder { GM_UNWINDER_AUTO, GM_UNWINDER_FRAMES };
 void gm_unwind_choose(enum gm_unwinder which);
 
@@ -101,7 +101,7 @@ bool gm_unwind_is_own(void);
 /* Forget every rule: objects were or will be unloaded. Called by gm_modules_generation_bump. */
 void gm_unwind_flush(void);
 
-/* What the rule cache did, for tests and benchmarks: rules worked out since the start. */
+/* For tests and benchmarks: how many rules were worked out since the start. */
 uint64_t gm_unwind_misses(void);
 
 #endif

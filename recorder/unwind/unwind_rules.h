@@ -23,10 +23,10 @@
  *	form 2      a rule that does not fit: offset and save are its index in @odd, where each
  *	            distinct one is kept once
  *
- * The hash is a bijection on 47 bits of address: set and tag together are the address, so an
- * entry never answers for another one. The generation changes with every dlclose; an entry of
- * another one is not there. Addresses of 2^47 and more (57-bit address spaces, asked for by mmap
- * hints) are never kept.
+ * The hash is a bijection on 47 bits of address: set and tag together determine the address, so
+ * that an entry is never taken for another address. The generation changes with every dlclose, and
+ * entries of another generation are ignored. Addresses of 2^47 and more (57-bit address spaces,
+ * which mmap hints ask for) are never kept.
  *
  * Any thread, any signal context.
  */
@@ -98,7 +98,7 @@ static inline uint64_t gm_rule_wanted(uint64_t hash, uint32_t generation)
 
 #define GM_RULE_WANTED_MASK ((UINT64_C(1) << (GM_RULE_TAG_BITS + 8)) - 1)
 
-/* The other ways of a set; out of line, for the walk's sake. */
+/* Search the other ways of a set; out of line, to keep the walk small. */
 uint64_t gm_rule_find_beyond(uintptr_t address, uint64_t hash, uint64_t wanted);
 
 /* The entry for the instruction at @address, 0 when it is not there. @generation_bits: any
@@ -118,7 +118,7 @@ static inline uint64_t gm_rule_find(uintptr_t address, uint64_t generation_bits)
 	return entry;
 }
 
-/* Of an entry: form 0 or 1, and then the fields of its rule. */
+/* Is the entry of form 0 or 1? Then the next three give the fields of its rule. */
 static inline bool gm_entry_is_plain(uint64_t entry)
 {
 	return entry && !(entry >> 44 & 1);

@@ -1,5 +1,5 @@
 /*
- * unwind_step.h - one frame by its tables: the slow way, which the walk of unwind.c takes where
+ * unwind_step.h - one frame by its tables: the slow way, for the walk of unwind.c, where
  * the cache has no rule or a rule does not fit in a word.
  *
  * Any context. Stack: under 2.5 KiB, aarch64: 3 KiB.
@@ -32,15 +32,17 @@ static inline uintptr_t gm_step_strip(uintptr_t pc)
 }
 
 /* Work out the rule for the instruction at @address and keep it in the cache. Returns it, or 0
- * where there are no tables or bad ones (not kept: code may yet be loaded there). */
+ * where there are no tables or bad ones, which is not kept, because code may be loaded there
+ * later. */
 uint64_t gm_step_learn(uintptr_t address, uint32_t generation);
 
-/* Does the instruction before @pc call? x86-64: in some object, since many bytes look like a call. */
+/* Is the instruction before @pc a call? On x86-64 @pc must lie in an object, since many bytes look
+ * like a call. */
 bool gm_step_is_after_call(uintptr_t pc);
 
 struct gm_step_state {
 	uintptr_t regs[GM_CFI_REGS];
-	bool exact;			/* regs[GM_CFI_PC] is no return address */
+	bool exact;			/* regs[GM_CFI_PC] is an instruction itself, not a return address */
 };
 
 /* Undo one frame over all registers. Returns 1; 0: it was the outermost frame; -errno. */
