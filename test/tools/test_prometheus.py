@@ -13,7 +13,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 import prometheus  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
-from verbs import APP, Program, gpumem, killed_journal, load, wait_for  # noqa: E402
+from verbs import APP, Program, gpumem, journals_begun, killed_journal, load, wait_for  # noqa: E402
 
 
 def reads(page):
@@ -134,6 +134,16 @@ with Room() as room:
                 code = watcher.wait(timeout=60)
                 check("%s ends it, and nothing stays" % number.name, code == 0 and os.listdir(files) == [] and program.child.poll() is None,
                       (code, os.listdir(files)))
+    with Room() as other, Program(other, APP, "--loop", "--max-seconds", "60") as program:
+        living = wait_for(lambda: journals_begun(other, program.pid))
+        run = gpumem("convert", "--to", "prometheus", "--textfile", files, living[0])
+        there = os.listdir(files)
+        check("of a living process's journal, by its path: the process's number names file and lines",
+              run.returncode == 0 and there == ["gpumem.%d.prom" % program.pid] and
+              set(re.findall('pid="([0-9]*)"', open(os.path.join(files, there[0]), encoding="utf-8").read())) == {str(program.pid)},
+              (run, there))
+        for name in there:
+            os.unlink(os.path.join(files, name))
     run = gpumem("convert", "--to", "prometheus", "--textfile", files, "--watch", "0.1", "999999999")
     check("no such process: exit 3", run.returncode == 3 and "999999999" in run.stderr and os.listdir(files) == [], run)
     run = gpumem("convert", "--to", "prometheus", "--textfile", files, path, journal)

@@ -196,6 +196,7 @@ static int load_process(const char *word, struct gm_loaded *ret)
 		return r;
 	}
 	r = load_journal(attached.fd, true, ret);
+	ret->pid = pid;
 	close(attached.fd);
 	return r;
 }

@@ -9,14 +9,15 @@
 
 #include "tools/read/snapshot.h"
 
-/* GM_LOAD_AS_SAID: of a snapshot of PyTorch only what it said, @torch, and an empty @snapshot. GM_LOAD_TABLES: of a
- * living process all but its events, for those who look often. */
+/* GM_LOAD_AS_SAID: a snapshot of PyTorch's is left as it was read, in @torch, and @snapshot is empty.
+ * GM_LOAD_TABLES: of a living process the events are left out, for callers that look often. */
 enum gm_load { GM_LOAD_WHOLE, GM_LOAD_AS_SAID, GM_LOAD_TABLES };
 
 struct gm_loaded {
 	struct gm_snapshot snapshot;	/* gm_load_free */
 	enum { GM_LOADED_SNAPSHOT, GM_LOADED_JOURNAL, GM_LOADED_PROCESS, GM_LOADED_TORCH } from;
-	const struct gm_value *torch;	/* of GM_LOAD_AS_SAID: what a PyTorch snapshot said, all of it */
+	int64_t pid;			/* the number that @word was, as seen from here; 0: it was no process */
+	const struct gm_value *torch;	/* of GM_LOAD_AS_SAID: PyTorch's document, as it was read */
 	char error[512];		/* why it could not be read, one sentence */
 	/* its own */
 	struct gm_values *values;	/* where @torch lies */

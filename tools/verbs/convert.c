@@ -195,12 +195,7 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 
 	if (gm_load(of->input, GM_LOAD_TABLES, &loaded))
 		return quiet ? GM_EXIT_INPUT : gm_input_bad("convert", of->input, loaded.error);
-	if (loaded.from == GM_LOADED_PROCESS) {
-		of->pid = (pid_t)strtol(of->input, NULL, 10);
-		/* The label, too: two containers may each have a process 1, and no line may come twice. */
-		json_object_set_new((json_t *)(uintptr_t)gm_json_object(loaded.snapshot.root, "process"), "pid",
-				    json_integer(of->pid));
-	}
+	of->pid = loaded.pid ? (pid_t)loaded.pid : of->pid;
 	status = name_textfile(job, of, &loaded);
 	one.input = of->input;
 	if (!status)

@@ -54,7 +54,7 @@ static const char *find_http(void)
 
 /* ---- the page ---------------------------------------------------------------------------------- */
 
-struct process { pid_t pid; struct gm_loaded loaded; struct gm_labels labels; };
+struct process { struct gm_loaded loaded; struct gm_labels labels; };
 
 struct processes {
 	struct process *list;
@@ -78,11 +78,7 @@ static void add_process(void *arg, int64_t pid)
 		all->count--;
 		return;
 	}
-	one->pid = (pid_t)pid;
-	/* As seen from here: two containers may each have a process 1, and no line may come twice. */
-	json_object_set_new((json_t *)(uintptr_t)gm_json_object(one->loaded.snapshot.root, "process"), "pid",
-			    json_integer(pid));
-	gm_labels_of(one->pid, &one->labels);
+	gm_labels_of((pid_t)pid, &one->labels);
 }
 
 /* The whole page; NULL where memory is short. */
@@ -98,7 +94,8 @@ static char *make_page(bool is_open, size_t *ret_bytes)
 	list = calloc(all.count + 1, sizeof(*list));
 	out = open_memstream(&page, ret_bytes);
 	for (size_t i = 0; list && i < all.count; i++)
-		list[i] = (struct gm_prometheus){ all.list[i].loaded.snapshot.root, &all.list[i].labels };
+		list[i] = (struct gm_prometheus){ all.list[i].loaded.snapshot.root, &all.list[i].labels,
+						  all.list[i].loaded.pid };
 	if (list && out && !all.failed)
 		r = gm_prometheus_write(out, list, all.count, is_open);
 	if (out && fclose(out))

@@ -12,22 +12,24 @@
 #include "tools/read/load.h"
 #include "tools/show/stacks.h"
 
-/* Each writes @loaded to @out and returns 0 or -errno; @note: room for a sentence about what could
- * not be carried over. */
 #define GM_CONVERT_NO_EVENTS "there are no events in it: its history kept none (see the option history)"
+
+/* Each writes @loaded to @out and returns 0 or -errno. @note gets a sentence where something is not carried over. */
 typedef int gm_convert(FILE *out, struct gm_loaded *loaded, char note[256]);
 gm_convert gm_convert_pickle, gm_convert_torch_json, gm_convert_snapshot, gm_convert_chrome, gm_convert_csv,
 	   gm_convert_rmm, gm_convert_prometheus, gm_convert_folded, gm_convert_speedscope;
 
-/* What of a snapshot is wanted: @last seconds of its history, or what is not before @since (gm_units_moment); NAN: all
- * of it. Events of at least @min_size bytes. Of @device, a number or "host"; NULL: of all. */
+/* The part of a snapshot that is wanted: the @last seconds of its history, and what is not before @since
+ * (gm_units_moment; NAN: no such bound); events of at least @min_size bytes; what is of @device (a number or "host";
+ * NULL: of all). */
 struct gm_cut { double last, since; uint64_t min_size; const char *device; };
 
 /* Does @cut leave anything out? */
 bool gm_cut_wanted(const struct gm_cut *cut);
 
-/* Leave out the rest. What is live stays, whenever and however small it was allocated: a block whose events are left
- * out for their size is marked untraced, and events that are left out count as dropped. 0 or -ENOMEM. */
+/* Leave only that part in @snapshot. What is live stays, whenever it was allocated and however small it is: a block
+ * whose events are left out for their size is marked untraced. Events that are left out for their time count as
+ * dropped. Returns 0 or -ENOMEM. */
 int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);
 
 /* The events @rows as comma-separated values (RFC 4180, but lines end with a line feed alone), with their head.
@@ -39,10 +41,11 @@ int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);
 int gm_csv_events(FILE *file, const json_t *root, const struct gm_row *rows, size_t count,
 		  const struct gm_stacks *stacks, bool numbers);
 
-/* The metrics of several living processes as one page: Prometheus' text format or, @is_open, OpenMetrics. @labels
- * may be NULL. Returns 0 or -ENOMEM. */
+/* The metrics of several living processes as one page: Prometheus' text format or, with @is_open, OpenMetrics.
+ * @labels may be NULL. @pid is the process as it is seen from here, since two containers may each have a process 1,
+ * and no line may come twice; 0: as it calls itself. Returns 0 or -ENOMEM. */
 struct gm_labels;
-struct gm_prometheus { const json_t *root; const struct gm_labels *labels; };
+struct gm_prometheus { const json_t *root; const struct gm_labels *labels; int64_t pid; };
 int gm_prometheus_write(FILE *out, const struct gm_prometheus *list, size_t count, bool is_open);
 
 #endif

@@ -17,6 +17,7 @@ struct page {
 	FILE *out;
 	const json_t *root;
 	const struct gm_labels *labels;	/* NULL: none beside those of the snapshot */
+	int64_t pid;			/* 0: the snapshot's */
 	const json_t **devices;		/* each number once: a line twice makes the whole page invalid */
 	size_t device_count;
 	bool failed;			/* out of memory */
@@ -65,7 +66,7 @@ static void begin_sample(const struct page *page, const char *name, const json_t
 
 	fprintf(page->out, "gpumem_%s{", name);
 	put_label(page->out, "command", clean(gm_json_text(process, "command")));
-	fprintf(page->out, ",pid=\"%" PRId64 "\"", gm_json_number(process, "pid"));
+	fprintf(page->out, ",pid=\"%" PRId64 "\"", page->pid ? page->pid : gm_json_number(process, "pid"));
 	if (json_is_integer(json_object_get(process, "rank")))
 		fprintf(page->out, ",rank=\"%" PRId64 "\"", gm_json_number(process, "rank"));
 	for (size_t i = 0; page->labels && i < GM_LABELS; i++)
@@ -241,7 +242,8 @@ int gm_prometheus_write(FILE *out, const struct gm_prometheus *list, size_t coun
 	if (!book.pages)
 		return -ENOMEM;
 	for (size_t p = 0; p < count; p++) {
-		book.pages[p] = (struct page){ .out = out, .root = list[p].root, .labels = list[p].labels };
+		book.pages[p] = (struct page){ .out = out, .root = list[p].root, .labels = list[p].labels,
+					       .pid = list[p].pid };
 		find_devices(&book.pages[p]);
 	}
 	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
@@ -268,7 +270,7 @@ int gm_prometheus_write(FILE *out, const struct gm_prometheus *list, size_t coun
 
 int gm_convert_prometheus(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	const struct gm_prometheus one = { loaded->snapshot.root, NULL };
+	const struct gm_prometheus one = { loaded->snapshot.root, NULL, loaded->pid };
 
 	(void)note;
 	return gm_prometheus_write(out, &one, 1, false);
