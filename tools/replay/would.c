@@ -18,45 +18,48 @@ static const char *const settings[] = {
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
-/* Is all of @trace served within @limit, with @setting before those in force? */
+/* Is all of @trace served within @limit bytes by a heap of @config? @ret_peak: bytes reserved at most. */
+static int run(const struct gm_trace *trace, struct gm_heap_config *config, uint64_t limit, bool *ret_served,
+	       uint64_t *ret_peak)
+{
+	const struct gm_simulate_how how = { .capacity = limit, .lag = GM_SEARCH_LAG };
+	struct gm_simulation ran;
+	int r;
+
+	config->limit = limit;
+	r = gm_simulate(trace, config, &how, &ran);
+	*ret_served = !r && !ran.failed;
+	*ret_peak = ran.peak_used_bytes;
+	return r;
+}
+
+/* The same with @setting before those in force. */
 static int try(const struct gm_trace *trace, const char *setting, uint64_t limit, bool *ret_served,
 	       uint64_t *ret_peak)
 {
 	bool pages = !strcmp(setting, GM_WOULD_EXPANDABLE) || strstr(trace->conf, GM_WOULD_EXPANDABLE);
 	char conf[sizeof(trace->conf) + 64], error[GM_OPTION_ERROR_BYTES];
 	struct gm_heap_config config;
-	struct gm_simulation run;
 	int r;
 
 	snprintf(conf, sizeof(conf), "%s%s%s", trace->conf, trace->conf[0] && setting[0] ? "," : "",
 		 strcmp(setting, GM_WOULD_EXPANDABLE) ? setting : "");
 	r = gm_options_heap_parse(&config, conf, true, error);
-	if (r)
-		return r;
 	if (pages)
 		config.class = &gm_pages_heap;
-	config.limit = limit;
-	r = gm_simulate(trace, &config,
-			&(struct gm_simulate_how){ .capacity = limit, .lag = GM_SEARCH_LAG }, &run);
-	*ret_served = !r && !run.failed;
-	*ret_peak = run.peak_used_bytes;
-	return r;
+	return r ? r : run(trace, &config, limit, ret_served, ret_peak);
 }
 
-/* The same in the driver's own pool, which no other setting changes: of @trace, within @limit bytes. */
+/* The same in the driver's own pool, which no other setting changes; in whole units. */
 static int try_async(const struct gm_trace *trace, uint64_t limit, bool *ret_served, uint64_t *ret_peak)
 {
 	struct gm_heap_config config;
-	struct gm_simulation run;
 	int r;
 
 	gm_heap_config_default(&config);
 	config.class = &gm_pages_heap;
-	config.limit = limit;
-	r = gm_simulate(trace, &config,
-			&(struct gm_simulate_how){ .capacity = limit, .lag = GM_SEARCH_LAG }, &run);
-	*ret_served = !r && !run.failed;
-	*ret_peak = (run.peak_used_bytes + GM_WOULD_ASYNC_UNIT - 1) / GM_WOULD_ASYNC_UNIT * GM_WOULD_ASYNC_UNIT;
+	r = run(trace, &config, limit, ret_served, ret_peak);
+	*ret_peak = (*ret_peak + GM_WOULD_ASYNC_UNIT - 1) / GM_WOULD_ASYNC_UNIT * GM_WOULD_ASYNC_UNIT;
 	return r;
 }
 

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -178,21 +179,6 @@ static int print_jsonl(const struct events *events)
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
-/* @text in @width columns, at the left of them if that is negative. printf takes five times as long, and an
- * event has eight of these. */
-static void put_cell(struct gm_out *out, const char *text, int width)
-{
-	static const char blanks[] = "                    ";
-	int missing = abs(width) - (int)strlen(text);
-
-	if (missing > 0 && width > 0)
-		gm_out_put(out, blanks, (size_t)missing);
-	gm_out_text(out, text);
-	if (missing > 0 && width < 0)
-		gm_out_put(out, blanks, (size_t)missing);
-	gm_out_text(out, " ");
-}
-
 /* What the program said stands where others have their address, size, kind and module. */
 static void put_said(struct gm_out *out, const struct gm_row *row, const json_t *annotation)
 {
@@ -204,15 +190,6 @@ static void put_said(struct gm_out *out, const struct gm_row *row, const json_t 
 		      gm_show_clean(domain), domain[0] ? ")" : "");
 }
 
-/* The same of a number. */
-static void put_number(struct gm_out *out, int64_t number, int width)
-{
-	char digits[GM_DIGITS + 1] = "";
-	size_t at = gm_out_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
-
-	put_cell(out, digits + at, width);
-}
-
 static void put_memory(struct gm_out *out, const json_t *root, const struct gm_row *row)
 {
 	char address[64];
@@ -221,13 +198,8 @@ static void put_memory(struct gm_out *out, const json_t *root, const struct gm_r
 		snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
 	else
 		snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
-	put_cell(out, address, 18);
-	put_cell(out, gm_show_bytes(row->size), 12);
-	put_cell(out, gm_show_clean(row->kind), -8);
-	put_number(out, row->thread, 8);
-	gm_out_text(out, " ");
-	gm_out_text(out, gm_show_module(root, row->module));
-	gm_out_text(out, "\n");
+	gm_out_format(out, "%18s %12s %-8s %8lld  %s\n", address, gm_show_bytes(row->size),
+		      gm_show_clean(row->kind), (long long)row->thread, gm_show_module(root, row->module));
 }
 
 static void put_row(struct gm_out *out, const struct events *events, const struct gm_row *row)
@@ -235,18 +207,13 @@ static void put_row(struct gm_out *out, const struct events *events, const struc
 	const json_t *annotation = gm_row_annotation(events->root, row);
 	int64_t time_us = gm_wrap_subtract(row->time_us, events->origin_us);
 	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
-	char seconds[GM_DIGITS + 8] = "";
-	size_t at = gm_out_digits(seconds, us / 1000000, time_us < 0);
+	char seconds[40], device[16] = "host";
 
-	seconds[GM_DIGITS] = '.';
-	for (size_t i = GM_DIGITS + 6; i > GM_DIGITS; i--, us /= 10)
-		seconds[i] = (char)('0' + us % 10);
-	put_cell(out, seconds + at, 14);
-	if (row->device == GM_ROW_HOST)
-		put_cell(out, "host", 6);
-	else
-		put_number(out, row->device, 6);
-	put_cell(out, gm_show_clean(row->action), -14);
+	snprintf(seconds, sizeof(seconds), "%s%" PRIu64 ".%06" PRIu64, time_us < 0 ? "-" : "", us / 1000000,
+		 us % 1000000);
+	if (row->device != GM_ROW_HOST)
+		snprintf(device, sizeof(device), "%d", row->device);
+	gm_out_format(out, "%14s %6s %-14s ", seconds, device, gm_show_clean(row->action));
 	if (annotation)
 		put_said(out, row, annotation);
 	else
@@ -284,7 +251,7 @@ static int print_table(const struct events *events)
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
-/* Beside what is for machines, below the table's heading. */
+/* On stderr where the output is for machines, else below the table's heading. */
 static void say_nothing(size_t count, enum format format)
 {
 	FILE *out = format == GM_EVENTS_TABLE ? stdout : stderr;
@@ -331,7 +298,7 @@ static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum 
 	return r;
 }
 
-/* Why one could not be had is asked by where: its stack is shown in any case. */
+/* Of a request that failed it is always asked where it was made: its stack is shown in any case. */
 static bool has_oom(const struct gm_row *rows, size_t count)
 {
 	for (size_t i = 0; i < count; i++)

@@ -8,6 +8,7 @@
 
 #include "tools/write/convert.h"
 #include "tools/write/flame.h"
+#include "tools/show/groups.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 #include "tools/write/writer.h"
@@ -287,21 +288,17 @@ int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, 
 static int convert(FILE *out, struct gm_loaded *loaded, bool speedscope, char note[256])
 {
 	struct gm_flame flames[2] = { { .count = 0 } };
-	struct gm_stacks stacks = { .count = 0 };
-	struct gm_lives lives;
-	int r = gm_lives_open(&lives, &loaded->snapshot);
+	struct gm_scene scene;
+	int r = gm_scene_open(&scene, &loaded->snapshot);
 
 	if (r)
 		return r;
-	r = gm_stacks_open(&stacks, &loaded->snapshot);
-	if (!r)
-		r = gm_flame_open(&flames[0], &stacks, &lives, NULL,
-				  speedscope ? GM_WEIGH_PEAK : GM_WEIGH_LIVE, speedscope);
+	r = gm_flame_open(&flames[0], &scene.stacks, &scene.lives, NULL,
+			  speedscope ? GM_WEIGH_PEAK : GM_WEIGH_LIVE, speedscope);
 	if (!r && speedscope)
-		r = gm_flame_open(&flames[1], &stacks, &lives, NULL, GM_WEIGH_LIVE, true);
+		r = gm_flame_open(&flames[1], &scene.stacks, &scene.lives, NULL, GM_WEIGH_LIVE, true);
 	if (!r && speedscope)
-		r = gm_flame_speedscope(out, flames, 2, gm_json_text(gm_json_object(loaded->snapshot.root, "process"),
-								     "command"));
+		r = gm_flame_speedscope(out, flames, 2, gm_json_text(gm_json_object(scene.root, "process"), "command"));
 	else if (!r)
 		gm_flame_folded(out, &flames[0]);
 	if (!r && !flames[0].total)
@@ -309,8 +306,7 @@ static int convert(FILE *out, struct gm_loaded *loaded, bool speedscope, char no
 			 "nothing is live in it: gpumem flame --format folded --weigh peak has what was");
 	gm_flame_close(&flames[0]);
 	gm_flame_close(&flames[1]);
-	gm_stacks_close(&stacks);
-	gm_lives_close(&lives);
+	gm_scene_close(&scene);
 	return r;
 }
 

@@ -23,7 +23,7 @@ struct gm_pack { unsigned char *bytes; size_t count, room; int error; };
  * without. Returns 0 or -ENOMEM; @ret->bytes is freed by the caller, whatever is returned. */
 int gm_view_pack(const struct gm_scene *scene, const char *name, bool pools, struct gm_pack *ret);
 
-/* The page with @count packs. Returns 0, -ENOSYS (this gpumem was built without the page), -ENOMEM, -EOVERFLOW
+/* Write the page with @count packs. Returns 0, -ENOSYS (this gpumem was built without the page), -ENOMEM, -EOVERFLOW
  * (input.h) or the error of a write. */
 int gm_view_write(FILE *file, const struct gm_pack *packs, size_t count);
 
@@ -35,7 +35,7 @@ int gm_view_write(FILE *file, const struct gm_pack *packs, size_t count);
 
 struct gm_packing {
 	const struct gm_scene *scene;
-	struct gm_pack *to;
+	struct gm_pack planes;			/* of all columns */
 	char prefix[16];			/* of the columns of the source that is being packed: its number */
 	json_t *columns, *texts, *numbers;	/* lists of the header */
 	struct gm_table text_ids, number_ids;	/* a text's place in memory, a number -> its place + 1 */
@@ -48,8 +48,8 @@ struct gm_packing {
 	uint32_t *order;			/* and their places, those of one action together */
 };
 
-/* What a number is expected to be: nothing; the one before it; the one of its mate, if it has one. PAIRED: as its
- * mate, for a completed free alone. */
+/* What is taken from a number before it is written: nothing; the number before it; that of its event's mate, if there
+ * is one. PAIRED: that of the mate, of completed frees alone. */
 enum gm_coding { GM_PLAIN, GM_DELTA, GM_MATED, GM_PAIRED };
 
 /* Add @count bytes; what cannot be had is said by @pack->error. */

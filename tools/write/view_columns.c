@@ -1,9 +1,9 @@
 /*
  * view_columns.c - columns of numbers for the viewer: see view.h. One thread.
  *
- * What there are many of are columns of numbers, each as the difference from what was to be expected, and
- * written by bytes: first the lowest byte of all numbers, then the next. Nearly all of the high bytes are 0,
- * and zlib needs no more than a bit for each.
+ * Lists of many items are columns of numbers, each number as its difference from one that is expected. A column is
+ * written by bytes: first the lowest byte of all its numbers, then the next. Nearly all of the high bytes are 0, and
+ * zlib needs no more than a bit for each.
  */
 #include "tools/write/view.h"
 
@@ -48,7 +48,7 @@ int64_t gm_pack_text(struct gm_packing *p, const char *text)
 	clean = strdup(one);
 	at = json_array_size(p->texts) + 1;
 	if (!clean || gm_table_put(&p->text_ids, (uint64_t)(uintptr_t)one, 0, at)) {
-		p->to->error = -ENOMEM;
+		p->planes.error = -ENOMEM;
 	} else {
 		gm_value_repair(clean, strlen(clean));
 		json_array_append_new(p->texts, gm_value_is_text((unsigned char *)clean, strlen(clean)) ?
@@ -58,7 +58,7 @@ int64_t gm_pack_text(struct gm_packing *p, const char *text)
 	return (int64_t)at - 1;
 }
 
-/* Streams and threads: few of them, and some too large for a number of the browser's, which has them as texts. */
+/* Streams and threads: there are few of them, and those that are too large for a number of JavaScript's are texts. */
 #define EXACT (1LL << 53)
 
 int64_t gm_pack_number(struct gm_packing *p, int64_t number)
@@ -70,7 +70,7 @@ int64_t gm_pack_number(struct gm_packing *p, int64_t number)
 		return (int64_t)at - 1;
 	at = json_array_size(p->numbers) + 1;
 	if (gm_table_put(&p->number_ids, (uint64_t)number, 1, at))
-		p->to->error = -ENOMEM;
+		p->planes.error = -ENOMEM;
 	snprintf(text, sizeof(text), "%lld", (long long)number);
 	json_array_append_new(p->numbers, number > -EXACT && number < EXACT ? json_integer(number) : json_string(text));
 	return (int64_t)at - 1;
@@ -117,12 +117,12 @@ void gm_pack_planes(struct gm_packing *p, const char *prefix, const char *name, 
 	for (int k = 0; plane && k < bytes; k++) {
 		for (size_t i = 0; i < count; i++)
 			plane[i] = (unsigned char)(zigzag(p->numbers_of[ordered ? p->order[i] : i]) >> (8 * k));
-		gm_pack_put(p->to, plane, count);
+		gm_pack_put(&p->planes, plane, count);
 	}
 	snprintf(whole, sizeof(whole), "%s%s", prefix, name);
 	if (!plane || json_array_append_new(p->columns, json_pack("[ssiIbI]", whole, coding, bytes,
 								  (json_int_t)count, ordered, (json_int_t)p->base)))
-		p->to->error = -ENOMEM;
+		p->planes.error = -ENOMEM;
 	free(plane);
 }
 

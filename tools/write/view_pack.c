@@ -1,6 +1,6 @@
 /*
  * view_pack.c - a snapshot packed for the viewer: see view.h, and tools/viewer/README.md for the format.
- * One thread. A free is expected to have what its allocation has.
+ * One thread. Of a free only the differences from its allocation are written.
  */
 #include "tools/write/view.h"
 
@@ -68,7 +68,7 @@ static int find_order(struct gm_packing *p, const struct gm_row *const *rows, si
 	for (size_t i = 0; i < count; i++)
 		p->order[next[p->numbers_of[i]]++] = (uint32_t)i;
 	free(next);
-	return p->to->error;
+	return p->planes.error;
 }
 
 /* The addresses that the history brings, in their order; and for each event without a mate where its own is: 0, it
@@ -136,7 +136,7 @@ static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, s
 	EVENT("thread", GM_PAIRED, gm_pack_number(p, row->thread));
 	EVENT("stack", GM_PAIRED, row->stack);
 	EVENT("annotation", GM_PLAIN, row->annotation);
-	return p->to->error;
+	return p->planes.error;
 }
 
 /* ---- segments ----------------------------------------------------------------------------------- */
@@ -236,7 +236,7 @@ static int pack_source(struct gm_packing *p, json_t *sources, const struct origi
 		json_object_set(source, "pool", from->pool->root);
 	if (!source || json_array_append_new(sources, source))
 		r = -ENOMEM;
-	return r ? r : p->to->error;
+	return r ? r : p->planes.error;
 }
 
 static void make_room(struct gm_packing *p, struct lists *lists, const struct origin *origins, size_t count)
@@ -310,8 +310,8 @@ static json_t *explanation_of(const struct gm_scene *scene)
 			 (json_int_t)explanation.stack);
 }
 
-/* The header comes first, and is known last. */
-static int finish(struct gm_packing *p, json_t *sources, const char *name)
+/* The header, which is known last, and then the planes: @ret. */
+static int finish(struct gm_packing *p, json_t *sources, const char *name, struct gm_pack *ret)
 {
 	char *clean = strdup(name), *text = NULL;
 	unsigned char head[20] = "gpumem-view 1\n";
@@ -332,25 +332,12 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name)
 	text = header ? json_dumps(header, JSON_COMPACT) : NULL;
 	length = text ? strlen(text) : 0;
 	if (text && length < UINT32_MAX) {
-		size_t planes = p->to->count;
-
 		for (int k = 0; k < 4; k++)
 			head[14 + k] = (unsigned char)(length >> (8 * k));
-		gm_pack_put(p->to, head, 18);
-		gm_pack_put(p->to, text, length);
-		r = p->to->error;
-		if (!r) {		/* behind the planes until now */
-			unsigned char *whole = malloc(p->to->count);
-
-			r = whole ? 0 : -ENOMEM;
-			if (whole) {
-				memcpy(whole, p->to->bytes + planes, 18 + length);
-				memcpy(whole + 18 + length, p->to->bytes, planes);
-				free(p->to->bytes);
-				p->to->bytes = whole;
-				p->to->room = p->to->count;
-			}
-		}
+		gm_pack_put(ret, head, 18);
+		gm_pack_put(ret, text, length);
+		gm_pack_put(ret, p->planes.bytes, p->planes.count);
+		r = ret->error;
 	}
 	free(clean);
 	free(text);
@@ -360,7 +347,7 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name)
 
 int gm_view_pack(const struct gm_scene *scene, const char *name, bool pools, struct gm_pack *ret)
 {
-	struct gm_packing p = { .scene = scene, .to = ret, .columns = json_array(), .texts = json_array(),
+	struct gm_packing p = { .scene = scene, .columns = json_array(), .texts = json_array(),
 			     .numbers = json_array(), .values = gm_values_open(), .pools = pools };
 	json_t *sources = json_array();
 	int r = -ENOMEM;
@@ -371,7 +358,7 @@ int gm_view_pack(const struct gm_scene *scene, const char *name, bool pools, str
 	if (!r)
 		r = gm_pack_stacks(&p);
 	if (!r)
-		r = finish(&p, sources, name);
+		r = finish(&p, sources, name, ret);
 	json_decref(p.columns);
 	json_decref(p.texts);
 	json_decref(p.numbers);
@@ -379,6 +366,7 @@ int gm_view_pack(const struct gm_scene *scene, const char *name, bool pools, str
 	gm_table_free(&p.text_ids);
 	gm_table_free(&p.number_ids);
 	gm_values_close(p.values);
+	free(p.planes.bytes);
 	free(p.numbers_of);
 	free(p.mates);
 	free(p.order);

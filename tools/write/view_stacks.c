@@ -73,5 +73,5 @@ int gm_pack_stacks(struct gm_packing *p)
 	}
 	free(tree.list);
 	free(tree.tips);
-	return larger ? p->to->error : -ENOMEM;
+	return larger ? p->planes.error : -ENOMEM;
 }
