@@ -4,7 +4,8 @@
 # usage: scripts/setup.sh [--list] [demo|check|more]
 #
 # demo installs what it takes to build the library and the command and to run `make demo`; check, which is
-# the default, also what the tests need, and more what `make check-more` needs beside them. --list prints those packages, missing or not, and installs nothing.
+# the default, also what the tests need; more, also what `make check-more` needs. --list prints those packages,
+# missing or not, and installs nothing.
 # It can be run again at any time, and says in one line what it cannot do.
 set -euo pipefail
 

@@ -32,8 +32,8 @@
 /* What a line of /proc/PID/maps says of a mapping that may be a journal. */
 struct mapping { const char *range, *name; uint64_t device, inode; };
 
-/* Another thing may have the name that the file had when it was mapped. Some file systems show another
- * device there than stat() does: their numbers of files must do. */
+/* Something else may have the name by now that the file had when it was mapped. Some file systems show another
+ * device in /proc than stat() does: of these only the inode numbers are compared. */
 static bool is_mapped(int fd, const struct mapping *of)
 {
 	struct statfs fs;
@@ -114,8 +114,8 @@ static bool read_line(char *line, struct mapping *ret)
 	return true;
 }
 
-/* Whose journal it is: the user of the file, if every user number of the process is theirs, too. Who
- * has given up the rights of another user may have written anything into a journal of that one's. */
+/* Whose journal it is: the user of the file, if every user number of the process is theirs, too. A process that
+ * has given up another user's rights may have written anything into a journal of that user's. */
 static uid_t owner_of(pid_t pid, int fd)
 {
 	char path[64], text[4096];
@@ -208,8 +208,8 @@ static bool lay_zeroes(void)
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-/* The file was cut while we had a part of it mapped. Any other access dies of the signal, once it is made
- * again. */
+/* The file was cut short while we had a part of it mapped. An access to anything else is made again, and the
+ * signal kills us. */
 static void on_bus(int number, siginfo_t *info, void *context)
 {
 	(void)context;

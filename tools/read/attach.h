@@ -14,7 +14,7 @@ struct gm_attached {
 	int fd;				/* the journal; the caller closes it */
 	bool writable;			/* a request can be left in it */
 	uid_t owner;			/* of the file and of the process; (uid_t)-1 where they differ:
-					 * what the journal says is to be believed by nobody */
+					 * then nothing that the journal says is believed */
 };
 
 /* Open the journal that process @pid has mapped: through /proc/PID/map_files, or by the name in
@@ -27,12 +27,12 @@ int gm_attach(int64_t pid, struct gm_attached *ret_attached);
  * root all, those in containers and other mount namespaces too. The pids are as seen from here. */
 void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg);
 
-/* Is it stopped, by job control or a debugger? */
+/* Is process @pid stopped, by job control or a debugger? */
 bool gm_attach_stopped(int64_t pid);
 
-/* Map the first @bytes of the journal, for both sides to write; NULL: it cannot be. Where somebody cuts the
- * file short meanwhile, who touches it finds zeroes instead of SIGBUS, and gm_attach_was_cut() says so. One
- * mapping at a time, until gm_attach_unmap(). */
+/* Map the first @bytes of the journal, which the process and we can write. NULL: it cannot be mapped. If the file is
+ * cut short while it is mapped, whoever reads there finds zeroes instead of SIGBUS, and gm_attach_was_cut() is true.
+ * There is one mapping at a time, until gm_attach_unmap(). */
 void *gm_attach_map(const struct gm_attached *attached, size_t bytes);
 bool gm_attach_was_cut(void);
 void gm_attach_unmap(void);
@@ -50,7 +50,7 @@ enum { GM_LABEL_JOB, GM_LABEL_NAMESPACE, GM_LABEL_POD, GM_LABEL_CONTAINER, GM_LA
 
 extern const char *const gm_label_names[GM_LABELS];
 
-/* "" is what nothing tells. */
+/* "": not known. */
 struct gm_labels { char text[GM_LABELS][128]; };
 
 /* What /proc says of @pid; all "" where it may not be read. */

@@ -1,5 +1,5 @@
 /*
- * documents.h - the readers of documents: JSON and pickles as trees of values, and those as snapshots. Nothing in
+ * documents.h - reading documents: JSON and pickles into trees of values, and such trees into snapshots. Nothing in
  * them is trusted. Single-threaded.
  */
 #ifndef GM_TOOLS_DOCUMENTS_H
@@ -12,14 +12,13 @@
 /* ---- json_read.c ------------------------------------------------------------------------------ */
 
 /*
- * Why not jansson: it takes hundreds of bytes for each number and text, where a list of integers takes
- * eight bytes a number here; and PyTorch's JSON says every stack again with every event, which is read
- * but once here.
+ * Not by jansson, which takes hundreds of bytes for each number and text. Here a list of integers takes eight
+ * bytes a number, and a stack, which PyTorch's JSON repeats with every event, is read once.
  */
 
-/* Read @source into @values. A list named "frames" is lasting, and each dict in it; the same text of
- * one is one value. A list of integers alone becomes GM_VALUE_NUMBERS. Returns 0 and *@ret_root (at most
- * 64 deep), -ENOMEM, or -EBADMSG and one sentence in @error. */
+/* Read @source into @values. A list named "frames", and each dict in it, is lasting: where one comes again in
+ * the same words, it is the same value. A list of nothing but integers becomes GM_VALUE_NUMBERS. Returns 0 and
+ * *@ret_root (at most 64 deep), -ENOMEM, or -EBADMSG and one sentence in @error. */
 int gm_json_read(struct gm_values *values, struct gm_source *source, const struct gm_value **ret_root,
 		 char *error, size_t room);
 
@@ -38,9 +37,9 @@ int gm_pickle_read(struct gm_values *values, struct gm_source *source, const str
 
 /* ---- snapshot_read.c -------------------------------------------------------------------------- */
 
-/* Read the tree @root in @values, of a @pickle or of JSON. @values is the snapshot's from then on, and the
- * tree is freed. *@ret_torch: it is PyTorch's (gm_torch_finish makes the root that ours has of it). Returns 0,
- * -ENOMEM, or -EBADMSG and one sentence in @error. gm_snapshot_free the snapshot in any case. */
+/* Make a snapshot of the tree @root in @values, which was read from a @pickle or from JSON. @values belongs to the
+ * snapshot from then on, and the tree is freed. *@ret_torch: it is PyTorch's, whose root gm_torch_finish has yet to
+ * make. Returns 0, -ENOMEM, or -EBADMSG and one sentence in @error. gm_snapshot_free it in any case. */
 int gm_snapshot_read(struct gm_snapshot *snapshot, struct gm_values *values, const struct gm_value *root,
 		     bool pickle, bool *ret_torch, char *error, size_t room);
 

@@ -26,9 +26,9 @@ int gm_input_whole(const char *path, char *ret_path, char *ret_error, size_t byt
 const char *gm_input_nothing(int fd);
 
 /*
- * The bytes of an input. A file of gigabytes is never in memory as a whole: bytes have one address
- * from the first to the last, come when they are asked for, and those that were used go. They come
- * by read(), not by mapping the file: a mapping could be cut short under us.
+ * The bytes of an input, at consecutive addresses. They are read when they are asked for, and the memory of those
+ * that were used is given back, so a file of gigabytes is never in memory as a whole. The file is read, not mapped:
+ * a mapping could be cut short under us.
  */
 struct gm_source {
 	char *bytes;			/* stays where it is; bytes[have] is readable and NUL */
@@ -53,17 +53,17 @@ bool gm_source_more(struct gm_source *source, size_t needed, size_t used);
 /* ---- limit.c ---------------------------------------------------------------------------------- */
 
 /*
- * Bombs of a few hundred bytes would take gigabytes, so memory, output and what is unpacked are held in
- * proportion to what is read. --no-limit is for who means it. What real inputs take is far below: 119 MB of ours
- * are 0.4 GB of memory at the most, and 2.05 GB as PyTorch's JSON, 17 times as much; 93 MB of PyTorch's pickle,
- * whose stacks are of 64 frames, 22 times. A trace is packed to a quarter.
+ * A hostile input of a few hundred bytes could take gigabytes. So memory, output and unpacked bytes are limited in
+ * proportion to the bytes that are read; --no-limit lifts the limits. Real inputs stay far below them: a snapshot of
+ * 119 MB takes 0.4 GB of memory, and 2.05 GB, 17 times as much, as PyTorch's JSON; of a pickle of PyTorch's of 93 MB,
+ * whose stacks have 64 frames, that is 22 times as much. A trace is packed to a quarter of its size.
  */
 
-/* No limits, from now on; for a child process that reads what nobody hostile made, too. */
+/* Lift all limits from now on: for --no-limit, and in a child process whose input is not the verb's. */
 void gm_limit_lift(void);
 
-/* @bytes more are read: the memory of this process ends 512 MiB and 64 times all of them above what it
- * had at the first of these calls. @reserved bytes of address space are taken beside that, or freed. */
+/* Count @bytes more as read: this process may have 512 MiB of memory, and 64 times all bytes read, more than it had
+ * at the first of these calls; and @reserved bytes of address space more (below 0: less) beside that. */
 void gm_limit_input(uint64_t bytes, int64_t reserved);
 
 /* How many bytes may be written: 64 MiB and 1000 times what was read. */

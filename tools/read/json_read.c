@@ -1,7 +1,7 @@
 /*
  * json_read.c - JSON read as a tree of values: see documents.h. One thread.
  *
- * The items of a value's containers are gathered on one stack and are made a container when it ends.
+ * The items of all containers that are being read lie on one stack. Where a container ends, its items become one.
  */
 #include "tools/read/documents.h"
 
@@ -52,7 +52,7 @@ static int refuse(struct reader *r, const char *format, ...)
 	return -EBADMSG;
 }
 
-/* Have room for another item on the stack. It never gets less: large containers come and go. */
+/* Make room for another item on the stack, which never shrinks: large containers come and go. */
 static int make_room(struct reader *r)
 {
 	size_t room = r->room ? 2 * r->room : 64;
@@ -318,9 +318,9 @@ static bool plain_number(struct reader *r, int64_t *ret)
 }
 
 /*
- * A list that begins with integers, behind its '['. Most of a snapshot is such lists, and they take
- * eight bytes a number; with the first item that is none they become values like others.
- * 0: not that, and @r->at stands at an item.
+ * Read a list from behind its '[', as far as its items are integers. Most of a snapshot is lists of nothing else,
+ * which take eight bytes a number (*@ret_done). At the first other item those so far become values like others, and
+ * the caller reads on at @r->at.
  */
 static int read_numbers(struct reader *r, bool *ret_done)
 {

@@ -1,8 +1,8 @@
 /*
  * level.c - pools' blocks in the place of their pieces: see level.h. One thread.
  *
- * A block of the driver's level is a pool's piece if the pool had something to tell of an address in it, while
- * it lived. The same memory may be a pool's, and later not.
+ * A block that the driver gave is a pool's piece if the pool told of an address in it while the block lived. The same
+ * memory may be a pool's, and later not.
  */
 #include "tools/read/level.h"
 
@@ -193,7 +193,7 @@ static int find_rows(const struct gm_snapshot *snapshot, const struct words *wor
 			gone[i] = is_piece(words, row->device, row->address, row->size, row->time_us,
 					   ends[i] ? snapshot->rows[ends[i] - 1].time_us : INT64_MAX);
 	}
-	/* A piece is one before it is mapped and after, too. */
+	/* A block that is a pool's piece before it is moved or after is one in both places. */
 	for (size_t i = 0; !r && i < snapshot->row_count; i++)
 		if (is_move(snapshot, i) && (gone[i + 1] || gone[begins[i - 2] ? begins[i - 2] - 1 : i - 2])) {
 			gone[i + 1] = true;

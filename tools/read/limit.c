@@ -1,8 +1,8 @@
 /*
  * limit.c - how much may come of an input: see input.h.
  *
- * Memory is limited by the kernel (RLIMIT_DATA), from outside of all that takes some: what cannot be had
- * is -ENOMEM there, and each verb says so.
+ * Memory is limited by the kernel (RLIMIT_DATA), whoever asks for it: a request beyond the limit fails with -ENOMEM
+ * where it is made, and each verb says so.
  */
 #define _GNU_SOURCE
 #include "tools/read/input.h"

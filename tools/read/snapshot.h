@@ -14,9 +14,9 @@
 
 #define GM_ROW_HOST (-1)		/* in the place of a device's number: pinned memory of the host */
 
-/* An event. Texts here, and below, are valid as long as the snapshot is, and never NULL. */
 #define GM_ANNOTATIONS_MOST 0x7fffffffu	/* larger files are not read */
 
+/* An event. Texts here, and below, are valid as long as the snapshot is, and never NULL. */
 struct gm_row {
 	int64_t time_us;
 	int device;			/* GM_ROW_HOST: the host */
@@ -89,20 +89,20 @@ struct gm_snapshot {
 
 void gm_snapshot_free(struct gm_snapshot *snapshot);
 
-/* Free what @pool has, as that does for all. */
+/* Free what @pool has, as gm_snapshot_free does for each pool. */
 void gm_snapshot_free_pool(struct gm_snapshot_pool *pool);
 
-/* Find which of the snapshot's annotations each row of action annotate is. Those that have none
- * (PyTorch's) get one. Returns 0 or -ENOMEM. */
+/* Find the annotation of each row whose action is "annotate", and add a row for each annotation that has none
+ * (PyTorch's). Returns 0 or -ENOMEM. */
 int gm_snapshot_annotate(struct gm_snapshot *snapshot);
 
 /* The annotation that a row is; NULL: none. */
 const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row);
 
-/* Has @pool expandable segments? Programs choose them while they run, too, which no variable says. */
+/* Has @pool expandable segments? Programs also choose them while they run, which no environment variable shows. */
 bool gm_pool_is_expandable(const struct gm_snapshot_pool *pool);
 
-/* Bring the rows in order of time, those of one time by device. Each part, from @starts[i] to
+/* Bring the rows in the order of time, those of one time in the order of devices. Each part, from @starts[i] to
  * @starts[i + 1], is in order already. Returns 0 or -ENOMEM. */
 int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts);
 

@@ -1,9 +1,9 @@
 /*
  * snapshot_read.c - a document read into a snapshot: see documents.h. One thread.
  *
- * Ours and PyTorch's have the same shape but for two things. Where ours has the number of a stack,
- * PyTorch's has its frames: here equal ones get one number. And a trace of ours is columns, where PyTorch
- * has a list of events. What PyTorch does not know is what "not known" is in ours: module 0, thread 0.
+ * Ours and PyTorch's differ in two things. Where ours has the number of a stack, PyTorch's has its frames: equal
+ * frames get one number here. And a trace of ours is columns, where PyTorch's is a list of events. What PyTorch does
+ * not know is written as in ours where it is not known: module 0, thread 0.
  */
 #include "tools/read/documents.h"
 
@@ -32,7 +32,7 @@ struct reading {
 	bool failed;			/* out of memory */
 };
 
-/* gm_list_add, which a failure of is remembered. */
+/* gm_list_add; that it failed is remembered. */
 static void *add_item(struct reading *r, void *list_at, size_t *count, size_t bytes)
 {
 	void *item = gm_list_add(list_at, count, bytes);

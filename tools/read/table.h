@@ -23,9 +23,9 @@ int gm_table_put(struct gm_table *table, uint64_t a, uint64_t b, uint64_t value)
 uint64_t gm_table_get(const struct gm_table *table, uint64_t a, uint64_t b);
 uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b);
 
-/* One more item of @bytes behind the @count that a list has, which is counted with them. @list_at
- * is where the pointer to the list lies: it may move, and is NULL before the first item. NULL: out
- * of memory, and nothing has changed. Items may be taken away from the end; free() the list. */
+/* Add an item of @bytes behind the *@count items of a list, and count it. @list_at points to the pointer
+ * to the list, which may move and is NULL before the first item. Returns the item, not initialised; NULL:
+ * out of memory, and nothing has changed. Items may be removed from the end; free() the list. */
 void *gm_list_add(void *list_at, size_t *count, size_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * value.h - the tree of values that JSON, or a pickle, is read as.
  *
- * It lives only while a snapshot is read (snapshot.h), or while PyTorch's words are written once more
- * as they are. Values lie in an arena and are freed with it; equal texts of an arena are one value, so
- * that comparing two of them is comparing pointers. Single-threaded.
+ * A tree lives only while a snapshot is read (snapshot.h), or while a document of PyTorch's is written again as it
+ * was. Values lie in an arena and are freed with it. Equal texts in an arena are one value, so two of them are
+ * compared by their pointers. Single-threaded.
  */
 #ifndef GM_TOOLS_VALUE_H
 #define GM_TOOLS_VALUE_H
@@ -44,7 +44,7 @@ void gm_values_close(struct gm_values *values);
 /* Free all of it but the texts. */
 void gm_values_free_tree(struct gm_values *values);
 
-/* Each returns NULL when memory is at its end. */
+/* Each returns NULL when it is out of memory. */
 const struct gm_value *gm_value_null(void);
 const struct gm_value *gm_value_bool(bool truth);
 const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer);
@@ -53,7 +53,7 @@ const struct gm_value *gm_value_real(struct gm_values *values, double real);
 const struct gm_value *gm_value_text(struct gm_values *values, const char *text, size_t bytes);
 const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count);
 
-/* The same text once, as long as the arena lives. NULL: out of memory. */
+/* @text, as the one copy of it that lives as long as the arena. NULL: out of memory. */
 const char *gm_values_string(struct gm_values *values, const char *text, size_t bytes);
 
 /* A container, which grows. gm_value_append: 0 or -ENOMEM. */
@@ -67,12 +67,12 @@ bool gm_value_sound(const struct gm_value *root, int depth);
 /* What a dict has under @key (the last of several), NULL if nothing or no dict. */
 const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key);
 
-/* A number that is written with a point or an exponent, or is too long, as tools leave them in JSON:
- * without what is behind the point, and no further than the ends of 64 bits. */
+/* The integer of a number that was written with a point or an exponent, or with too many digits: without
+ * its fraction, and cut to the range of int64_t. */
 int64_t gm_value_of_real(double real);
 
-/* The same, when it is of that type; 0 or NULL otherwise. A tuple is a list here;
- * GM_VALUE_NUMBERS is none. A real is as gm_value_of_real says. */
+/* What gm_value_get finds, if it is of that type; else 0 or NULL. A tuple is a list here, GM_VALUE_NUMBERS is
+ * none. A real is what gm_value_of_real makes of it. */
 int64_t gm_value_number(const struct gm_value *dict, const char *key);
 int64_t gm_value_as_number(const struct gm_value *value);	/* of @value itself, which may be NULL */
 const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key);
@@ -85,7 +85,7 @@ int64_t gm_value_int_at(const struct gm_value *list, size_t i);
 /* The i-th of a list, NULL beyond its end and of packed integers. */
 const struct gm_value *gm_value_at(const struct gm_value *list, size_t i);
 
-/* How many of the @left bytes at @at are the letter there, 0 when it is none that JSON takes. */
+/* How many of the @left bytes at @at the character there has; 0: it is none, or none that JSON takes. */
 size_t gm_value_letter(const unsigned char *at, size_t left);
 
 /* Is it UTF-8? Lone surrogates in three bytes pass, as Python's 'surrogatepass' writes them. */

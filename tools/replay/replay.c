@@ -35,8 +35,8 @@ struct wish {
 	bool json, search;
 };
 
-/* A key of a recording that is no setting is another version's; of one that was asked for nothing would
- * come. */
+/* An unknown key of a recording is of another version, and is passed over. One that the user asks for is refused:
+ * nothing would come of it. */
 static int configure(const struct wish *wish, const struct gm_trace *trace,
 		     struct gm_heap_config *config)
 {

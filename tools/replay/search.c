@@ -140,8 +140,8 @@ static bool saves(const struct gm_tried *start, const struct gm_tried *tried)
 	return (double)gm_tried_peak(tried) < (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start);
 }
 
-/* The addresses that a device gives are not the program's to choose: what depends on them is no gain. Only what might
- * be recommended, and the start, are tried with other ones. */
+/* A program cannot choose the addresses that a device gives, so what is saved by them alone is no gain. Only the start
+ * and what might be recommended are run with other orders of addresses. */
 static int run_orders(const struct gm_search *search, const struct gm_heap_config *config, struct gm_tried *tried)
 {
 	struct gm_simulate_how how = { .capacity = config->limit };
@@ -227,7 +227,7 @@ static int try(struct gm_search *search, const struct gm_point *points, size_t c
 			crew.count++;
 		}
 	}
-	search->count = before;			/* while it is said how far it is */
+	search->count = before;			/* the progress line counts those that are done */
 	if (!r)
 		r = run_all(&crew);
 	if (!r)

@@ -161,8 +161,8 @@ bool gm_trace_is(const char *path)
 
 /* ---- what a history needs ---- */
 
-/* What a stream held from this line on: in a list for each stream, falling, whose first one is the most that it held in
- * the last operations. Its place is the line's number in the history, from 1. */
+/* What a stream held from this line on. Each stream has a list of these that falls, and the first one is the most that
+ * it held within the last operations. Its place is the number of its line in the history, from 1. */
 struct peak { uint64_t bytes; uint32_t before, after; };
 
 struct stream { uint64_t bytes; uint32_t first, last; };	/* bytes now; its peaks */

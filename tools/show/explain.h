@@ -14,7 +14,7 @@ enum gm_cause {
 	GM_CAUSE_TOO_LARGE,		/* more than the device has */
 	GM_CAUSE_LIMIT,			/* a limit of ours or of PyTorch's, not the device */
 	GM_CAUSE_REFUSED,		/* so much was free, and the driver refused all the same */
-	GM_CAUSE_OTHERS,		/* what nobody here recorded is in the way */
+	GM_CAUSE_OTHERS,		/* memory that is not recorded here is in the way */
 	GM_CAUSE_FRAGMENTED,		/* enough lies idle in the cache, in pieces too small */
 	GM_CAUSE_PENDING,		/* enough is freed that the GPU may still be using */
 	GM_CAUSE_LARGE,			/* the request is most of the device, and more than is held */
@@ -71,10 +71,10 @@ struct gm_facts {
 /* How much too little was free for it; 0 or less: it would have fitted. */
 int64_t gm_facts_lacks(const struct gm_facts *facts);
 
-/* What of the device was nobody's that is recorded. */
+/* How much of the device was held, and is not recorded here. */
 int64_t gm_facts_others(const struct gm_facts *facts);
 
-/* Fill in @ret->why and @ret->change; its cause is known. */
+/* Fill in @ret->why and @ret->change. @ret->cause must be set. */
 void gm_explain_say(const struct gm_scene *scene, const struct gm_facts *facts,
 		    struct gm_explanation *ret);
 

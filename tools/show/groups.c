@@ -16,8 +16,8 @@
 #include "tools/read/value.h"
 
 #define NAME_MOST 160		/* letters of a function in a stack for people */
-/* Of the native frames that a line of Python called, which may be forty of PyTorch's: all, if they are few; else the
- * innermost and the outermost. */
+/* How many native frames that a line of Python called are printed, of what may be forty of PyTorch's: all if they are
+ * few, else the innermost and the outermost. */
 #define NATIVE_MOST 8u
 #define NATIVE_FIRST 2u
 #define NATIVE_LAST 3u
@@ -121,8 +121,8 @@ static const char *frame_key(struct gm_groups *groups, const struct gm_frame *fr
 	return gm_values_string(groups->texts, gm_show_repair(text), strlen(text));
 }
 
-/* The keys of its frames, and of what else tells rows apart, are texts that are there once: where they
- * lie is the key. */
+/* Of each text (of a frame, the kind, the module) there is one copy, so the addresses of a stack's texts are
+ * its key. */
 static const char *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
 			     const struct gm_life *life)
 {

@@ -10,7 +10,7 @@
 #include "tools/show/lives.h"
 #include "tools/show/stacks.h"
 
-/* A snapshot with all that is needed to look into it. */
+/* A snapshot with its stacks and lives: what verbs look into. */
 struct gm_scene {
 	const struct gm_snapshot *snapshot;
 	const json_t *root;		/* of that */
@@ -22,12 +22,12 @@ struct gm_scene {
 int gm_scene_open(struct gm_scene *scene, const struct gm_snapshot *snapshot);
 void gm_scene_close(struct gm_scene *scene);
 
-/* Bytes at the highest moment of @device (as gm_life_counts has it), of a scene at the level of pools: the history's,
- * and what a pool says of itself where that is more. INT64_MIN: no pool tells of that device. */
+/* The most bytes that were live on @device (as in gm_life_counts) at once, of a scene at the level of pools: by the
+ * history, or by a pool's own statistics where these have more. INT64_MIN: that device has no pool. */
 int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device);
 
-/* By stack: and by kind, so that no row is of two; without a stack by module. By annotation: what is live counts in
- * every phase (phases.h) that was open when it was allocated. */
+/* GM_BY_STACK tells kinds apart, too, and modules where there is no stack. GM_BY_ANNOTATION: a block counts in every
+ * phase (phases.h) that was open when it was allocated. */
 enum gm_by { GM_BY_SITE, GM_BY_STACK, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM, GM_BY_ANNOTATION };
 
 /* "site", "stack" ... */
@@ -59,18 +59,20 @@ struct gm_groups {
 int gm_groups_open(struct gm_groups *groups, enum gm_by by);
 void gm_groups_close(struct gm_groups *groups);
 
-/* Add what counts for @device (gm_life_counts) and was live after @row of the history (gm_life_at), as the first
- * (@side 0) or second snapshot, without the leaks that are @known (or NULL). Returns 0 or -ENOMEM. */
+/* Add what counts for @device (gm_life_counts) and was live after @row of the history (gm_life_at), to the numbers of
+ * the first (@side 0) or second snapshot (1), without the leaks that are @known (NULL: none is). Returns 0 or
+ * -ENOMEM. */
 struct gm_suppressions;
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known);
 
-/* The groups of @scene: what is live at the end, and on the first side what was at the highest moment that the history
- * shows, @ret_peak bytes in all; the largest of either first. Returns 0, or -ENOMEM and none to close. */
+/* The groups of @scene: side 1 has what is live at the end, side 0 what was live at the highest moment that the
+ * history shows, *@ret_peak bytes in all. Those that have most on either side come first. Returns 0, or -ENOMEM and
+ * nothing to close. */
 int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
 		       int64_t *ret_peak);
 
-/* The groups of @scene alone, sorted. Returns 0, or -ENOMEM and none to close. */
+/* The groups of @scene alone, sorted. Returns 0, or -ENOMEM and nothing to close. */
 int gm_groups_of(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
 		 int64_t row, struct gm_suppressions *known);
 

@@ -43,7 +43,7 @@ void gm_lives_close(struct gm_lives *lives);
 bool gm_life_counts(const struct gm_life *life, const char *device);
 
 /* Bytes at the highest moment that the history shows, and the row after which it was (-1: before
- * the first). */
+ * the first). Returns -1 when it is out of memory. */
 int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
 /* Was @life live after @row (-1: before the first)? GM_LIVES_END: is it live in the end, and not freed? */

@@ -1,10 +1,10 @@
 /*
- * phases.h - the ranges of the history that the program named (NVTX, gpumem_range_start), and what memory
- * has to do with each. Single-threaded.
+ * phases.h - the ranges of the history that the program named (NVTX, gpumem_range_start), and the memory of each.
+ * Single-threaded.
  *
- * Ranges of one name are one phase. What is allocated counts to every phase that is open then, once: those of
- * its own thread, and those of the leading thread. PyTorch runs backward in threads of its own while the
- * leading one waits in a range. That is the main thread, or, when it has no ranges, the first that has.
+ * Ranges of one name are one phase. An allocation counts once in every phase that is open then, in its own thread
+ * or in the leading thread: the main thread or, if that has no ranges, the first thread that has one. The leading
+ * thread counts because PyTorch runs backward in threads of its own, while that one waits within a range.
  */
 #ifndef GM_TOOLS_PHASES_H
 #define GM_TOOLS_PHASES_H
@@ -24,7 +24,7 @@ struct gm_phase {
 	int64_t held;
 };
 
-/* What two of the phases are for: allocated in no range; before the history, so that nobody knows. */
+/* The first two phases: what was allocated in no range; and before the history, in ranges that nobody knows. */
 enum { GM_PHASE_NONE, GM_PHASE_BEFORE, GM_PHASE_FIRST };
 
 /* Which phases were open: a chain of nodes to 0, the innermost first. */
@@ -51,11 +51,12 @@ void gm_phases_close(struct gm_phases *phases);
 /* The next phase that the life @life counts to; *@at begins as 0, and the last is followed by NULL. */
 struct gm_phase *gm_phases_next(const struct gm_phases *phases, size_t life, uint32_t *at);
 
-/* Highest peak first; those that nothing was allocated or open for stay out. free() the list; NULL:
- * out of memory, and a count of 0. */
+/* The phases with the highest peak first, without those that were never entered and held nothing. free()
+ * the list; NULL: out of memory, and a count of 0. */
 const struct gm_phase **gm_phases_sorted(const struct gm_phases *phases, size_t *ret_count);
 
-/* What the table of a snapshot's phases cannot say: what the history dropped. NULL: nothing. Static memory. */
+/* A sentence on what is missing from the phases of @snapshot, since its history dropped it. NULL: nothing is. Static
+ * memory. */
 const char *gm_phases_missing(const struct gm_snapshot *snapshot);
 
 /* A phase as verbs print it in JSON: its peak is null for the two that are no range. */

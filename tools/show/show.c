@@ -63,8 +63,8 @@ const char *gm_show_path(const char *path)
 	return clean(text, sizeof(text), path);
 }
 
-/* Within a text they can be escaped, and elsewhere JSON has none but line feeds. jansson hands on no part
- * of a letter alone. */
+/* Within texts these characters can be escaped, and elsewhere JSON has none of them but line feeds. jansson
+ * never hands on a part of a character. */
 static int put_escaped(const char *bytes, size_t count, void *out)
 {
 	size_t plain = 0, bad;

@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* How many bytes does what begins at @at have, if it is one that a terminal obeys or that changes the
- * order in which others are shown? A control character (C0, DEL, and in two bytes C1, U+0080 to U+009F), a
- * break of lines (U+2028, U+2029), or one of the twelve that steer the direction of writing. 0: none. */
+/* Does a character that a terminal obeys, or that changes the order in which others are shown, begin at @at? These
+ * are control characters (C0, DEL, and in two bytes C1, U+0080 to U+009F), line breaks (U+2028, U+2029), and the
+ * twelve that steer the direction of writing. Returns how many bytes it has; 0: it is no such character. */
 static inline size_t gm_show_control(const char *at)
 {
 	const unsigned char *c = (const unsigned char *)at;
@@ -31,10 +31,10 @@ static inline size_t gm_show_control(const char *at)
 	return c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9 ? 3 : 0;	/* U+2066 to U+2069 */
 }
 
-/* @text without any of those: their bytes become '?'. Static memory of four calls. At most 1,023 bytes. */
+/* @text with '?' in place of each byte of those, cut to 1,023 bytes. Static memory of four calls. */
 const char *gm_show_clean(const char *text);
 
-/* The same of a path, whole. Static memory. */
+/* The same of a path, of up to 4,095 bytes. Static memory. */
 const char *gm_show_path(const char *path);
 
 /* @number, or null where it is not known. */
@@ -43,7 +43,7 @@ static inline json_t *gm_show_number(bool known, int64_t number)
 	return known ? json_integer(number) : json_null();
 }
 
-/* The code of what has so many bytes, three at most. */
+/* The code point of the character at @at, which has @bytes bytes, three at most. */
 static inline unsigned int gm_show_code(const char *at, size_t bytes)
 {
 	const unsigned char *c = (const unsigned char *)at;
@@ -52,16 +52,17 @@ static inline unsigned int gm_show_code(const char *at, size_t bytes)
 	       (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
 }
 
-/* @json on @out, as json_dumpf has it, with those escaped, and a newline; @json is no more wanted. */
+/* Write @json to @out as json_dumpf does, with those characters escaped, and a line end. Gives up a reference to
+ * @json. */
 void gm_show_document(FILE *out, json_t *json, size_t flags);
 
-/* @text, cut to a size somewhere, is UTF-8 again: what is left of a letter becomes '?'. Returns @text. */
+/* Make @text, which may be cut within a character, UTF-8 again: what is left of one becomes '?'. Returns @text. */
 char *gm_show_repair(char *text);
 
-/* gm_show_clean of at most @bytes, with no letter cut. */
+/* gm_show_clean, cut to at most @bytes, between two characters. */
 const char *gm_show_cut(const char *text, size_t bytes);
 
-/* What the statistics of the devices of a snapshot say together; of @device alone (a number; NULL: of all). */
+/* The statistics of the devices of a snapshot, summed; of @device alone (a number; NULL: of all). */
 struct gm_totals { int64_t live, peak, reserved_peak, blocks, ooms; };
 struct gm_totals gm_show_totals(const json_t *root, const char *device);
 
@@ -109,7 +110,7 @@ double gm_show_now(void);
  * that cannot be read. */
 enum gm_exit { GM_EXIT_OK, GM_EXIT_FAILED, GM_EXIT_USAGE, GM_EXIT_INPUT };
 
-/* Were all of a verb's lines taken? Returns the exit status @status, or 1 after a message. */
+/* Could all output of @verb be written? Returns the exit status @status, or GM_EXIT_FAILED after a message. */
 int gm_show_end(const char *verb, int status);
 
 /* @bytes in the largest unit that leaves it at 1 or more: "512 B", "1.50 KiB", "20.00 GiB".
@@ -123,14 +124,14 @@ int gm_units_parse(const char *text, uint64_t *ret);
 /* A time in seconds: a number, which may have a unit (us, ms, s, min, h). Returns 0, or -EINVAL and @ret unchanged. */
 int gm_units_time(const char *text, double *ret);
 
-/* The moment that @time (gm_units_time) names, in microseconds since 1970: after @origin_us; below 0 it counts back
- * from @end_us; from 10^12 on it is that moment itself. */
+/* The moment that @time (gm_units_time) names, in microseconds since 1970: seconds after @origin_us; below 0, seconds
+ * before @end_us; from 10^12 on, microseconds since 1970. */
 int64_t gm_units_moment(double time, int64_t origin_us, int64_t end_us);
 
 /* Seconds, from @least to @most. Returns 0, or -EINVAL when @text is none of these. */
 int gm_units_seconds(const char *text, double least, double most, double *ret);
 
-/* Sums of what a file says may be anything: they wrap. */
+/* Numbers from a file may be anything: these sums wrap where they would overflow. */
 static inline int64_t gm_wrap_add(int64_t a, int64_t b)
 {
 	return (int64_t)((uint64_t)a + (uint64_t)b);
@@ -143,7 +144,7 @@ static inline int64_t gm_wrap_subtract(int64_t a, int64_t b)
 
 /* ---- which frames of a stack do not tell who asked for memory ---------------------------------- */
 
-/* Of the CUDA runtime or driver (linked in or not), of an allocator above it, or ours. */
+/* Is a frame of the CUDA runtime or driver (linked in or not), of an allocator above it, or of this library? */
 bool gm_stack_plumbing(const char *name, const char *module);
 
 /* Is a Python file one that was installed, not the program's own? */

@@ -14,8 +14,8 @@
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
-/* The name of a function as people read it, once for each symbol: the same text is the same pointer. In a
- * file of anybody's a short one may stand for 16 KiB, over and over: such stay as they are. */
+/* The name of a function as people read it, made once for each symbol: equal symbols are the same pointer. In a
+ * hostile file many short symbols may stand for 16 KiB each: what would grow that much stays as it is. */
 static int demangle(struct gm_stacks *stacks, struct gm_table *known, struct gm_frame *frame)
 {
 	const char *name;

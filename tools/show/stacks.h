@@ -32,7 +32,7 @@ struct gm_stacks {
 	const struct gm_snapshot *snapshot;	/* which has what frames each stack has */
 	size_t count;
 	struct gm_values *texts;	/* where made-up names lie */
-	size_t shared;			/* frames that tell nobody apart: see gm_stacks_share */
+	size_t shared;			/* frames that all callers have: see gm_stacks_share */
 	enum gm_frame_sort shared_sort;	/* in stacks whose best frames are of this sort */
 };
 
@@ -46,10 +46,11 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 /* One line for a stack, who asked: its innermost line of the program's own Python; else of any Python; else the step
  * of PyTorch's backward; else its innermost native frame that is no plumbing. */
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id);
-/* The stacks with @used (by number) are of what was allocated or refused. The innermost frames that all of
- * them share, as an allocation function of the program's, tell nobody apart: a site is from now on the first
- * that differs. Where some stacks have frames of a better sort, those are meant: what a library's own threads
- * allocate has no line of the program's. */
+
+/* @used says by number which stacks are of what was allocated or refused. The innermost frames that all of these
+ * share, such as an allocation function of the program's, tell no caller from another: from now on a site is the
+ * first frame behind them. Where some of the stacks have frames of a better sort, only these stacks are compared:
+ * what a library's own threads allocate has no line of the program's. */
 void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
 
 #define GM_NO_STACK "(no stack)"

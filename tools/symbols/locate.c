@@ -36,7 +36,7 @@ static void want_frame(struct locating *l, size_t id)
 						      frame->symbol };
 }
 
-/* Stacks that nobody can number have the site that is in no list. */
+/* A stack number that is none has a site that is in no list of frames. */
 static void want_site(struct locating *l, int64_t stack)
 {
 	const struct gm_stacks *stacks = &l->scene->stacks;

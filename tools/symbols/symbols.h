@@ -15,7 +15,7 @@
 /* ---- demangle.c ------------------------------------------------------------------------------- */
 
 /*
- * C++ and Rust names are undone by libiberty; built without it, symbols stay as they are.
+ * C++ and Rust names are demangled by libiberty. In a build without it, symbols stay as they are.
  */
 
 /* @symbol demangled; @symbol itself when it is not mangled, longer than 8 KiB, or would come out

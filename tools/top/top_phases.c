@@ -12,7 +12,7 @@
 #include "tools/show/phases.h"
 #include "tools/top/top.h"
 
-/* What has grown since the first sample: what it was before, and what came since. */
+/* The growth since the first sample: what it was at the sample before, and what came since. */
 static int64_t grown(struct gm_top_process *process, const char *name, int64_t live)
 {
 	const struct gm_top_row *before = process->samples ? gm_top_row(&process->sites, name) : NULL;

@@ -25,9 +25,9 @@ void gm_torch_stats(struct gm_snapshot *snapshot);
 
 /* ---- torch_pools.c ---------------------------------------------------------------------------- */
 
-/* Have @snapshot's pools in the place of their devices, for gm_torch_make_fit: PyTorch's, or the first, has the
- * device's number, its driver's level and other pools numbers behind all devices. @note says which; nothing changes
- * without pools. Returns 0 or -ENOMEM. */
+/* Put @snapshot's pools in the places of their devices, for gm_torch_make_fit. Of a device's pools PyTorch's, or else
+ * the first, gets the device's number; the driver's level of that device and its other pools get numbers behind those
+ * of all devices. @note says which. Without pools nothing changes. Returns 0 or -ENOMEM. */
 int gm_torch_pools(struct gm_snapshot *snapshot, char *note, size_t room);
 
 /* ---- torch_fit.c and torch_write.c ------------------------------------------------------------ */

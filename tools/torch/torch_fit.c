@@ -3,8 +3,8 @@
  *
  * The viewer (and `_memory_viz.py segment_plot`) starts with what is live at the end and undoes the
  * events, newest first. It fails on a block outside of every segment, on the free of a block that it
- * does not have, on a mapping outside of its segment. A history that began before our record, lost
- * events or calls in flight makes such events; here they are found, by doing as the viewer does.
+ * does not have, on a mapping outside of its segment. Such events come of a history that began before our record, of
+ * lost events and of calls in flight. They are found here by doing what the viewer does.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -109,7 +109,7 @@ static bool make_trace(struct making *m, const struct gm_row *rows, size_t count
 
 struct agreement { const json_t *stats; bool all; };
 
-/* What is live in the end is known. */
+/* The current values are known, and must come out the same. */
 static void compare(void *arg, const char *name, int64_t value)
 {
 	struct agreement *agreement = arg;

@@ -42,7 +42,7 @@ enum gm_argument_kind {
 	GM_ARG_ADDRESS,			/* struct gm_asked: a hexadecimal number */
 	GM_ARG_SIZE,			/* uint64_t: bytes, as 4096 or 10GiB */
 	GM_ARG_TIME,			/* double: seconds, as gm_units_time reads them */
-	GM_ARG_LIMIT,			/* uint64_t: the same, or UINT64_MAX for "unlimited" */
+	GM_ARG_LIMIT,			/* uint64_t: bytes, or UINT64_MAX for "unlimited" */
 	GM_ARG_DEVICE,			/* const char *: a number */
 	GM_ARG_DEVICE_OR_HOST,		/* const char *: a number, or "host" */
 	GM_ARG_WORD,			/* int: the word's place among those of the option */
@@ -74,8 +74,9 @@ int gm_usage_wrong(const char *verb);
 /* "gpumem VERB: WORD: WHY", harmless to a terminal, of an input that cannot be read. */
 int gm_input_bad(const char *verb, const char *word, const char *why);
 
-/* Does the name @path (NULL, "-": none) end as a file of another format would, packed or a picture? @own are
- * the endings that are right, with blanks between them, the usual one first. 0, or a complaint. */
+/* Does the name @path (NULL or "-": no file) end like one of another format, such as a picture or a compressed
+ * file? @own has the endings that are right, with blanks between them, the usual one first. Returns 0, or the exit
+ * status after a complaint. */
 int gm_output_check(const char *verb, const char *path, const char *own);
 
 /* ---- help ------------------------------------------------------------------------------------- */

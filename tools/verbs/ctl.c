@@ -3,7 +3,7 @@
  *
  * The command is left in the header of the process's journal, and its helper thread does it and answers
  * there: recorder/journal/control.h says how. Only the header is mapped, and it is as hostile as the rest
- * of a journal: numbers are taken from it once, no text is, no wait for it is without an end, and its file
+ * of a journal: each number is read from it once, no text is, every wait for it has an end, and its file
  * may become shorter at any moment (gm_attach_map).
  */
 #define _GNU_SOURCE
@@ -157,7 +157,7 @@ static void explain(struct ask *ask, bool stopped, const char *otherwise)
 		too_late(ask, otherwise);
 }
 
-/* What another gpumem ctl has left that was killed. */
+/* Clear away what a gpumem ctl that was killed has left. */
 static bool clear(struct ask *ask, uint32_t *ret_turn)
 {
 	bool stopped = false;

@@ -1,7 +1,7 @@
 /*
  * recover.c - gpumem recover [PID|FILE|DIR...]: snapshots from the journals of dead processes.
  *
- * Without an argument: every place where the library lays journals by itself. A living process's
+ * Without an argument: every place where the library puts journals by itself. A living process's
  * journal is never touched.
  */
 #define _GNU_SOURCE
@@ -204,7 +204,7 @@ static void recover_rooms(int base, const char *path, const struct gm_recover_fo
 	free(entries);
 }
 
-/* Where the library lays journals by itself, and gpumem run. */
+/* The places where the library puts journals by itself, and where gpumem run does. */
 static void recover_places(const struct gm_recover_for *of)
 {
 	const char *roots[GM_PLACES];

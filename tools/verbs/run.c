@@ -170,10 +170,10 @@ static int preload(const char *library)
 
 /* ---- the signal probe --------------------------------------------------------------------------
  *
- * kill(-GROUP), and programs that signal every process of a job (mpirun, slurmstepd, timeout), reach the
- * command too. Passed on, the signal would come to it twice, which many programs take for an order to
- * abort at once. A signal does not say to whom else it was sent. So a process waits beside the command,
- * of the same group and parent, and reports what it got.
+ * kill(-GROUP), and programs that signal every process of a job (mpirun, slurmstepd, timeout), reach the command,
+ * too. If such a signal were passed on, it would come twice, which many programs take for an order to abort at once.
+ * A signal does not say to whom else it was sent. So a process of the same group and parent waits beside the
+ * command, and reports what it got.
  */
 
 #define WAIT_MS 200			/* for its report: one loop of one sender signals both */

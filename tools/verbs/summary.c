@@ -108,7 +108,7 @@ static void print_explanation(const struct gm_summary *view)
 		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
 }
 
-/* The table of each pool of a device, without the rows that nobody tells of one. */
+/* The table of each pool of a device, without the rows that no pool reports. */
 static void print_pools(const struct gm_summary *view, long long device)
 {
 	const struct gm_snapshot *snapshot = view->scene->snapshot;

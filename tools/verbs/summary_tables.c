@@ -63,7 +63,7 @@ static void print_phases(const struct gm_summary *view, const char *device)
 	gm_phases_close(&phases);
 }
 
-/* What a pool told that cannot be, which says of the program that it lost count, and of us that we did. */
+/* What a pool told that cannot be true: the program lost count, or we did. */
 static void print_faults(const struct gm_snapshot_pool *pool)
 {
 	static const struct { const char *key, *text; } faults[] = {
@@ -129,8 +129,7 @@ json_t *gm_summary_json_pools(const struct gm_summary *view)
 	return list;
 }
 
-/* Who asked for what is live and what was at the peak, by the function or as was asked for: what the statistics
- * cannot say. */
+/* What is live, and what was at the peak, by call site or as --by says: the statistics do not know it. */
 void gm_summary_groups(const struct gm_summary *view, const char *device)
 {
 	const char *by = view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by);

@@ -59,8 +59,8 @@ static int write_page(const char *path, const struct gm_pack *packs, int count)
 	return GM_EXIT_FAILED;
 }
 
-/* Have the desktop open @path. It may be said later, or by nobody, that there is no browser: where the page
- * lies is printed in any case. */
+/* Have the desktop open @path. That there is no browser may be reported late or not at all, so the page's path is
+ * printed in any case. */
 static int open_page(const char *path)
 {
 	char *const words[] = { (char *)"xdg-open", (char *)(uintptr_t)path, NULL };

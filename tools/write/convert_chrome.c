@@ -78,7 +78,7 @@ static void end_args_and_event(struct chrome *c)
 	gm_writer_end(c->writer);
 }
 
-/* How the process is called, or a track of its. */
+/* Name the process, or one of its tracks. */
 static void put_name(struct chrome *c, const int64_t *track, const char *name)
 {
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
@@ -294,8 +294,8 @@ static void put_row(struct chrome *c, const struct gm_row *row, size_t born, siz
 		put_oom(c, row);
 }
 
-/* In the order of time. What was there before the history begins with it, for else the trace would be as long as the
- * oldest allocation. @born, @died: by row the life that begins and that ends there, + 1. */
+/* In the order of time. What was allocated before the history begins where that does: the trace would else be as long
+ * as the oldest allocation. @born, @died: by row the life that begins and that ends there, + 1. */
 static int put_rows(struct chrome *c)
 {
 	const struct gm_lives *lives = c->lives;
@@ -455,7 +455,7 @@ static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "displayTimeUnit", "ms");
-	/* As PyTorch's profiler says what its times count from. */
+	/* What times count from, said as PyTorch's profiler says it. */
 	gm_writer_put_int(c->writer, "baseTimeNanoseconds", 0);
 	gm_writer_put_begin(c->writer, "traceEvents", GM_WRITER_LIST);
 	describe(c);

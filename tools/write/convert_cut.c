@@ -1,8 +1,8 @@
 /*
  * convert_cut.c - a part of a snapshot, for viewers that cannot show all of it: see convert.h. One thread.
  *
- * Those begin with what is live at the end and undo the events: a history may lose its beginning, as it does when it
- * is full, and every event of an allocation, but not its beginning alone.
+ * Viewers begin with what is live at the end and undo the events. So a history may lack its oldest events, as it does
+ * when it is full, or all events of an allocation, but not its first one alone.
  */
 #include <errno.h>
 #include <math.h>

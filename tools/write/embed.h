@@ -1,6 +1,6 @@
 /*
- * embed.h - a file of the tree, as it was built, in the command; and a text of which parts are put in when it is
- * printed. One thread.
+ * embed.h - files of the source tree that are part of the command, and texts with words that are replaced when they
+ * are printed. One thread.
  */
 #ifndef GM_TOOLS_EMBED_H
 #define GM_TOOLS_EMBED_H
@@ -21,8 +21,8 @@
 
 struct gm_part { const char *word; void (*put)(FILE *out); };
 
-/* @text, but where a word of @parts stands what that one puts. The last one has no word. A word that has a line of
- * its own stands for lines, each with its end. */
+/* Print @text with each word of @parts replaced by what its function prints; the last part has no word. The end of a
+ * line behind such a word is left out: what is printed has its own. */
 static inline void gm_put_parts(FILE *out, const char *text, const struct gm_part *parts)
 {
 	while (*text) {

@@ -36,9 +36,9 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 		  const char *device, enum gm_weigh weigh, bool by_line);
 void gm_flame_close(struct gm_flame *flame);
 
-/* Have the stacks of @lives stand on the named ranges (phases.h) that were open at their allocations: @stacks is
- * changed, and looks into what is returned, until gm_flame_phases_close. Returns 0, or -ENOMEM and neither is of
- * use any more. */
+/* Put the named ranges (phases.h) that were open at each allocation below its stack. @stacks and @lives are changed,
+ * and @stacks points into *@ret until gm_flame_phases_close. Returns 0, or -ENOMEM: then @stacks and @lives can only
+ * be closed. */
 struct gm_flame_phases { struct gm_snapshot view; };
 int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, struct gm_lives *lives,
 			 const struct gm_snapshot *snapshot, const char *device);

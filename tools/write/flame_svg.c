@@ -92,7 +92,7 @@ static int grow_tree(struct picture *p)
 	return 0;
 }
 
-/* At most @most bytes, with no letter cut; what XML has no place for becomes '?'. */
+/* At most @most bytes, cut between characters; what XML has no place for becomes '?'. */
 static void put_escaped(FILE *out, const char *text, size_t most)
 {
 	size_t end = strnlen(text, most);
@@ -116,7 +116,7 @@ static void put_escaped(FILE *out, const char *text, size_t most)
 	}
 }
 
-/* How many bytes of @text are about @letters letters, with no letter cut. */
+/* How many bytes of @text its first @letters characters have. */
 static size_t fit(const char *text, size_t letters)
 {
 	size_t i = 0;

@@ -1,9 +1,9 @@
 /*
  * output.c - where a verb's result goes: see output.h. One thread.
  *
- * A file gets its name when it is whole (recorder/snapshot/outfile.c): a reader (node_exporter, a viewer
- * that is open) never finds half of one, and what had that name before, whoever's file it is and wherever
- * it leads, is never written to.
+ * A file gets its name when it is whole (recorder/snapshot/outfile.c), so a reader (node_exporter, a viewer
+ * that is open) never finds half of one. What had that name before is replaced and never written to, whoever
+ * owns it and wherever a link leads.
  */
 #define _GNU_SOURCE
 #include "tools/write/output.h"

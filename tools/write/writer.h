@@ -86,9 +86,9 @@ void gm_writer_put_bool(struct gm_writer *writer, const char *name, bool truth);
 void gm_writer_put(struct gm_writer *writer, const json_t *value);
 void gm_writer_put_members(struct gm_writer *writer, const json_t *object);
 
-/* Has the list or dict that the caller knows as @key (not 0) been written before? Then it is written
- * again, and that is all. Else false, and what is begun next is remembered as @key. JSON cannot refer to
- * what is written already: of it only the text of @frames is kept, for a stack comes with many events. */
+/* If a list or dict was written under @key (the caller's own number, not 0), write it again and return true.
+ * Else return false, and remember under @key what is begun next. A pickle refers to what it has already. JSON
+ * cannot, so only the text of a list of @frames is kept, as many events have the same stack. */
 bool gm_writer_again(struct gm_writer *writer, uint64_t key, bool frames);
 
 /* ---- snapshot_write.c ------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * system.h - what the reader of journals names and the C library of WebAssembly (wasi-libc) has not: included
+ * system.h - what the reader of journals uses and wasi-libc, the C library for WebAssembly, does not have: included
  * before every file that the page's reader is made of. include/ has headers that wasi-libc lacks altogether.
  */
 #ifndef GM_VIEWER_SYSTEM_H

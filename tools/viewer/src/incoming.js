@@ -1,6 +1,6 @@
 /*
  * incoming.js - the snapshots that lie in the page, handed to the worker while the browser still reads the page. The text
- * of a script comes in pieces, at the browser's pleasure.
+ * of a script comes in pieces, as the browser reads them.
  */
 export class Incoming {
 	/* @send(number, text): a part of the snapshot number @number, of a multiple of four letters. */

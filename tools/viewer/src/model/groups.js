@@ -9,8 +9,8 @@ import { ACT } from "./document.js";
 export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phase", "stack"];
 
 /*
- * Numbers for the values of @column (by life), in the order in which they first appear; @limit is what all are below,
- * those that are not are one. Values that are called alike are one, unless @apart.
+ * Numbers for the values of @column (by life), in the order in which they first appear. All values that are not below
+ * @limit are one; so are values with the same text, unless @apart.
  */
 const number = (column, limit, textOf, apart = false) => {
 	const group = new Uint32Array(column.length), known = new Int32Array(limit + 1).fill(-1), called = new Map(), names = [];
@@ -44,7 +44,7 @@ export const streamText = (value) => value === undefined ? "(unknown)" : value =
 
 /*
  * What the program said about itself along the events of @source: { row, note, thread }, the note comes before that row.
- * A pool's events have none of their own: of those of its device the time decides.
+ * A pool has no notes of its own: it gets those of its device, placed by their times.
  */
 export const notesOf = (doc, source) => {
 	const all = doc.root.annotations ?? [], found = [];

@@ -12,7 +12,7 @@ const STEP = 2 ** 20;			/* bytes that are read at once */
 /* Is it one that begins with @bytes? */
 export const isJournal = (bytes) => String.fromCharCode(...bytes.subarray(0, MAGIC.length)) === MAGIC;
 
-/* What the reader is lent: it asks for parts of @file, and gives the JSON in parts. */
+/* The functions that the reader calls: one reads a part of @file, one takes the next part of the JSON. */
 class Page {
 	constructor(file, most) {
 		this.file = file;
@@ -48,7 +48,7 @@ class Page {
 	}
 }
 
-/* Of its C library the module names, and never calls, what would write to a terminal. */
+/* The module's C library refers to functions that write to a terminal, but never calls them. */
 const importsOf = (module, page) => {
 	const imports = { page: { get: (...words) => page.get(...words), put: (...words) => page.put(...words) } };
 	for (const { module: from, name } of WebAssembly.Module.imports(module))

@@ -63,7 +63,7 @@ const fromEvents = (source) => {
 	return { orphans, born, freed, died, allocs, lifeOf };
 };
 
-/* Columns of lives that their events or, of those from before the history, their blocks have as they are. */
+/* Columns of lives that are copied from their events or, of lives from before the history, from their blocks. */
 const copyColumns = (lives, { events, segments, blocks }, before) => {
 	const { early, count, born } = lives;
 	const earlier = {

@@ -37,7 +37,7 @@ class Gunzip {
 	}
 }
 
-/* Room for a column that is needed until its numbers are made of it: memory that is new has its price, too. */
+/* Room for a column that is needed only until its numbers are made of it. It is used again, since new memory takes time. */
 let room = new Int32Array(0);
 
 /* The differences of a column: its planes joined, its signs taken back, each where @order says that it belongs (null: in

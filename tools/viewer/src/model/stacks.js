@@ -1,6 +1,6 @@
 /*
  * stacks.js - the stacks of a document: frames, and who asked. The rules of what a call site is are those of
- * tools/show/stacks.c and sites.c.
+ * tools/show/stacks.c and show.c.
  *
  * Stacks are a tree: a node is a frame below its parent, which called it; a stack's number names the node of its
  * innermost frame. Node 0 is no frame.

@@ -1,4 +1,4 @@
-/* values.js - what a file may have in the place of what should be there: nothing read is trusted to be of its type. */
+/* values.js - values from a file, as the type that they should have: nothing that is read is trusted to be of it. */
 export const number = (value) => typeof value === "number" && Number.isFinite(value) ? Math.trunc(value) : value === true ? 1 : 0;
 export const text = (value) => typeof value === "string" ? value : "";
 export const list = (value) => Array.isArray(value) ? value : [];

@@ -2,7 +2,7 @@
 import { isLeft } from "../model/lives.js";
 import { modelOf, openDocuments } from "./open.js";
 
-/* The source of document @other that is what @model is in its own; -1: there is none. */
+/* The source of document @other that corresponds to the source of @model in its own; -1: there is none. */
 const matching = (model, other) => {
 	const { models } = openDocuments()[other] ?? { models: [] }, { source } = model;
 	const alike = (test) => models.findIndex((one) => test(one.source));
