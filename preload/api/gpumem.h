@@ -95,8 +95,9 @@ GPUMEM_API int64_t gpumem_empty_cache(void);
  * the driver unchanged, so nothing could be refused. */
 GPUMEM_API int gpumem_set_per_process_memory_fraction(double fraction, int device);
 
-/* The fraction in force: as set last, else by the options (per_process_memory_fraction, or memory_limit
- * as its part of the device, whichever is less); 1: all of it. -EINVAL; -ENOTSUP as above; -ENODATA. */
+/* The fraction in force: the one that was set last, else that of the options
+ * (per_process_memory_fraction, or memory_limit divided by the device's memory, whichever is less);
+ * 1: all of it. -EINVAL; -ENOTSUP as above; -ENODATA. */
 GPUMEM_API double gpumem_get_per_process_memory_fraction(int device);
 
 /* An allocator for torch.cuda.memory.CUDAPluggableAllocator: memory of @device in the order of
@@ -107,8 +108,8 @@ GPUMEM_API double gpumem_get_per_process_memory_fraction(int device);
 GPUMEM_API void *gpumem_torch_malloc(ssize_t size, int device, void *stream);
 GPUMEM_API void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream);
 
-/* What is recorded from now on, as torch.cuda.memory._record_memory_history(); in force for what
- * begins after it has returned. What is allocated and the statistics are recorded in any case.
+/* Choose what is recorded from now on, as torch.cuda.memory._record_memory_history(): of calls that
+ * begin after this one has returned. What is allocated and the statistics are recorded in any case.
  * @enabled: "all": events, and the stacks of what is live; "state": those stacks, no events; NULL
  * or "none": neither. As in PyTorch, the events so far are dropped (and counted) when events are
  * switched off or on: a trace with a gap would add up to nothing.
@@ -131,12 +132,14 @@ GPUMEM_API int gpumem_annotate(const char *text);
 
 /* A range of the history with the name @text, as "forward": it begins now, in this thread, and ends
  * at gpumem_range_end() of the value returned, from any thread. What its thread allocates meanwhile
- * counts to it. Ranges may overlap. Before the first CUDA call, too: up to 16 such ranges begin with
- * the record, with the first 255 bytes of their names. Returns a value above 0; -ENODATA when there
- * is neither a record nor room to wait for it; -ENOMEM, -EAGAIN and -ETIMEDOUT as above. */
+ * counts to it. Ranges may overlap. It may be called before the first CUDA call, too: up to 16 such
+ * ranges begin when recording begins, with the first 255 bytes of their names. Returns a value
+ * above 0; -ENODATA when nothing is recorded yet and 16 ranges wait already; -ENOMEM, -EAGAIN and
+ * -ETIMEDOUT as above. */
 GPUMEM_API int64_t gpumem_range_start(const char *text);
 
-/* Returns 0; -EINVAL for what no gpumem_range_start() returned, as far as that can be told. */
+/* End that range. Returns 0; -EINVAL for a value that no gpumem_range_start() returned, as far as
+ * that can be found out. */
 GPUMEM_API int gpumem_range_end(int64_t range);
 
 /* Have @fn called whenever an allocation fails for want of memory, before the failing call
@@ -148,8 +151,8 @@ GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
 						       uint64_t total_bytes, uint64_t free_bytes),
 					    void *arg);
 
-/* Have it called no more. A call of it that another thread is in goes on. Returns 0; -ENOENT when
- * that pair is not registered. */
+/* Remove that observer. A call of it that is under way in another thread goes on. Returns 0;
+ * -ENOENT when the pair is not registered. */
 GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
 							 uint64_t requested_bytes,
 							 uint64_t total_bytes, uint64_t free_bytes),
@@ -191,18 +194,19 @@ GPUMEM_API int gpumem_pool_allocated(int pool, uint64_t address, uint64_t size, 
  * given it. Returns 0; -ENOENT, nothing is handed out there (counted); -EINVAL, -ETIMEDOUT. */
 GPUMEM_API int gpumem_pool_freed(int pool, uint64_t address);
 
-/* The number of a pool that has told something, whoever it is: PyTorch's is "pytorch". 0: none. */
+/* The number of the pool @name of @device, whatever it is recorded by: PyTorch's own is "pytorch".
+ * 0: there is no such pool yet. */
 GPUMEM_API int gpumem_pool_find(const char *name, int device);
 
-/* The statistics of a pool, as gpumem_memory_stats(): those of PyTorch's keys that can be known from
- * what is told (allocation, allocated_bytes, segment, reserved_bytes, num_ooms). -EINVAL for a number
- * that is no pool's. */
+/* The statistics of a pool, as gpumem_memory_stats(): those of PyTorch's keys that follow from what
+ * a pool reports (allocation, allocated_bytes, segment, reserved_bytes, num_ooms). -EINVAL for a
+ * number that is no pool's. */
 GPUMEM_API int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int max);
 
 /* Set every peak of a pool to its current value. Returns 0, or as above. */
 GPUMEM_API int gpumem_pool_reset_peak_memory_stats(int pool);
 
-/* A call by name of a function that is not there answers by itself. */
+/* Without the library these macros return what the functions are documented to return then. */
 #ifndef GPUMEM_IMPLEMENTATION
 #define GPUMEM_CALL(name, ...) (name ? (name)(__VA_ARGS__) : GPUMEM_ABSENT)
 #define gpumem_version() (gpumem_version ? (gpumem_version)() : NULL)

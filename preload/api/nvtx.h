@@ -9,10 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Does option nvtx want any of it? */
+/* Is NVTX recorded (option nvtx)? */
 bool gm_nvtx_is_wanted(void);
 
-/* The string id of a message of NVTX, which has a type; GM_NONE where there is none, or no room. */
+/* The string id of an NVTX message of that type; GM_NONE where there is no text, or no room for
+ * it. */
 uint32_t gm_nvtx_message_id(int32_t type, const void *message);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * cache_heap.h - the cache's heaps (allocator/heap.h), whose records lie in the journal.
  *
- * What is served from a cache is recorded where it is decided: one lock of the domain, one
- * transaction, the heap's change, the statistics, the usage rows and the events together; or, where
- * a thread gets what it freed last, its own thread cache and no lock of the domain (thread_cache.c). A reader
- * of a dead process's journal sees each of these operations wholly or not at all.
+ * What is served from a heap is recorded in the same step: under the domain's lock, in one
+ * transaction, with the heap's change, the statistics, the usage rows and the events; or, where a
+ * thread gets a block that it freed itself, in its own thread cache without the domain's lock
+ * (thread_cache.c). A reader of a dead process's journal sees each of these operations wholly or
+ * not at all.
  *
  *   op = gm_op_begin(GM_ACTION_ALLOC, ...)
  *   r = gm_cache_heap_alloc(heap, op, &alloc, &block)          from a free block, else -EAGAIN
@@ -17,8 +18,8 @@
  * Events: alloc; free_requested at the free and free_completed when it may be handed out again;
  * segment_alloc, segment_free; segment_map, segment_unmap of a pages heap.
  *
- * Thread context: any, inside a hook. Signal context: none. Lock: the domain's, or none; given up around the
- * backend's calls.
+ * Thread context: any, inside a hook. Signal context: none. Lock: the domain's, or none; given up
+ * around the backend's calls.
  */
 #ifndef GM_PRELOAD_CACHE_HEAP_H
 #define GM_PRELOAD_CACHE_HEAP_H
@@ -56,9 +57,9 @@ struct gm_cache_heap_setup {
 	const struct gm_heap_config *config;
 	struct gm_page_map *map;	/* NULL: none is kept */
 	const struct gm_cache_driver *driver;
-	uint32_t context;		/* context that its segments die with; 0: outlives contexts */
-	uint32_t home;			/* id of the context that @handle is */
-	CUcontext handle;
+	uint32_t context;		/* id of the context with which its segments die; 0: none */
+	uint32_t home;			/* id of the context of @handle */
+	CUcontext handle;		/* made current for its driver calls */
 	struct gm_cache_pages *pages;	/* of a pages heap (cache_pages.h); NULL: of any other */
 	uint8_t domain, kind;		/* GM_KIND_DEVICE or GM_KIND_POOL */
 	bool thread_cache;		/* a block just freed may go into its thread's cache */
@@ -87,9 +88,9 @@ struct gm_cache_heap {
 	_Atomic(bool) thread_cache;	/* a block just freed may go into its thread's cache */
 	_Atomic(bool) dead;		/* dropped, or being so */
 	bool suspended;			/* gm_cache_heap_suspend */
-	bool put_off;			/* since then some block could have become free */
+	bool put_off;			/* while it was suspended some block could have become free, and did not */
 	bool seen;			/* the host has seen the GPU past the free under way; lock: the domain's */
-	_Atomic(bool) ending;		/* its home is: nothing goes back any more */
+	_Atomic(bool) ending;		/* the context @home is ending: nothing goes back to the driver any more */
 	_Atomic(uint32_t) faulted;	/* the driver's sticky error: nothing is served; 0: none */
 	uint32_t context;		/* as in its setup */
 	uint32_t place;			/* among the living ones */
@@ -97,11 +98,11 @@ struct gm_cache_heap {
 	struct gm_heap *heap __attribute__((aligned(64)));
 	struct gm_heap_ops ops;
 	struct gm_undo undo;
-	/* Of active and cached blocks: their bytes; bytes asked for, and their peak. Read without the
-	 * lock. */
+	/* Of active blocks and those in thread caches: their bytes; bytes asked for, and the peak
+	 * of these. Read without the lock. */
 	uint64_t live, used, used_high;
-	struct gm_section *section;	/* the one under way; NULL: the lock is free */
-	struct gm_section *grower;	/* who holds the growth lock, over its driver calls */
+	struct gm_section *section;	/* the locked section under way; NULL: none */
+	struct gm_section *grower;	/* that of the thread with the growth lock, also over its driver calls */
 	/* The usage rows that were found last. */
 	uint16_t module;
 	bool rows_known;
@@ -112,11 +113,11 @@ struct gm_cache_heap {
 	/* The driver's side (cache_driver.c). */
 	_Atomic(uint32_t) home;		/* id of the context that @handle is */
 	_Atomic(CUcontext) handle;	/* made current for its driver calls; NULL: to be found anew */
-	struct gm_cache_home own;	/* there; but its id */
-	struct gm_cache_home left;	/* a pool's: where it was, as that was about to end */
+	struct gm_cache_home own;	/* its private streams there; the id is unused */
+	struct gm_cache_home left;	/* of a pool's heap: those in the context that it left before that ended */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
-	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
-	_Atomic(uint32_t) going_back, came_back;	/* segments given to @back so far; of these, settled */
+	_Atomic(uint64_t) live_lately;	/* bytes: a peak of what was live, which fades (cache.c) */
+	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @back so far; of these, complete */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
 };
 
@@ -132,9 +133,10 @@ struct gm_cache_heap *gm_cache_heap_by_number(uint32_t number);	/* NULL: dropped
 #define GM_CACHE_ALL 0xffu
 struct gm_cache_heap *gm_cache_heap_next(const struct gm_cache_heap *after, uint8_t domain);
 
-/* @alloc: requested, stream (the heap's key), context, stack, module, stack_of_block_only are
- * read; address, size, tsc are filled in. Returns 0 and the block; -EAGAIN: no free block serves
- * it; -ENOMEM: tables or limits; -ETIMEDOUT, -ENODEV as gm_record_alloc; -E2BIG. */
+/* Serve a request from a thread cache or a free block. @alloc: requested, stream (its key),
+ * context, stack, module, stack_of_block_only are read; address, size, tsc are filled in. Returns 0
+ * and the block; -EAGAIN: no free block serves it; -ENOMEM: tables or limits; -ETIMEDOUT, -ENODEV
+ * as gm_record_alloc; -E2BIG. */
 int gm_cache_heap_alloc(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc,
 		    uint32_t *ret_block);
 /* The same with PyTorch's whole order of collection, growth, release and retry. -ENOMEM: out of
@@ -146,8 +148,8 @@ int gm_cache_heap_grow(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc 
 /* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one. */
 struct gm_cache_heap *gm_cache_heap_of(uint32_t block, struct gm_block *ret_copy);
 
-/* The same for a free: what must be known of @block before it, read without a lock. It is true of
- * a block that is the caller's; of any other gm_cache_heap_free decides. */
+/* The same for a free: what must be known of @block before it, read without a lock. It is true of a
+ * block that the caller owns and frees; whether that is so, gm_cache_heap_free finds out. */
 struct gm_cache_view {
 	uint64_t address, stream, requested;
 	uint8_t state;
@@ -157,14 +159,16 @@ struct gm_cache_heap *gm_cache_heap_peek(uint32_t block, struct gm_cache_view *r
 /* A copy of the segment that a cached block lies in; false: it is none. */
 bool gm_cache_heap_segment(uint32_t block, struct gm_segment *ret_copy);
 
-/* When a freed block may be handed out again; SEEN: at once, and the host has seen the GPU past the free. */
+/* When a freed block may be handed out again: LATER, when the GPU is past the free; NOW; SEEN: now,
+ * and the host has seen the GPU past the free. */
 enum gm_cache_when { GM_FREE_LATER, GM_FREE_NOW, GM_FREE_SEEN };
 
 struct gm_cache_free {
 	uint64_t tsc, stream;		/* @tsc 0: now, if anything is written */
 	uint32_t stack;			/* GM_STACK_OF_BLOCK: the allocation's */
-	/* When may it be handed out again? Asked under no lock, once, when the block is the
-	 * caller's alone. If later, gm_cache_heap_complete may be called for it from then on. */
+	/* When may it be handed out again? Called once, under no lock, when only the caller can use
+	 * the block. After GM_FREE_LATER gm_cache_heap_complete may be called for it at any
+	 * time. */
 	enum gm_cache_when (*when)(void *arg, uint32_t block, uint32_t number, uint64_t bytes);
 	void *arg;
 };
@@ -173,8 +177,9 @@ struct gm_cache_free {
 int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t block, uint64_t address,
 		   const struct gm_cache_free *how);
 
-/* Pending blocks, of any heaps, become free. Returns how many of the first: less than @count where a
- * lock could not be had. The others stay pending until it is called for them again. */
+/* Pending blocks, of any heaps, become free. Returns how many did, from the first on: less than
+ * @count where a lock could not be had. The others stay pending until it is called for them
+ * again. */
 struct gm_reuse_item;
 size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count);
 
@@ -182,29 +187,29 @@ size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count);
 uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap);
 /* The same without ops.synchronize. */
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap);
-/* Bytes of segments that are wholly free now: what gm_cache_heap_empty would give back. O(1), or what
- * thread caches have is flushed first. */
+/* Bytes of segments that are wholly free now, which gm_cache_heap_empty would give back. O(1),
+ * unless thread caches have to be flushed first. */
 uint64_t gm_cache_heap_idle_bytes(const struct gm_cache_heap *heap);
 uint64_t gm_cache_heap_live_bytes(const struct gm_cache_heap *heap);	/* active blocks, and cached ones */
 uint64_t gm_cache_heap_largest_free(struct gm_cache_heap *heap);	/* largest free block */
-/* Bytes asked for by what is active now, and their peak since the last reset: as the driver's
- * pools count theirs. */
+/* Bytes that were asked for, of what is active now, and their peak since the last reset: as the
+ * driver's pools count theirs. */
 void gm_cache_heap_used(const struct gm_cache_heap *heap, uint64_t *ret_used, uint64_t *ret_high);
 void gm_cache_heap_reset_high(struct gm_cache_heap *heap);
 void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit_bytes);
 
-/* Its context is about to end (@on): from then on the driver may give its addresses to others, and what
- * the heap has changes no hands any more, though frees succeed. Nothing is handed out (-ENODEV). Or it
- * did not end. */
+/* @on: the heap's context is about to end. From then on the driver may give its addresses to
+ * others, so that nothing is handed out (-ENODEV) and nothing becomes free, although frees succeed.
+ * Else: it did not end. */
 void gm_cache_heap_suspend(struct gm_cache_heap *heap, bool on);
 
-/* The driver gave [@address, +@bytes) of @domain's device to the program while some heap is suspended, whose
- * blocks there go from @map. */
+/* The driver gave [@address, +@bytes) of @domain's device to the program while some heap is
+ * suspended: blocks of such a heap there leave @map. */
 void gm_cache_heap_address_reused(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes);
 
-/* Its context ended, with all its segments: records go, with their events, that have @stack as
- * gm_record_free_stack has it; the heap with them (its pointer stays good: -ENODEV). gm_record_context_end
- * leaves a heap's segments alone. Returns how many blocks were live. */
+/* The heap's context ended, with all its segments: their records end, with events whose stack is
+ * @stack as in gm_record_free_stack, and so does the heap (calls with its pointer return -ENODEV).
+ * gm_record_context_end leaves a heap's segments to this. Returns how many blocks were live. */
 unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32_t stack);
 
 #endif

@@ -1,16 +1,16 @@
 /*
- * cache_heap_internal.h - what the files of the cached heaps share: see cache_heap.h.
+ * cache_heap_internal.h - what the files of the cache's heaps share: see cache_heap.h.
  *
  *   cache_heap.c           the heaps by number and by place; their private memory; usage rows
  *   cache_heap_alloc.c     alloc, grow: one operation each
  *   cache_heap_free.c      free, complete; which heap a block is of
  *   cache_heap_whole.c     empty, drop, limits, counters, segments
- *   cache_heap_records.c   what a heap calls: records in the tables, the lock, segment events
- *   thread_cache.h         blocks just freed, for their thread's next request of the size
+ *   cache_heap_records.c   the ops of a heap: records in the tables, the lock, segment events
+ *   thread_cache.h         blocks that were just freed, for the next request of their thread for that size
  *
- * A locked section is the time that the domain's lock is held without a break: one change, and within it
- * one transaction with an operation number of its own. The heap stores through gm_undo into that
- * transaction's undo area.
+ * A locked section is the time that the domain's lock is held without a break: one change, and
+ * within it one transaction with an operation number of its own. The heap stores through gm_undo
+ * into that transaction's undo area.
  *
  * Thread context: the holder of the domain's lock unless a function says otherwise.
  */
@@ -28,21 +28,22 @@ struct gm_section {
 	struct gm_txn txn;
 	const struct gm_alloc *alloc;	/* for which segments come; NULL: none */
 	uint64_t op;			/* the operation's own number; 0 none */
-	uint64_t tsc;			/* of events; 0: each its own moment */
-	uint64_t last_op;		/* of the slot, before the locked section */
-	uint32_t stack;			/* of who drops the heap */
-	bool held;			/* the lock */
-	bool drops;			/* the heap: nothing else is done with it any more */
-	bool moves_nothing;		/* no address changes hands: also while the heap is suspended */
+	uint64_t tsc;			/* stamp of its events; 0: each is stamped when it is written */
+	uint64_t last_op;		/* the slot's, before the locked section */
+	uint32_t stack;			/* of the code that drops the heap */
+	bool held;			/* the domain's lock is */
+	bool drops;			/* it drops the heap: no other section enters it any more */
+	bool moves_nothing;		/* no block becomes free or is handed out: allowed in a suspended heap, too */
 };
 
 /* ---- locked sections ----
  *
- * Between enter and end the thread holds the domain's lock. Inlined: of what a block costs that comes from
- * the heap they were a fifth.
- */
+ * Between enter and end the thread holds the domain's lock. They are inlined, because as calls they
+ * were a fifth of the cost of a block from the heap.
+ * */
 
-/* A locked section that has not begun. Field by field: to clear all of it takes longer than it is used. */
+/* Initialise a locked section, member by member: to clear all of it would take longer than the
+ * section. */
 static inline void gm_section_make(struct gm_section *section, bool moves_nothing)
 {
 	section->alloc = NULL;
@@ -95,7 +96,8 @@ gm_section_begin(struct gm_cache_heap *heap, struct gm_section *section, uint64_
 	return r;
 }
 
-/* Between transactions, with the lock: one of @heap's, with a number of its own; and its end. */
+/* With the lock held and no transaction open: begin one of @heap's, with an operation number of its
+ * own; and end it. */
 static inline void gm_section_turn(struct gm_cache_heap *heap, struct gm_section *section)
 {
 	section->change.op = gm_writer_op(&section->change.writer);
@@ -116,7 +118,8 @@ static inline void gm_section_end(struct gm_cache_heap *heap, struct gm_section 
 	gm_change_leave(&section->change);
 }
 
-/* The same for one in which nothing was stored and no event written: its number is free again. */
+/* The same where nothing was stored and no event written: the operation number may be used
+ * again. */
 static inline void gm_section_cancel(struct gm_cache_heap *heap, struct gm_section *section)
 {
 	if (gm_likely(section->change.writer.slot))
@@ -135,12 +138,13 @@ static inline void gm_section_next(struct gm_cache_heap *heap, struct gm_section
 
 /* ---- cache_heap_records.c ---- */
 
-/* What the heap calls, into heap->ops. */
+/* Fill in heap->ops, which the heap calls. */
 void gm_cache_heap_ops(struct gm_cache_heap *heap, const struct gm_cache_driver *driver);
 
 /* ---- cache_heap_alloc.c, cache_heap_free.c ---- */
 
-/* The result @r of a call that recorded nothing, counted if it was for want of a lock. */
+/* Returns @r, the result of a call that recorded nothing; counts it where a lock could not be
+ * had. */
 static inline int gm_cache_heap_lost(int r)
 {
 	if (r == -ETIMEDOUT)
@@ -155,7 +159,8 @@ static inline bool gm_cache_heap_is_live(const struct gm_block *block)
 	return state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING;
 }
 
-/* Events of one block, that differ in the action only, its free's or its allocation's. */
+/* Write events of one block that differ in the action only: those of its free or of its
+ * allocation. */
 static inline __attribute__((always_inline)) void
 gm_cache_heap_trace_at(const struct gm_change *change, const struct gm_block *block, uint64_t tsc,
 		   uint64_t stream, uint32_t stack, const enum gm_action *actions,
@@ -192,8 +197,8 @@ gm_cache_heap_trace(const struct gm_change *change, const struct gm_block *block
 			   stack, actions, count);
 }
 
-/* Block @id has been handed out, at @tsc: its record and the event. What a record says besides its
- * place means nothing before it is active, and needs no undo. */
+/* Block @id has been handed out, at @tsc: fill in its record and write the event. The members that
+ * change here mean nothing until the block is active, and need no undo. */
 static inline __attribute__((always_inline)) void
 gm_cache_heap_describe(const struct gm_change *change, struct gm_alloc *alloc, uint32_t id,
 		   uint64_t tsc)
@@ -206,7 +211,7 @@ gm_cache_heap_describe(const struct gm_change *change, struct gm_alloc *alloc, u
 	block->stack = alloc->stack;
 	block->thread = gm_writer_tid(&change->writer);
 	block->module = alloc->module;
-	/* in the word of the state, which is logged */
+	/* it lies in the word of the state, which is logged */
 	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
 	alloc->tsc = tsc;
 	alloc->address = block->address;
@@ -215,11 +220,13 @@ gm_cache_heap_describe(const struct gm_change *change, struct gm_alloc *alloc, u
 			   alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
 }
 
-/* Blocks come to live, or go: live bytes and rows, and the heap's own counts, where @used is what was
- * asked for them. Within a locked section; the rows are known. */
+/* Blocks become live or end: count them in live bytes and usage rows, and in the heap's own counts,
+ * for which @used is the bytes that were asked for. Within a locked section, after
+ * gm_cache_heap_rows. */
 void gm_cache_heap_move(struct gm_cache_heap *heap, const struct gm_flow *flow, uint64_t used);
 
-/* The usage rows of @module, in heap->rows. False when it cannot be told now. */
+/* Find or make the usage rows of @module, in heap->rows. False when the lock for that could not be
+ * had. */
 bool gm_cache_heap_find_rows(struct gm_cache_heap *heap, uint16_t module, bool nested);
 static inline bool gm_cache_heap_rows(struct gm_cache_heap *heap, uint16_t module, bool nested)
 {
@@ -227,7 +234,7 @@ static inline bool gm_cache_heap_rows(struct gm_cache_heap *heap, uint16_t modul
 	       gm_cache_heap_find_rows(heap, module, nested);
 }
 
-/* A live block is free; a pending one is. Within a locked section. */
+/* A live block becomes free; a pending one does. Within a locked section. */
 void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
 			const struct gm_cache_free *how);
 void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
@@ -238,9 +245,11 @@ void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_sectio
 void *gm_cache_heap_memory(size_t bytes);	/* zeroed, never given back; NULL: none left */
 void gm_arena_free(struct gm_arena *arena);
 
-/* It is found by nobody any more who has it not yet. */
+/* From now on nothing finds the heap any more; callers that have its pointer already may still use
+ * it. */
 void gm_cache_heap_retire(struct gm_cache_heap *heap);
-/* It is dropped, with all it had: its struct may be another heap's, some thousand heaps later. */
+/* Nothing uses the heap any more: its memory is given back, and its struct is used for another heap
+ * some thousand heaps later. */
 void gm_cache_heap_recycle(struct gm_cache_heap *heap);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * thread_cache.h - the thread caches of a domain: filled and used (thread_cache.c), made and emptied
- * (thread_cache_flush.c).
+ * thread_cache.h - the thread caches of a domain: filled and used (thread_cache.c), made and
+ * emptied (thread_cache_flush.c).
  *
- * Thread context: who holds the slot's @tcache_owner; what is atomic is read without.
+ * Thread context: the thread that holds the slot's @tcache_owner; atomic members are read without
+ * it.
  */
 #ifndef GM_THREAD_CACHE_H
 #define GM_THREAD_CACHE_H
@@ -16,9 +17,9 @@
  * must be. */
 #define GM_VAIN_HIT 4u
 #define GM_VAIN_FULL 16u
-#define GM_VAIN_TRY 32u			/* one free of so many is cached all the same, to see */
+#define GM_VAIN_TRY 32u			/* one free of so many is cached nevertheless, as a trial */
 
-/* Cached blocks that are alike; its tally is the one of the same place. */
+/* Cached blocks of one heap, stream, size and module; the tally with the same index counts them. */
 struct gm_bin {
 	struct gm_cache_heap *heap;		/* NULL: unused, and so is the tally */
 	uint64_t stream, size;
@@ -36,10 +37,10 @@ struct gm_tcache {
 	/* Read by others. */
 	_Atomic(uint32_t) blocks;	/* blocks in all its bins */
 	_Atomic(uint32_t) bins_used;
-	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
-	/* Its thread's own, without @tcache_owner too. */
-	_Atomic(uint32_t) vain;		/* how much of late was cached for nothing */
-	_Atomic(uint32_t) tries;	/* frees since that was too much */
+	_Atomic(uint32_t) less;		/* fewer bytes were asked for than the statistics count as live */
+	/* For its thread alone, which needs no @tcache_owner for them. */
+	_Atomic(uint32_t) vain;		/* rises with blocks that were cached and not used, lately */
+	_Atomic(uint32_t) tries;	/* frees since that reached GM_VAIN_FULL */
 	struct gm_bin bins[GM_TALLIES];
 };
 
@@ -58,13 +59,15 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 /* For a new journal: there are none yet; and who reads its statistics has them flushed (tables.h). */
 void gm_tcache_begin(void);
 
-/* With the lock, between transactions: blocks go into the free sets, in transactions of their own. Those
- * of this thread's cache; of all threads'; of @heap. A thread that cannot be kept out keeps its blocks. */
+/* With the domain's lock, between transactions: put cached blocks into the free sets, in
+ * transactions of their own. Those of this thread's cache; of all threads' caches; those of @heap.
+ * A thread that cannot be kept out of its cache keeps its blocks. */
 void gm_tcache_empty_own(struct gm_section *section);
 void gm_tcache_empty_all(struct gm_section *section);
 void gm_tcache_drop(struct gm_cache_heap *heap, struct gm_section *section);
 
-/* All of @domain, without a lock; or with the lock of @change, before a transaction of it. */
+/* Empty all thread caches of @domain: called without a lock; with the lock of @change, before a
+ * transaction of it. */
 void gm_tcache_flush(uint8_t domain);
 void gm_tcache_flush_locked(const struct gm_change *change);
 
@@ -77,11 +80,11 @@ bool gm_tcache_any(uint8_t domain);
 struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain);
 /* The thread caches of @domain, a list. */
 struct gm_tcache *gm_tcache_first(uint8_t domain);
-/* Make this thread's. No lock held. False: it cannot have one. */
+/* Make this thread's thread cache in @domain. No lock held. False: it cannot have one. */
 bool gm_tcache_make(uint8_t domain);
 
-/* This thread's thread cache, if it was in that of @domain last: for a look at what may be read without
- * @tcache_owner. NULL: it is not known. */
+/* This thread's thread cache in @domain, if that is the one it used last: to read what needs no
+ * @tcache_owner. NULL: it is not. */
 static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
@@ -93,7 +96,7 @@ static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 	return gm_likely(tcache && tcache->domain == domain) ? tcache : NULL;
 }
 
-/* Is it to be emptied: do the statistics take more for live than is? */
+/* Do the statistics count more as live than there is, so that the cache has to be emptied? */
 static inline bool gm_tcache_is_due(const struct gm_tcache *tcache)
 {
 	return gm_get(&tcache->blocks) || gm_get(&tcache->less);
@@ -109,7 +112,7 @@ static inline void gm_tcache_tidy_own(struct gm_section *section)
 		gm_tcache_empty_own(section);
 }
 
-/* May there be something for this thread? */
+/* May this thread's cache have a block? */
 static inline bool gm_tcache_has(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
@@ -123,8 +126,9 @@ static inline bool gm_tcache_has(uint8_t domain)
 	return gm_get(&slot->tcaches) != NULL;
 }
 
-/* Is a block of @size that is being freed of those that may be cached? Where sizes do not come again,
- * what is cached goes to its neighbours at the next request, at some cost: then it goes there at once. */
+/* May a block of @size that is being freed go into the thread cache? Where sizes do not come again,
+ * cached blocks are flushed at the next request, at some cost: then they are not cached in the
+ * first place. */
 static inline bool gm_tcache_wants(const struct gm_cache_heap *heap, uint64_t size)
 {
 	struct gm_tcache *tcache;

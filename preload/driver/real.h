@@ -1,10 +1,10 @@
 /*
- * real.h - the driver: where it is loaded, its functions, and the hook that stands for each.
+ * real.h - the driver: whether it is loaded, its functions, and the hook for each.
  *
- * Found once, after somebody's own look-up in it succeeded or an exported hook was called; never
- * loaded by us. What is found here stays true in a forked child, and takes no lock: it is not
- * part of struct gm_state.
- * Thread context: any. Signal context: gm_hook_for and gm_hook_is_ours only.
+ * It is found once, after the program's own look-up in it succeeded or an exported hook was called;
+ * the library never loads it. What is found here stays true in a forked child, and takes no lock:
+ * it is not part of struct gm_state. Thread context: any. Signal context: gm_hook_for and
+ * gm_hook_is_ours only.
  */
 #ifndef GM_PRELOAD_REAL_H
 #define GM_PRELOAD_REAL_H
@@ -72,18 +72,19 @@ bool gm_driver_loaded(void);
 /* Find the driver's functions if it is loaded. Returns true when gm_real is filled. */
 bool gm_real_find(void);
 
-/* The hook that stands for the driver's function @real; NULL: none, or none is wanted. */
+/* The hook to be handed out in place of the driver's function @real; NULL: none. */
 void *gm_hook_for(const void *real);
 
-/* Are the hooks of work and of identity handed out? They are until the library has started, and with
- * a cache. What was handed out before stays. */
+/* Whether the hooks of the classes WORK and IDENTITY are handed out. They are until the library has
+ * started, and then where there is a cache. A program that has got one keeps it. */
 void gm_hooks_of_work(bool wanted);
 
 /* Is @address one of our exported hooks? */
 bool gm_hook_is_ours(const void *address);
 
-/* The name of a tool that watches the program's memory or its kernels (debugger.c); NULL: none is seen.
- * Reads the environment and the loader's list of objects. The thread that starts the library. */
+/* The name of a tool in this process that checks the program's memory or its kernels (debugger.c);
+ * NULL: there is none. Reads the environment and the loader's list of objects. Called by the thread
+ * that starts the library. */
 const char *gm_debugger(void);
 
 #endif

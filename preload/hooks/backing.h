@@ -8,11 +8,12 @@
  * record's address is that of the first mapping that shows all of it, else the handle, with
  * GM_SEGMENT_UNMAPPED.
  *
- * What takes something away is told before the driver is (the handle or address may be used again
- * by another thread the moment the driver returns), then confirmed or taken back.
+ * A call that ends a reference or a mapping is noted before the driver is called, because another
+ * thread may get the handle or address the moment the driver returns; after it, the note is
+ * confirmed or undone.
  *
  * Thread context: any. One lock, held across the recorder's (rank: before domain), never across a
- * driver call; a call that cannot have it is not recorded. Signal context: none.
+ * driver call; a call for which the lock cannot be had is not recorded. Signal context: none.
  */
 #ifndef GM_PRELOAD_BACKING_H
 #define GM_PRELOAD_BACKING_H
@@ -31,15 +32,15 @@
  */
 extern struct gm_map *gm_pointers;
 
-/* What one call takes away; in the hook's frame. All zero: nothing that we know of. */
+/* What one call ends; in the hook's frame. All zero: nothing that is recorded. */
 struct gm_backing_step {
 	uint32_t backing;		/* one reference of it */
 	uint32_t mappings;		/* the first of the mappings, linked */
 	uint32_t block;			/* of a backing that has nothing else left; 0: none has */
 };
 
-/* @handle (in @space) begins with one reference; @block records its @size bytes.
- * Returns 0; -ENOMEM, -ETIMEDOUT: not known from now on. */
+/* @handle (in @space) is new and has one reference; @block records its @size bytes.
+ * Returns 0; -ENOMEM, -ETIMEDOUT: it is not known here. */
 int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uint64_t size);
 
 /* One more reference. Returns false when @handle is not known. */
@@ -48,18 +49,19 @@ bool gm_backing_retain(enum gm_map_space space, uint64_t handle);
 /* The driver gave @handle for the memory mapped at @address: one more reference. */
 void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t address);
 
-/* [@address, +@size) now shows @handle's bytes from @offset. A backing whose size was not known
- * (an import) is as large as the mappings have shown. @op: the operation to record it under; @stack:
- * who maps it, as gm_record_change has it. */
+/* @handle's bytes from @offset on are mapped at [@address, +@size). A backing whose size was not
+ * known (an import) is as large as its mappings have been. @op: the operation to record it under;
+ * @stack: of the code that maps it, as in gm_record_change. */
 void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
 		    uint64_t size, uint64_t op, uint32_t stack);
 
-/* A reference, or every mapping that begins in [@address, +@size) (@size 0: the one there), is
- * about to go. */
+/* A reference, or every mapping that begins in [@address, +@size) (@size 0: the one at @address),
+ * is about to end. */
 void gm_backing_release(enum gm_map_space space, uint64_t handle, struct gm_backing_step *step);
 void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *step);
 
-/* It went: what has nothing left is recorded as freed at @tsc, by @stack. Or the driver refused. */
+/* done: it has ended; a backing without references and mappings is recorded as freed at @tsc, by
+ * @stack. undo: the driver refused. */
 void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc, uint64_t stream,
 		     uint32_t stack);
 void gm_backing_undo(const struct gm_backing_step *step);

@@ -32,9 +32,9 @@
 
 bool gm_enter_slow(uintptr_t here, bool starts);
 
-/* @starts: the call starts the library in a process where it has not started. What only frees or
- * ends does not: nothing that it could free is recorded, and a forked child on its way out makes
- * such calls. */
+/* Enter a hook; false: pass the call through. @starts: the call starts the library in a process
+ * where it has not started. Calls that only free or end something do not: nothing that they could
+ * free is recorded, and a forked child makes such calls as it exits. */
 static inline __attribute__((always_inline)) bool gm_enter(bool starts)
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
@@ -63,12 +63,12 @@ static inline CUresult gm_leave(CUresult result)
 
 /* ---- calls that are repeated ----
  *
- * A call that fails for want of memory is repeated after the cache has given back to the driver
- * what nobody uses, and once more after what waits for the GPU is complete: our cache must never be the
- * reason for an error. A call that the driver refused for want of memory did nothing, so it may be
- * made again as it was. GM_TRY is for hook bodies; rows GM_RETRY of hooks.def are hooked for this
+ * A call that fails for want of memory is repeated after the cache has given its unused memory back
+ * to the driver, and once more after what waits for the GPU is complete: our cache must never be
+ * the reason for an error. A call that the driver refused for want of memory did nothing, so it may
+ * be repeated as it was. GM_TRY is for hook bodies; rows GM_RETRY of hooks.def are hooked for this
  * alone (hook.c). Inside a hook, no lock held.
- */
+ * */
 
 /* A hooked call failed with @result: was it for want of memory, and was some given back? Then it is
  * worth repeating. @tries: 0 before the first failure.
@@ -79,10 +79,10 @@ static inline CUresult gm_leave(CUresult result)
 typedef bool gm_retry_fn(CUresult result, unsigned int *tries);
 bool gm_retry(CUresult result, unsigned int *tries);
 
-/* Who can give memory back; set once, at the start. Without, nothing is repeated. */
+/* Set the function that gives memory back; once, at the start. Without one nothing is repeated. */
 void gm_retry_by(gm_retry_fn *fn);
 
-/* GM_REAL(name)(...), and what came of it. */
+/* GM_REAL(name)(...), repeated as above; its result. */
 #define GM_TRY(name, ...) GM_TRY_WITH(name, (__VA_ARGS__))
 #define GM_TRY_WITH(name, args) \
 	({ \

@@ -1,15 +1,15 @@
 /*
  * imports.h - memory of other processes that is a block inside a segment of theirs.
  *
- * The driver's IPC handle names the whole segment; its last eight bytes, which the driver sets to
- * zero and ignores, say which part of it the exporter meant:
+ * The driver's IPC handle names the whole segment; into its last eight bytes, which the driver sets
+ * to zero and ignores, the exporter puts the part that is exported:
  *
  *   63      56 55                                                     0
  *   |  kind   | check:12 | offset / 512 : 17 | size in bytes : 27       |  PART_SMALL
  *   |  kind   | check:16 | size in bytes : 40                           |  PART_FRONT (offset 0)
  *   |  kind   | offset / 512 : 28 | size / 512, rounded up : 28         |  PART_LARGE
  *
- * check: of the driver's 56 bytes. A block that is its whole segment needs nothing.
+ * check: a checksum of the driver's 56 bytes. A block that is its whole segment needs nothing.
  *
  *   driver's import (base) <── block, opened n times ── block ── ...
  *
@@ -25,17 +25,18 @@
 
 #include "preload/hooks/hook.h"
 
-/* Into @handle, of a segment of @segment_bytes: [@offset, +@size) is meant. False: it cannot be
- * said. */
+/* Write into @handle, of a segment of @segment_bytes, that [@offset, +@size) of it is exported.
+ * False: this part cannot be expressed. */
 bool gm_part_write(CUipcMemHandle *handle, uint64_t offset, uint64_t size, uint64_t segment_bytes);
 
-/* Out of @handle, whose last bytes are as the driver makes them then. False: it says nothing. */
+/* Read that part from @handle and set its last bytes to zero again, as the driver makes them.
+ * False: it names none. */
 bool gm_part_read(CUipcMemHandle *handle, uint64_t *ret_offset, uint64_t *ret_size);
 
 struct gm_import {
 	CUdeviceptr address;		/* what the program holds */
 	CUdeviceptr base;		/* what the driver gave */
-	uint64_t size;			/* 0: all that the driver gave */
+	uint64_t size;			/* bytes of the part; 0: all that the driver gave */
 	uint64_t base_bytes;
 	uint32_t opens;
 };
@@ -43,15 +44,17 @@ struct gm_import {
 /* Was anything ever imported? */
 bool gm_imports_any(void);
 
-/* The program opened it once (more); the driver gave @base_bytes. 0 or -errno: not known then. */
+/* The program opened a part once (more); the driver gave @base_bytes at @base. 0; -errno: it is not
+ * known here. */
 int gm_import_opened(CUdeviceptr base, uint64_t base_bytes, uint64_t offset, uint64_t size);
 
-/* It is about to close @address. 1: what was opened there; 0: nothing that we know of; -EINVAL:
- * it is where the driver put a segment of which other blocks are open, none there. */
+/* The program is about to close @address. 1: @ret_import is what was opened there; 0: nothing known
+ * was; -EINVAL: the driver put a segment there of which other blocks are open, but none at
+ * @address. */
 int gm_import_closing(CUdeviceptr address, struct gm_import *ret_import);
 
-/* The block that covers @address. 1: it; 0: the driver knows more of it than we do; -ENOENT: it
- * lies in a segment of which only other blocks are open. */
+/* Find the opened block that covers @address. 1: @ret_import is it; 0: none is known, ask the
+ * driver; -ENOENT: @address lies in a segment of which only other blocks are open. */
 int gm_import_find(CUdeviceptr address, struct gm_import *ret_import);
 
 /* The context that @address was opened in is gone. */
