@@ -56,18 +56,19 @@ typedef void gm_option_said(void *arg, const char *line);
 void gm_options_read(struct gm_options *ret, char *const *environment,
 		     gm_option_said *said, void *arg);
 
-/* The settings of a heap that they say: all but its limit. */
+/* The settings of a heap by these options: all except its limit. */
 struct gm_heap_config;
 void gm_options_heap(const struct gm_options *options, struct gm_heap_config *ret);
 
-/* The same of @text alone, in the grammar of GPUMEM_CONF and PYTORCH_CUDA_ALLOC_CONF. @others: keys that
- * are no options are passed over. Returns 0; -EINVAL, and @ret_error says what is wrong first. */
+/* The same from @text alone, in the grammar of GPUMEM_CONF and PYTORCH_CUDA_ALLOC_CONF. @others:
+ * keys that are no options are ignored. Returns 0; -EINVAL, and @ret_error has the first mistake as
+ * a sentence. */
 #define GM_OPTION_ERROR_BYTES 320u
 int gm_options_heap_parse(struct gm_heap_config *ret, const char *text, bool others,
 			  char ret_error[GM_OPTION_ERROR_BYTES]);
 
-/* The value of one option as text, as it could be given; cut to @bytes. Returns the length that
- * it has whole. */
+/* The value of one option as text, in a form that could be given as the option; cut to @bytes.
+ * Returns the length before the cut. */
 size_t gm_options_format(const struct gm_options *options, enum gm_option_id id,
 			 char *buffer, size_t bytes);
 

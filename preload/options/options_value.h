@@ -34,15 +34,16 @@ struct gm_option_row {			/* of options.def */
 
 extern const struct gm_signal_name { const char *name; uint8_t number; } gm_signal_names[];
 
-/* Store @text as @row's value in @options. Returns false, and nothing changed, when it is none. */
+/* Store @text as @row's value in @options. Returns false when it is no such value, and nothing has
+ * changed. */
 bool gm_value_parse(const struct gm_option_row *row, struct gm_slice text,
 		    struct gm_options *options);
 
-/* The value as it could be given. */
+/* Add the value to @line, in a form that could be given as the option. */
 void gm_value_format(const struct gm_option_row *row, const struct gm_options *options,
 		     struct gm_line *line);
 
-/* What may be given: "a number from 0 to 32 (files)". */
+/* Add the values that are allowed to @line, as "a number from 0 to 32 (files)". */
 void gm_value_allowed(const struct gm_option_row *row, struct gm_line *line);
 
 #endif

@@ -15,14 +15,16 @@ struct gm_slice { const char *text; size_t length; };
 struct gm_slice gm_slice_of(const char *text);
 struct gm_slice gm_slice_trim(struct gm_slice slice);	/* blanks at both ends */
 
-/* The same text, whatever the case of its letters? */
+/* Are the texts equal, apart from the case of letters? */
 bool gm_slice_equals(struct gm_slice a, struct gm_slice b);
 bool gm_slice_is(struct gm_slice slice, const char *word);
 
-/* Is it @word but for one letter that is missing, too much, wrong, or in the place of the next? */
+/* Does it differ from @word by one letter that is missing, added, wrong, or swapped with the next
+ * one? */
 bool gm_slice_is_near(struct gm_slice slice, const char *word);
 
-/* The part up to the next @separator outside brackets, trimmed; *@rest is what follows it. */
+/* The part of *@rest up to the next @separator outside brackets, trimmed; *@rest becomes what
+ * follows it. */
 struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator);
 
 /* Text being put together, NUL terminated; what does not fit is counted and left out. */

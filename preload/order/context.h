@@ -1,23 +1,23 @@
 /*
- * context.h - which context and device a call works in, and what a context's end takes along.
+ * context.h - in which context and on which device a call works, and what ends with a context.
  *
  * Contexts are found where they are used (cudart gets its own through private tables, where no
  * hook sees it): the driver says which one is current at every call that records something, and a
  * thread keeps what it knows of a handle only until some context has ended. A handle that comes
  * back after its context ended is another context, with another id.
  *
- * The driver is not asked (that takes as long as the rest of a served call) while there is nothing
- * that the answer could be but the one context that there is, or none:
+ * The driver is not asked (that takes as long as the rest of a served call) while the answer can only be the one
+ * context that there is, or none:
  *  - Every public way of making another context current is hooked, those of the graphics libraries
- *    too, and so is the question itself: a thread that made such a call, or got another answer than
+ *    too, and so is the query itself: a thread that made such a call, or got another answer than
  *    it remembers, asks again, and all threads do when a context was made or has ended.
- *  - The runtime has its private tables, and uses them: it makes a device's primary context current
- *    to a thread that had none (seen: after cudaDeviceReset, no public call does before the next
- *    cuMemAlloc). With more devices than one it could change from one to another unseen, so the
+ *  - The runtime uses private tables of the driver: by them it makes a device's primary context current
+ *    to a thread that had none (seen: after cudaDeviceReset, no public call does so before the next
+ *    cuMemAlloc). With several devices it could change from one to another unseen, so that the
  *    driver is asked each time there, and as soon as a second context of any kind was met.
- *  - Where other private tables were handed out, or objects were bound past us, nothing is known.
- *  - In a host function, and when the process is exiting, the question is also whether the driver
- *    allows anything at all: it is asked once there may be one.
+ *  - Where other private tables were handed out, or objects call the driver past us, the driver is always asked.
+ *  - In a host function, and while the process exits, the driver may allow no call at all: once there may be such a
+ *    function, it is asked as well.
  *
  *   id       never used twice in a process; recorded as struct gm_segment.context
  *   domain   the device's number, as in the journal
@@ -49,8 +49,8 @@ enum gm_context_role {
 	GM_CONTEXT_GREEN		/* works in its device's primary context */
 };
 
-/* What this thread knows. @certain: nothing but this can be current as long as gm_context_epoch has
- * this value. @moves: how often another context may have become current. */
+/* What this thread knows. @certain: as long as gm_context_epoch has this value, only this context
+ * can be current. @moves: how often another context may have become current. */
 struct gm_where_known {
 	uint32_t certain, epoch, moves;
 	struct gm_where where;
@@ -59,11 +59,12 @@ struct gm_where_known {
 extern __thread struct gm_where_known gm_where_known GM_HIDDEN;
 extern _Atomic(uint32_t) gm_context_epoch GM_HIDDEN;	/* never 0 */
 
-/* The host looked a name up since it was last checked whether something is bound past us (order.h):
- * until that is known nothing is certain. */
+/* The program has looked a name up since the last check for objects that call the driver past us
+ * (order.h): nothing is certain before the next one. */
 extern _Atomic(bool) gm_name_resolved GM_HIDDEN;
 
-/* The one that is current to this thread. At most one driver call once it is known. */
+/* The context that is current to this thread. At most one driver call, once the context is
+ * known. */
 struct gm_where gm_where_ask(void);
 static inline struct gm_where gm_where_now(void)
 {
@@ -72,36 +73,38 @@ static inline struct gm_where gm_where_now(void)
 	return gm_where_ask();
 }
 
-/* Another context may have become current to this thread: told after the real call. */
+/* Another context may have become current to this thread: called after the real call. */
 static inline void gm_where_moved(void)
 {
 	gm_where_known.certain = 0;
 	gm_where_known.moves++;
 }
 
-/* The device that this thread worked on last, 0 if it has not: no driver call, any context. */
+/* The device on which this thread worked last; 0 if it has not. No driver call; signal context,
+ * too. */
 uint8_t gm_where_last(void);
 
-/* The domain of a device; records name, uuid and size at first sight. GM_DOMAIN_UNKNOWN for what
- * cannot be a device of ours. */
+/* The domain of a device; records its name, uuid and size the first time. GM_DOMAIN_UNKNOWN for a
+ * number that cannot be a device's. */
 uint8_t gm_domain_of(CUdevice device);
 
 /* How many devices the driver has; 0 unknown. */
 int gm_device_count(void);
 
-/* The driver said so: @handle is such a context of @device. */
+/* The driver has told that @handle is a context of @device with that role. */
 void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role role);
 
 /*
- * The end of contexts, around the real call. From begin on the handle means a new context; then what
- * was recorded in the old one is forgotten, or, when @ended is false, begin is taken back.
+ * The end of contexts, around the real call. From gm_context_ending or gm_primary_ending on, the
+ * handle means a new context. Then gm_context_ended ends what was recorded in the old one, or
+ * undoes that when @ended is false.
  */
 struct gm_ending {
-	uint32_t slot;			/* 0: no context that we know */
+	uint32_t slot;			/* in the table of contexts; 0: the context is not known */
 	uint8_t domain;
 	uint64_t op, tsc;
 	uint64_t host_now;		/* gm_host_now() (host.h) before the real call */
-	uint32_t stack;			/* of who ends it, as gm_stack_of_free says it */
+	uint32_t stack;			/* of the code that ends it, as from gm_stack_of_free */
 };
 
 /* @ending: @host_now and @stack are the caller's, the rest is set here. */
@@ -109,9 +112,9 @@ void gm_context_ending(struct gm_ending *ending, CUcontext handle);
 void gm_primary_ending(struct gm_ending *ending, CUdevice device);
 void gm_context_ended(const struct gm_ending *ending, bool ended);
 
-/* Who keeps something by context is called when one ends: of one that is about to end, or did not
- * after all; of one that has ended, with the handle that it had (NULL: none was known). No lock is
- * held. They are called in the order in which they were added, at the start. */
+/* Callbacks for code that keeps something by context. ending: the context is about to end (or,
+ * @ending false, did not); ended: it has ended, with the handle that it had (NULL: none was known).
+ * No lock is held. Watchers are called in the order in which they were added, at the start. */
 struct gm_context_watcher {
 	void (*ending)(uint32_t context, bool ending);
 	void (*ended)(uint32_t context, CUcontext handle, const struct gm_ending *ending);
@@ -119,40 +122,43 @@ struct gm_context_watcher {
 };
 void gm_context_watch(const struct gm_context_watcher *watcher);
 
-/* @context was made or made current, or is a stream's (NULL: nothing is known). Two of them: the
- * pseudo handles have to be looked up each time. Cheap for one that was used before. */
+/* @context was made or made current, or is a stream's (NULL: not known). Once there are two, the
+ * pseudo handles of streams have to be looked up each time. Cheap for a context that was used
+ * before. */
 void gm_context_used(CUcontext context);
 
-/* Every hook that makes a context current is there: from now on the driver is not asked where there
- * is nothing that it could answer but the one context. */
+/* All hooks of calls that make a context current are handed out: from now on the driver is not
+ * asked where it could only answer with the one context. */
 void gm_context_trust(void);
 
-/* Not any more: something makes contexts current unseen, or a call of the driver may be forbidden.
- * For good. Async-signal-safe. */
+/* The reverse, until the process ends: something may make contexts current unseen, or a call of the
+ * driver may be forbidden. Async-signal-safe. */
 void gm_context_doubt(void);
 
-/* Some handle may mean another context from now on, or what the answers rest on has changed: cached
- * ones are asked for again. Any thread, any context. */
+/* Some handle may mean another context from now on, or the conditions above have changed: every
+ * thread asks the driver again. Any thread, signal context, too. */
 void gm_context_handles_changed(void);
 
-/* The only context that this process has ever had, as far as is known; 0: several, or none. */
+/* The only context that this process has ever had, as far as is known; 0: there were several, or
+ * none. */
 uint32_t gm_context_only(void);
 
-/* The same, where nobody has used another one either. */
+/* The same, if no other context was used either (gm_context_used). */
 uint32_t gm_context_only_used(void);
 
-/* The id that work in context @handle counts as (a green one's: its primary context's); 0: no
- * context that was met. */
+/* The id of the context in which work in @handle counts (for a green context: its primary context);
+ * 0: @handle is not known. */
 uint32_t gm_context_find(CUcontext handle);
 
 /* The next living context's id after @id, 0: there is none. */
 uint32_t gm_context_next(uint32_t id);
 
-/* The handle of context @id; NULL: gone, or not known: a primary one that only its green ones were
- * met of. @ret_role, @ret_device: set when the context lives. */
+/* The handle of context @id; NULL: it has ended, or its handle is not known (a primary context of
+ * which only green contexts were seen). @ret_role, @ret_device: set when the context lives. */
 CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevice *ret_device);
 
-/* Make context @id current to this thread, whatever is; and take that back. */
+/* Make context @id current to this thread, if it is not. Returns whether gm_context_leave, which is
+ * given the result, has something to undo. */
 bool gm_context_enter(uint32_t id);
 void gm_context_leave(bool entered);
 

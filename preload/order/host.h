@@ -1,6 +1,7 @@
 /*
- * host.h - what the host may look at: work that reads or writes its memory, and is not yet known to have
- * ended. While there is any, a cudaFree is the barrier that the program may count on.
+ * host.h - work whose progress the host can see, because it reads or writes host memory, and which
+ * is not yet known to have ended. While there is any, a program may rely on cudaFree to wait for
+ * it.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -9,11 +10,11 @@
 
 #include "preload/order/order.h"
 
-/* When contexts end so does their work. Called at the start. */
+/* Called at the start: watches contexts, whose work ends with them. */
 void gm_host_start(void);
 
-/* Is work pending, not yet covered by a synchronise or a completed event, that the host can
- * observe? Then a cudaFree is its barrier. Two loads when there is none. */
+/* Is there work that the host can observe and that no synchronise or completed event covers yet?
+ * Then a cudaFree has to wait. Two loads when there is none. */
 bool gm_host_check_pending(void);
 extern _Atomic(uint64_t) gm_host_last GM_HIDDEN;	/* the number of the last submission */
 extern _Atomic(uint64_t) gm_host_ended GM_HIDDEN;	/* everything up to it has ended, everywhere */
@@ -34,22 +35,23 @@ static inline void gm_host_submitted(CUstream stream, bool per_thread, unsigned 
 		gm_host_submitted_slow(stream, per_thread);
 }
 
-/* What was submitted so far; then, after a wait that covered it: of everything, of one context's
- * streams, of one stream. */
+/* The number of the last submission so far. After a wait that covered everything up to such a
+ * number: of all streams, of one context's streams, of one stream. */
 uint64_t gm_host_now(void);
 void gm_host_all_done(uint64_t now);
 void gm_host_context_done(CUcontext context, uint64_t now);
 void gm_host_stream_done(uint64_t key, uint64_t now);
 
-/* What an event stands for. Around its real record (on @key's stream, or, with @key 0, in all of
- * @context), and around the program's look at it. A graph's launch may record events, too. */
+/* The work that an event covers. recording and recorded: around the real record (on @key's stream,
+ * or, with @key 0, in all of @context). mark and done: around a call by which the program finds the
+ * event complete. A graph's launch may record events, too. */
 struct gm_host_mark { uint64_t key, now; CUcontext context; };
 struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUcontext context);
 void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark);
 struct gm_host_mark gm_host_event_mark(CUevent event);
 void gm_host_event_done(CUevent event, const struct gm_host_mark *mark);
-void gm_host_event_forget(CUevent event);	/* it stands for nothing now */
-void gm_host_events_forget(void);		/* none does */
+void gm_host_event_forget(CUevent event);	/* it covers no known work now */
+void gm_host_events_forget(void);		/* no event does */
 void gm_host_events_shared(void);		/* another process may record them, from now on */
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * order.h - which stream is given work, in which order, as far as reuse of memory depends on it.
  *
- * The hooks of work and order call it; reuse.h decides; this is what lies between. What the host may see
- * of that work is in host.h, which context a call works in in context.h.
+ * The hooks of the classes WORK and ORDER call it, and it calls allocator/reuse.h, which decides.
+ * What the host may see of that work is in host.h; context.h says in which context a call works.
  *
  * With allocator native, or where nothing can be recorded, gm_order_on is false and all of it
  * costs one load. Thread context: any, inside a hook. Signal context: none.
@@ -25,13 +25,14 @@ static inline uint64_t gm_stream_name(CUstream stream, bool per_thread)
 
 /* ---- stream capture: which streams capture, and what we may ask meanwhile (capture.c) ----
  *
- * A capture refuses calls and is invalidated by them; ours must never be the reason. What we ask
- * the driver while some stream may be capturing is asked in RELAXED mode (which allows all but
- * cuCtxSynchronize and cuCtxRecordEvent), and the thread's own mode is put back.
- */
+ * While a stream captures, some calls are refused and invalidate the capture; calls of ours must
+ * never do that. While some stream may be capturing, our driver calls are made in RELAXED mode
+ * (which allows all but cuCtxSynchronize and cuCtxRecordEvent), and the thread's own mode is
+ * restored.
+ * */
 
-/* Some capture has begun in this process. Sticky: a capture has many ends (its stream is destroyed,
- * it is invalidated), and asking for nothing costs little. */
+/* Some capture has begun in this process. Never reset: a capture may end in many ways (its stream
+ * is destroyed, it is invalidated), and to ask the driver in vain costs little. */
 extern _Atomic(bool) gm_capture_seen GM_HIDDEN;
 
 /* Does @stream capture? @per_thread: the call came by a _ptsz name. */
@@ -46,7 +47,7 @@ struct gm_relaxed { bool changed; CUstreamCaptureMode mode; };
 struct gm_relaxed gm_relax(void);
 void gm_unrelax(struct gm_relaxed *relaxed);
 
-/* Captures are counted while @reuse counts on it; before gm_capture_start none is. */
+/* From now on captures are counted and reported to @reuse; before, none is. */
 void gm_capture_start(struct gm_reuse *reuse);
 
 extern _Atomic(uint32_t) gm_captures GM_HIDDEN;
@@ -67,7 +68,8 @@ void gm_capture_over(CUstream stream, bool per_thread);
 void gm_capture_stream_destroyed(CUstream stream);
 void gm_capture_context_ended(uint32_t context);
 
-/* Work is given while something captures: now and then the driver is asked whether it still does. */
+/* Work is submitted while some stream captures: now and then the driver is asked whether it still
+ * does. */
 void gm_capture_recheck(void);
 
 /* ---- submissions (order.c) ---- */
@@ -85,9 +87,8 @@ struct gm_order_blocks {
 int gm_order_start(const struct gm_order_blocks *blocks);
 struct gm_reuse *gm_order_reuse(void);
 
-/* The stream's key: its handle with what makes it unique (context and thread of the pseudo
- * handles, a number where a handle is used again). @per_thread: the call came by a _ptsz/_ptds
- * name. Never 0. */
+/* The stream's key: its handle, made unique (for pseudo handles by context and thread, for a handle
+ * that is used again by a number). @per_thread: the call came by a _ptsz/_ptds name. Never 0. */
 uint64_t gm_stream_key(CUstream stream, bool per_thread);
 /* The same where the current context is known (id). */
 uint64_t gm_stream_key_in(uint32_t context, CUstream stream, bool per_thread);
@@ -101,8 +102,8 @@ enum gm_work_flags {
 };
 void gm_work_slow(CUstream stream, bool per_thread);
 
-/* The stream that this thread submitted to last and that is known to us; it is asked about again
- * once the generation has moved. */
+/* The stream to which this thread submitted last; gm_work_slow is called for it again only after
+ * the generation has changed. */
 struct gm_order_last { uint64_t stream; uint32_t generation; };
 extern __thread struct gm_order_last gm_order_last GM_HIDDEN;
 extern _Atomic(uint32_t) gm_order_generation GM_HIDDEN;
@@ -137,19 +138,20 @@ static inline void gm_work_over(CUstream stream, bool per_thread, uint32_t gener
 
 /* ---- ends, and what they cover ---- */
 
-/* @stream is about to be destroyed: its key is never used again. Before the real call; then after
- * it, with its result. */
+/* @stream is about to be destroyed: its key is never used again. gm_order_stream_ends before the
+ * real call, gm_order_stream_ended after it, with its result. */
 void gm_order_stream_ends(CUstream stream);
 void gm_order_stream_ended(CUstream stream, CUresult result);
-/* It ended with its context: the same of its key. */
+/* A stream ended with its context: its key is never used again. */
 void gm_order_stream_destroyed(CUstream stream);
 
-/* Was no other context than @context (NULL: the current one) ever given work? A green context is
- * its own here: a synchronise of it does not cover the primary's. */
+/* Was no other context than @context (NULL: the current one) ever given work? A green context
+ * counts as one of its own here: a synchronise of it does not cover the primary context's work. */
 bool gm_order_covers(CUcontext context);
 
-/* What is given to @back from now on (a private stream of the current context; never "work") comes
- * after everything that was freed early so far. No host wait, no transition. */
+/* Work that is given to @back from now on (a private stream of the current context, whose work does
+ * not count) runs after earlier uses of everything that was freed early so far. The host does not
+ * wait, and single-stream mode does not end. */
 void gm_order_behind_frees(CUstream back);
 
 /* Does the driver have events of whole contexts (12.5)? Without, the cache frees as free:sync. */
@@ -157,14 +159,14 @@ bool gm_order_has_context_events(void);
 
 /* ---- early reuse: a kernel that may not overlap its predecessor (hook_launch.c) ---- */
 
-/* The cache handed out memory again that work of @stream (a key), the one stream, may still be
- * using. */
+/* The cache handed out memory that work of @stream (a key), the one stream of single-stream mode,
+ * may still be using. */
 void gm_order_early_reuse(uint64_t stream);
 struct gm_order_early { _Atomic(uint32_t) reuses, over; };
 extern struct gm_order_early gm_order_early GM_HIDDEN;
 
-/* Before a kernel: must it not overlap? 0: it may, else @reuses for gm_order_early_over, after it was
- * launched. */
+/* Before a kernel. 0: it may overlap its predecessor; else it must not, and the result is passed to
+ * gm_order_early_over as @reuses after the launch. */
 static inline uint32_t gm_order_early_now(void)
 {
 	uint32_t reuses = gm_order_early.reuses;
@@ -173,24 +175,26 @@ static inline uint32_t gm_order_early_now(void)
 }
 void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses);
 
-/* Is @stream the one where memory was reused early last? */
+/* Is @stream the one on which memory was last reused early? */
 bool gm_order_is_early(CUstream stream, bool per_thread);
 
-/* ---- work that no hook may see (unseen.c) ----
+/* ---- work that hooks may not see (unseen.c) ----
  *
- * Private tables of the driver, and objects that reach the driver past us. Where there may be any, nothing
- * is reused early and no context is taken to be the only one. These may be called inside the loader and
- * before the library has started, too.
- */
+ * It may come through private tables of the driver, or from objects that call the driver past us.
+ * Where there may be any, nothing is reused early and no context is taken to be the only one. These
+ * functions may be called inside the loader and before the library has started, too.
+ * */
 
-/* From now on, and if there is such work already, @reuse leaves single-stream mode for it. */
+/* From now on @reuse is made to leave single-stream mode when there may be such work; at once if
+ * there is already. */
 void gm_unseen_start(struct gm_reuse *reuse);
 
-/* Work may be submitted that no hook sees. @why is said under verbose, once the options are read. */
+/* Work may be submitted that no hook sees. @why is printed under verbose, once the options are
+ * read. */
 void gm_unseen_work(const char *why);
 bool gm_unseen(void);
 
-/* Are there objects that are bound past us? Checked for at the start, and, after the host looked a
+/* Check for objects that call the driver past us: at the start, and, after the program has looked a
  * name up, before freed memory is handed out again early. No lock held. */
 void gm_unseen_check_slow(void);
 static inline void gm_unseen_check(void)
@@ -201,32 +205,35 @@ static inline void gm_unseen_check(void)
 
 /* ---- in the driver's place (as_driver.c) ---- */
 
-/* The wait that the driver's own cudaFree would do: everything submitted so far in the context of
- * the memory, or the current one (0). @ret_all: no work at all is pending that was
- * submitted before; without it what is freed still has to wait for its epoch. */
+/* Wait as the driver's own cudaFree would: for everything submitted so far in the context of
+ * the memory, or in the current one (@context 0). @ret_all: no work at all is pending that was
+ * submitted before; where it is false, what is freed still has to wait for its epoch. */
 CUresult gm_order_wait_context(uint32_t context, bool *ret_all);
 
-/* During a capture the driver decides about the program's own malloc and free: a throw-away call in
- * the thread's own mode, in the current context or, without one, in @context (id; 0: none). 0: it
- * would have been allowed; else the error, the capture invalidated as the driver does. */
+/* During a capture the driver decides whether the program's own malloc or free is allowed. It is
+ * asked by a call without effect in the thread's own mode, in the current context or, without one,
+ * in @context (id; 0: none). 0: the program's call is allowed; else the error, and the capture is
+ * invalidated as by the driver's own. */
 CUresult gm_capture_permission(uint32_t context);
 
 /*
- * Functions of the program's that the driver calls: host functions, callbacks, host nodes of graphs,
- * destructors of user objects. In such a function the driver refuses every call with
- * CUDA_ERROR_NOT_PERMITTED, cuCtxGetCurrent too (seen on a GPU): so once there is one, that call tells
- * whether this thread is in one. Nothing is wrapped: getters give the program its own function back by
- * themselves.
+ * Functions of the program's that the driver calls: host functions, callbacks, host nodes of
+ * graphs, destructors of user objects. In such a function the driver refuses every call with
+ * CUDA_ERROR_NOT_PERMITTED, cuCtxGetCurrent too (seen on a GPU): so once there is one, that call
+ * tells whether this thread is in one. The functions are not wrapped, so that getters of the driver
+ * return the program's own functions.
  */
 
-/* The program is about to have the driver call one, or a node of these parameters does. */
+/* The program is about to give the driver such a function; or parameters of a node, which may
+ * contain one. */
 void gm_host_function_added(void);
 void gm_host_function_in(const CUgraphNodeParams *params);
 
 /* Is this thread running one? */
 bool gm_in_host_function(void);
 
-/* Call @fn before the first one is added, or now where that has been. One of them, at the start. */
+/* Call @fn before the first such function is given to the driver, or now if one was. There is one
+ * @fn, set at the start. */
 void gm_host_function_watch(void (*fn)(void));
 
 /* ---- tickets of reuse.h: events, one of each context that was given work (tickets.c) ----
@@ -241,8 +248,9 @@ bool gm_ticket_context(uint32_t id);
 /* Is every context that was given work, and lives, this one? By its handle, or its id. */
 bool gm_ticket_covered_by(CUcontext handle, uint32_t id);
 
-/* The context is about to end, or did not after all: meanwhile nothing of it is asked. It has ended:
- * its parts of tickets are complete. */
+/* ending: the context is about to end, so that the driver is not asked about its events meanwhile
+ * (or, @ending false, it did not end). ended: it has ended, and its parts of tickets are
+ * complete. */
 void gm_ticket_context_ending(uint32_t id, bool ending);
 void gm_ticket_context_ended(uint32_t id);
 
@@ -250,9 +258,10 @@ void gm_ticket_context_ended(uint32_t id);
  * capture forbids it; -errno. */
 int gm_ticket_record_all(void *arg, uint64_t *ret_ticket);
 
-/* The same of one stream (NULL: of all its context); *ticket 0: a new one, else that one recorded
- * anew. @whole: of all the context where that stream takes none. That is for whoever holds the order
- * lock, since no capture may begin meanwhile. */
+/* The same after everything submitted to one stream (NULL: to all of its context); *ticket 0: a new
+ * ticket, else that one is recorded anew. @whole: for the whole context where no event can be
+ * recorded on that stream. The caller then holds the order lock, since no capture may begin
+ * meanwhile. */
 int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t *ticket);
 
 /* Later work of @stream waits for @ticket, on the device. */
@@ -267,13 +276,15 @@ void gm_ticket_drop(void *arg, uint64_t ticket);
 /* The host waits for a ticket of one context. */
 CUresult gm_ticket_synchronise(uint64_t ticket);
 
-/* An event of context @id that may be asked about, never recorded; NULL: there is none. */
+/* An event of context @id for queries only, never to be recorded; NULL: there is none. */
 CUevent gm_ticket_event(uint32_t id);
 
-/* For segments of the cache that go back to the driver: gm_ticket_record_all in the order of submissions. It
- * may cover anybody's work, and is never waited for. False: not now. */
+/* For segments of the cache that go back to the driver: gm_ticket_record_all, in the order of
+ * submissions. The ticket may cover work of any thread, and is never waited for. False: it cannot
+ * be recorded now. */
 bool gm_order_ticket(uint64_t *ret_ticket);
-/* What is given to @own (a private stream) from now on comes after all that was submitted so far. */
+/* Work that is given to @own (a private stream) from now on runs after everything submitted so far.
+ * False: this could not be arranged. */
 bool gm_order_behind_all(CUstream own);
 
 #endif

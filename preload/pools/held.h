@@ -1,9 +1,9 @@
 /*
- * held.h - the pieces of memory that a pool holds, by address: which of them a block lies in, and how
- * many live blocks each has.
+ * held.h - the pieces of memory that a pool holds, by address: in which of them a block lies, and
+ * how many live blocks each has.
  *
- * A sorted list in memory of its own (mmap, grows): pools hold tens to thousands of pieces, and new ones
- * come mostly behind the others. Thread context: the caller's lock. Signal context: none.
+ * A sorted list in memory of its own (mmap, grows): pools hold tens to thousands of pieces, and new
+ * ones come mostly behind the others. Thread context: the caller's lock. Signal context: none.
  */
 #ifndef GM_PRELOAD_POOLS_HELD_H
 #define GM_PRELOAD_POOLS_HELD_H
@@ -14,7 +14,7 @@
 struct gm_held_piece {
 	uint64_t address, end;
 	uint32_t block;			/* its record */
-	uint32_t context;		/* that it dies with; 0: outlives contexts */
+	uint32_t context;		/* with which it dies; 0: it outlives contexts */
 	uint8_t kind;			/* enum gm_kind */
 	uint64_t live;			/* blocks handed out that lie in it, wholly or in part */
 };
@@ -46,7 +46,7 @@ static inline size_t gm_held_from(struct gm_held_list *list, uint64_t address)
 int gm_held_insert(struct gm_held_list *list, size_t index, const struct gm_held_piece *piece);
 void gm_held_remove(struct gm_held_list *list, size_t index);
 
-/* A block of [@address, @end) comes to live (+1) or goes (-1). */
+/* A block of [@address, @end) becomes live (@by +1) or ends (-1). */
 void gm_held_count(struct gm_held_list *list, uint64_t address, uint64_t end, int by);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * say.h - the few lines that the library may print: on stderr, if stderr is what it was.
+ * say.h - the few lines that the library may print: on stderr, if descriptor 2 is still what it was
+ * at the start.
  *
  * Thread context: any. Signal context: safe. No malloc, no stdio.
  */
@@ -12,9 +13,9 @@
  * open something else under its number, nothing is ever written there. */
 void gm_say_remember(void);
 
-/* One line, "gpumem: " and the texts one after the other, in one write. At most GM_SAY_LINES a
- * process (and one that says so); gm_say_always whatever the count: for what the user asked for
- * (verbose). errno is kept, SIGPIPE is not raised. */
+/* Print one line, "gpumem: " and the texts one after the other, in one write. A process prints at
+ * most GM_SAY_LINES, and one more that says so; gm_say_always is not limited: for what the user
+ * asked for (verbose). errno is kept, SIGPIPE is not raised. */
 #define GM_SAY_LINES 64
 #define gm_say(...) gm_say_list(false, (const char *const[]){ __VA_ARGS__, NULL })
 #define gm_say_always(...) gm_say_list(true, (const char *const[]){ __VA_ARGS__, NULL })

@@ -1,11 +1,11 @@
 /*
  * state.h - the state of the library in this process, on pages that a child finds wiped.
  *
- * One word says where the library stands. It lies, with all state that a child must not inherit,
- * on pages marked MADV_WIPEONFORK: a child made by fork or clone (whoever made it, however) finds
- * zeroes, which is GM_STATE_NEW. Where its parent had started the library the driver refuses the child
- * every call, and the library stays off; else it starts at the child's first hook. A vfork or CLONE_VM
- * child shares its parent's. Where the kernel cannot wipe (before 4.14) the word is
+ * One word says where the library stands. It lies, with all state that a child must not inherit, on
+ * pages marked MADV_WIPEONFORK: a child made by fork or clone, in whatever way, finds zeroes, which
+ * is GM_STATE_NEW. Where its parent had started the library, the driver refuses every call of the
+ * child, and the library stays off; else it starts at the child's first hook. A vfork or CLONE_VM
+ * child shares its parent's state. Where the kernel cannot wipe (before 4.14) the word is
  * GM_STATE_RUNNING_CHECKED, and every hook compares getpid() with @pid.
  *
  *   NEW ── first hook ──> STARTING ──> RUNNING, or RUNNING_CHECKED
@@ -60,8 +60,8 @@ struct gm_state {
 
 	/* trigger.c, snap.c */
 	_Atomic(uint32_t) helper;	/* kernel id of the helper thread; 0: there is none */
-	_Atomic(uint32_t) reasons;	/* bit (1 << enum gm_request): asked for, not yet taken up */
-	struct gm_lock writing;		/* a snapshot is being written, by whoever */
+	_Atomic(uint32_t) reasons;	/* bit (1 << enum gm_request): asked for, and not begun yet */
+	struct gm_lock writing;		/* held while a snapshot is written, by any thread */
 	uint32_t written[8];		/* files so far, by enum gm_request; lock: writing */
 
 	/* api.c: one gpumem_snapshot at a time */
@@ -88,7 +88,7 @@ struct gm_state {
 	struct gm_lock oom_lock;
 	uint64_t oom_begun_ns, oom_next_ns;	/* CLOCK_MONOTONIC; lock: oom_lock */
 	_Atomic(uint64_t) oom_failure;	/* number of the newest failure ... */
-	_Atomic(uint64_t) oom_shown;	/* ... and of the newest that was shown, or could not be */
+	_Atomic(uint64_t) oom_shown;	/* ... and of the newest with a snapshot, or whose snapshot failed */
 	struct gm_lock oom_copying;	/* of the next four */
 	struct gm_oom_copy {
 		struct gm_copy copy;	/* @base NULL: none */
@@ -129,17 +129,17 @@ void gm_ranges_begin(void);
 
 /* ---- option follow: whether child processes get the preload, too (follow.c) ---- */
 
-/* When the library is loaded: whose option follow:no is. */
+/* When the library is loaded: with follow:no, mark the option with this process's number. */
 void gm_follow_loaded(void);
 
-/* Is it another process's, which hands nothing on? Then nothing is recorded in this one. */
+/* Does follow:no carry the number of another process? Then nothing is recorded in this one. */
 bool gm_follow_ends_here(void);
 
 /* Take this library out of LD_PRELOAD in the environment that children inherit. */
 void gm_follow_stop(void);
 
-/* Around what may reach a cancellation point of the C library on a thread of the program: one ended
- * there would hold our locks for good. */
+/* Around calls that may be cancellation points of the C library, on a thread of the program: a
+ * thread that was cancelled there would hold our locks for ever. */
 static inline int gm_cancel_off(void)
 {
 	int before;

@@ -9,11 +9,11 @@
 
 #include "recorder/journal/control.h"
 
-/* From now on commands are looked for. */
+/* Announce in the header that commands are read from now on. */
 void gm_control_begin(struct gm_control *control);
 
-/* Do the command that has been left, if there is one, and answer it. Waits for no work of the GPU; each
- * lock is waited for 5 seconds at most. What is no command of ours is answered with -EINVAL. */
+/* Do the command in the header, if there is one, and answer it. Waits for no work of the GPU; each
+ * lock is waited for 5 seconds at most. An unknown command is answered with -EINVAL. */
 void gm_control_serve(struct gm_control *control);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * trigger.h - what asks for a snapshot, and who takes it.
+ * trigger.h - what asks for a snapshot, and which thread takes it.
  *
- * A request is a bit of gm_state.reasons and one more in the header's word @request, which is the
- * futex that the helper sleeps on; gpumem snapshot PID bumps it from outside. @copied and
- * @answered follow it.
+ * A request sets a bit of gm_state.reasons and increments the header's word @request, which is the
+ * futex on which the helper thread sleeps; gpumem snapshot PID increments it from outside. @copied
+ * and @answered are set to the number of the request that was copied, and served, last.
  *
  * Thread context: any, inside a hook or not; no lock of ours held. Signal context: gm_trigger_ask.
  */
@@ -22,7 +22,7 @@ struct gm_failure;
  * at the start. */
 void gm_trigger_take_signal(unsigned int number);
 
-/* Is there a helper thread, and is it another one than the caller? */
+/* Is there a helper thread, and is it not the calling one? */
 bool gm_trigger_has_helper(void);
 
 /* Ask the helper for a snapshot. Returns the number to wait for. Async-signal-safe. */
@@ -33,18 +33,19 @@ uint32_t gm_trigger_ask(enum gm_request reason);
 bool gm_trigger_wait_copied(uint32_t number, uint64_t limit_ns);
 bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns);
 
-/* Sleep on a word of the header while it is @value, at most @limit_ns; wake who sleeps on it. */
+/* Sleep on a word of the header while it is @value, at most @limit_ns; wake the threads that sleep
+ * on it. */
 void gm_trigger_sleep(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns);
 void gm_trigger_wake(_Atomic(uint32_t) *word);
 
-/* ---- one snapshot: copy the journal, then write a file for each that asked (snap.c) ---- */
+/* ---- one snapshot: copy the journal, then write a file for each reason (snap.c) ---- */
 
-/* Copy, call @copied, write one file per bit (1 << enum gm_request) of @reasons. Failures are
- * said; returns 0, or -errno when a file could not be written. Any one thread (gm_state.writing
- * is taken, waiting at most @limit_ns: -ETIMEDOUT). */
+/* Copy the journal, call @copied, write one file per bit (1 << enum gm_request) of @reasons.
+ * Failures are printed; returns 0, or -errno when a file could not be written. One thread at a
+ * time: gm_state.writing is taken, waiting at most @limit_ns (-ETIMEDOUT). */
 int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg);
 
-/* Did this process ever allocate, or fail to? */
+/* Has this process ever allocated, or failed to? Else it gets no snapshots. */
 bool gm_snap_worth_it(void);
 
 /* ---- a function run with a table of file descriptors of its own (own_files.c) ----
@@ -53,15 +54,16 @@ bool gm_snap_worth_it(void);
  * numbers: whoever writes through a descriptor of ours would write into those.
  */
 
-/* Call @fn(@arg) and return when it has: in a thread that shares all with the caller, its memory and
- * thread-local storage too, but not its descriptors. Of those it begins with 0 to 2; what it opens is
- * closed at its end. Where such a thread cannot be made, in the caller itself. Takes no lock, calls
- * no malloc. */
+/* Call @fn(@arg) and return when it has returned. It runs in a thread that shares everything with
+ * the caller, its memory and thread-local storage included, except descriptors: it begins with 0 to
+ * 2 only, and what it opens is closed at its end. Where such a thread cannot be made, the caller
+ * itself runs @fn. Takes no lock, calls no malloc. */
 void gm_with_own_files(void (*fn)(void *arg), void *arg);
 
 /* ---- the helper thread, which writes the snapshots that were asked for (helper.c) ---- */
 
-/* In the main thread, when the library is loaded: learn how to see that it has ended. */
+/* In the main thread, when the library is loaded: find out where the kernel shows that this thread
+ * has ended. */
 void gm_helper_loaded(void);
 
 /* Create the helper thread; once, at the start. Returns 0 or -errno. */
@@ -72,45 +74,48 @@ int gm_helper_start(void);
 /* Register what exit() is to call; once, at the start. */
 void gm_exit_start(void);
 
-/* By hooks: the memory of a context is about to go (release, reset, destroy), before the real
- * call. While the process exits this takes the exit snapshot; else it does nothing. */
+/* By hooks, before the real call: a context is about to end with its memory (release, reset,
+ * destroy). While the process exits this takes the exit snapshot; else it does nothing. */
 void gm_exit_context_end(void);
 
 /* ---- the signals that end a program (crash.c) ---- */
 
-/* Take the signals that the program left at their default, to end by them. Once, at the start,
- * after every other signal that the library takes. */
+/* Install handlers for the deadly signals that the program left at their default. Once, at the
+ * start, after every other signal that the library takes. */
 void gm_crash_start(void);
 
-/* By whoever writes the crash snapshot, before the journal is copied: walk the stack of the thread
- * that crashed, and give its frames their modules. Opens no file. Does nothing when there is none. */
+/* By the thread that writes the crash snapshot, before the journal is copied: walk the stack of the
+ * thread that crashed, and find the modules of its frames. Opens no file. Does nothing when no
+ * thread has crashed. */
 void gm_crash_describe(void);
 
-/* The same, just before its file gets its name: a second signal may kill the process at any moment,
- * and recover is to know whether there is a snapshot. */
+/* By the same thread, just before the file gets its name: a second signal may kill the process at
+ * any moment, and `gpumem recover` must know whether there is a snapshot. */
 void gm_crash_naming(const char *path, uint64_t inode);
 
-/* The same, after it: it was written to @header->last_snapshot; or there was nothing to be
- * written. The journal has done its work and goes. */
+/* By the same thread, afterwards: the snapshot was written to @header->last_snapshot; or there was
+ * nothing to be written. The journal is no longer needed and is removed. */
 void gm_crash_written(void);
 void gm_crash_not_worth_it(void);
 
-/* Behind that: a journal that somebody cuts short (truncates) does not kill the program. */
+/* After gm_crash_start: install the SIGBUS handler by which a truncated journal does not kill the
+ * program. */
 void gm_bus_start(void);
 
-/* For a handler of ours that is not to handle signal @number: the signal ends the process, once that
- * handler has returned. Signal context. */
+/* In a handler of ours, for a signal @number that it shall not handle: the signal ends the process
+ * once that handler has returned. Signal context. */
 void gm_crash_by_default(int number, void *info);
 
 /* ---- memory runs out: which failure has a snapshot, and which files stay (oom.c) ---- */
 
-/* By hooks: an allocation could not be had. @failure is filled but for number, tsc, tid and
- * live_bytes. Records it, calls the observers, copies the journal for an OOM snapshot where the policy
- * wants one (oom.c), and asks for its file when that is due. Keeps nothing of @failure. */
+/* By hooks: an allocation failed for want of memory. @failure is filled in except for number, tsc,
+ * tid and live_bytes. Records it, calls the observers, copies the journal for an OOM snapshot where
+ * the policy in oom.c allows one, and asks for its file when that is due. @failure is not used
+ * after the return. */
 void gm_oom_report(struct gm_failure *failure);
 
-/* The same of a pool of the program's, whose locks may be held: no observer is called, who might wait for
- * one of them. */
+/* The same for a pool of the program's, which may hold locks of its own: no observer is called,
+ * since it might wait for one of them. */
 void gm_oom_report_pool(struct gm_failure *failure);
 
 /* An OOM snapshot, the @number-th (from 1), was written to @path: keep the first and the last
@@ -121,15 +126,15 @@ void gm_oom_written(unsigned int number, const char *path);
 void gm_oom_begun(void);
 void gm_oom_done(void);
 
-/* Are there failures that no snapshot shows, newer than every one that one does? Async-signal-safe. */
+/* Is the newest failure one that no snapshot shows? Async-signal-safe. */
 bool gm_oom_owed(void);
 
-/* How long until the newest of them may have its snapshot, the program living on; UINT64_MAX: there
- * are none, or one is asked for. By the helper. */
+/* Nanoseconds until that failure may get its snapshot, if the program goes on; UINT64_MAX: there is
+ * no such failure, or its snapshot is asked for already. By the helper thread. */
 uint64_t gm_oom_owed_ns(void);
 
-/* The oldest copy that was made when one of them failed, and its wall clock. Returns false when there is
- * none; the caller frees it. By the writer. */
+/* The oldest journal copy that was made when an allocation failed, and the wall clock then. Returns
+ * false when there is none; the caller frees it. By the writer. */
 bool gm_oom_take_copy(struct gm_copy *ret, uint64_t *ret_time_us);
 
 /* The newest failure that @copy has, 0 none. */
