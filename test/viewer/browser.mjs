@@ -37,8 +37,11 @@ export const withBrowser = async (use, options) => {
 	}
 };
 
-/* A page of @browser that shows @path: { page, errors, requests, close }. Waits for the first picture. */
-export const openPage = async (browser, path, { hash = "", width = 1280, height = 800, dark = false, wait = true } = {}) => {
+/*
+ * A page of @browser that shows @path: { page, errors, requests, close }. Waits for the first picture; @before is called when
+ * there is a window, before it is told what to show.
+ */
+export const openPage = async (browser, path, { hash = "", width = 1280, height = 800, dark = false, wait = true, before } = {}) => {
 	const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light" });
 	const page = await context.newPage(), errors = [], requests = [];
 	page.on("console", (message) => {
@@ -51,6 +54,7 @@ export const openPage = async (browser, path, { hash = "", width = 1280, height 
 		if (!/^(file|blob|data):/.test(request.url()))
 			requests.push(request.url());
 	});
+	await before?.();
 	await page.goto(pathToFileURL(path).href + (hash ? `#${hash}` : ""));
 	if (wait)
 		await page.waitForFunction(() => globalThis.gpumem?.firstPicture > 0, null, { timeout: 60000 });

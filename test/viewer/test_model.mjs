@@ -152,6 +152,31 @@ test("the total at every event is the sum of what is live, and the snapshot's co
 	assert.equal(Math.max(...model.reserved.values), stats["reserved_bytes.all.peak"]);
 });
 
+test("lives have what their events have, also where the beginning of the history and some of the frees are lost", async () => {
+	const path = large("torn", "--events", "4000", "--live", "150", "--frames", "200", "--stacks", "100");
+	const snapshot = JSON.parse(readFileSync(path, "utf8")), [trace] = snapshot.device_traces, next = randomOf(77);
+	const kept = trace.action.map((action, i) => i >= 300 && !(action.startsWith("free") && next() < 0.1));
+	for (const [name, column] of Object.entries(trace))
+		if (Array.isArray(column))
+			trace[name] = column.filter((_, i) => kept[i]);
+	writeFileSync(path, JSON.stringify(snapshot));
+	const [torn] = await readPage(pageOf("torn", path)), [{ lives, source, curve }] = torn.models;
+	assert.ok(lives.early > 20 && lives.freed.subarray(0, lives.early).some((row) => row < source.count));
+	assert.ok(source.events.mate.some((mate, i) => mate && source.events.action[i] === ACT.alloc));
+	const live = new Float64Array(source.count + 2);
+	for (let l = 0; l < lives.count; l++) {
+		live[lives.born[l] + 1] += lives.weight[l];
+		live[Math.min(source.count, lives.died[l]) + 1] -= lives.weight[l];
+	}
+	assert.deepEqual(Array.from(curve.values), Array.from(curve.values, (_, s) => (live[s] += s ? live[s - 1] : 0)));
+	samePictures("torn", torn.models[0], 4, next);
+
+	for (const { models } of [...Object.values(opened), torn])
+		for (const { lives: all, source: { events } } of models)
+			for (const name of ["addr", "size", "stack", "module", "kind", "stream", "thread"])
+				assert.deepEqual(Array.from(all[name].subarray(all.early)), Array.from(all.born.subarray(all.early), (row) => events[name][row]));
+});
+
 /* ---- the allocator ------------------------------------------------------------------------------ */
 
 test("at the end the allocator's state is the tables of the snapshot", () => {
@@ -266,29 +291,35 @@ const naive = (model, view, color) => {
 	return { ids, pixels };
 };
 
+/* Parts of @model's picture are the naive ones in so many @rounds; how many pixels have an allocation. */
+const samePictures = (name, model, rounds, next) => {
+	const color = Uint32Array.from({ length: model.lives.count }, (_, l) => (0xff000000 | Math.imul(l + 1, 2654435761)) >>> 0);
+	let painted = 0;
+	for (let round = 0; round < rounds; round++) {
+		/* At last a column is a microsecond, and begins where one does. */
+		const exact = round >= 8 && model.count;
+		const mode = round % 2 || exact ? "time" : "order", span = model.axis.span(mode), most = model.curve.values[model.curve.peak];
+		if (round === 6)
+			model.setFilter(Uint8Array.from({ length: model.lives.count }, () => next() < 0.4 ? 1 : 0));
+		const from = exact ? model.axis.place("time", 1 + Math.floor(next() * model.count)) : round < 2 ? 0 : next() * span * 0.8;
+		const to = exact ? from + 40 : round < 2 ? span : from + next() * (span - from);
+		const low = round < 4 ? 0 : Math.floor(next() * most * 0.5), high = round < 4 ? most * 1.06 + 1 : low + 1 + next() * most;
+		const view = { mode, from, to, low, high, width: 40, height: 60, background: 0xffeeeeee, mark: -1 };
+		const drawn = model.draw(view, color), wanted = naive(model, view, color);
+		assert.deepEqual(drawn.ids, wanted.ids, `${name} ${model.source.name} round ${round}`);
+		assert.deepEqual(drawn.pixels, wanted.pixels, `${name} ${model.source.name} round ${round}, colours`);
+		painted += drawn.ids.filter((id) => id !== NOBODY).length;
+	}
+	model.setFilter(null);
+	return painted;
+};
+
 test("the picture is what a model says that adds up all allocations for each column, pixel by pixel", () => {
 	const next = randomOf(20261122);
 	let painted = 0;
 	for (const [name, { models }] of Object.entries(opened))
-		for (const model of models) {
-			const color = Uint32Array.from({ length: model.lives.count }, (_, l) => (0xff000000 | Math.imul(l + 1, 2654435761)) >>> 0);
-			for (let round = 0; round < 12; round++) {
-				/* At last a column is a microsecond, and begins where one does. */
-				const exact = round >= 8 && model.count;
-				const mode = round % 2 || exact ? "time" : "order", span = model.axis.span(mode), most = model.curve.values[model.curve.peak];
-				if (round === 6)
-					model.setFilter(Uint8Array.from({ length: model.lives.count }, () => next() < 0.4 ? 1 : 0));
-				const from = exact ? model.axis.place("time", 1 + Math.floor(next() * model.count)) : round < 2 ? 0 : next() * span * 0.8;
-				const to = exact ? from + 40 : round < 2 ? span : from + next() * (span - from);
-				const low = round < 4 ? 0 : Math.floor(next() * most * 0.5), high = round < 4 ? most * 1.06 + 1 : low + 1 + next() * most;
-				const view = { mode, from, to, low, high, width: 40, height: 60, background: 0xffeeeeee, mark: -1 };
-				const drawn = model.draw(view, color), wanted = naive(model, view, color);
-				assert.deepEqual(drawn.ids, wanted.ids, `${name} ${model.source.name} round ${round}`);
-				assert.deepEqual(drawn.pixels, wanted.pixels, `${name} ${model.source.name} round ${round}, colours`);
-				painted += drawn.ids.filter((id) => id !== NOBODY).length;
-			}
-			model.setFilter(null);
-		}
+		for (const model of models)
+			painted += samePictures(name, model, 12, next);
 	assert.ok(painted > 40000, String(painted));
 });
 

@@ -45,15 +45,19 @@ export class Axis {
 	/*
 	 * The first and the last state that is in each of @width columns of the axis from @from to @to. One that ends when it
 	 * begins, as between two events of one microsecond, is in the column that this moment is in, be it at its left edge.
+	 * The last are kept: a picture and the lines over it have the same.
 	 */
 	columns(mode, from, to, width) {
+		const key = `${mode} ${from} ${to} ${width}`;
+		if (this.kept?.key === key)
+			return this.kept;
 		const first = new Int32Array(width), last = new Int32Array(width);
 		for (let x = 0; x < width; x++) {
 			const left = from + ((to - from) * x) / width;
 			first[x] = Math.min(this.state(mode, left), this.stateBefore(mode, left) + 1);
 			last[x] = Math.max(first[x], this.stateBefore(mode, from + ((to - from) * (x + 1)) / width));
 		}
-		return { first, last };
+		return this.kept = { key, first, last };
 	}
 
 	/* Where state @s begins. */

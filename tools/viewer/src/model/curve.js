@@ -51,15 +51,19 @@ export class Curve {
 }
 
 /* What is live in every state, of lives with @weight. */
-export const liveCurve = ({ born, died, count: lives }, weight, count) => {
+export const liveCurve = ({ born, closes, early }, weight, count) => {
 	const values = new Float64Array(count + 1);
-	for (let l = 0; l < lives; l++) {
-		values[born[l] + 1] += weight[l];	/* before the history: in state 0 */
-		if (died[l] < count)
-			values[died[l] + 1] -= weight[l];
+	let sum = 0, next = 0;
+	for (; next < early; next++)
+		sum += weight[next];
+	values[0] = sum;
+	for (let i = 0; i < count; i++) {
+		if (born[next] === i)
+			sum += weight[next++];
+		if (closes[i] >= 0)
+			sum -= weight[closes[i]];
+		values[i + 1] = sum;
 	}
-	for (let s = 1; s <= count; s++)
-		values[s] += values[s - 1];
 	return new Curve(values);
 };
 
@@ -70,15 +74,14 @@ export const reservedCurve = (source) => {
 	let sum = 0;
 	for (let s = 0; s < segments.size.length; s++)
 		sum += segments.size[s];
-	for (let i = count; i >= 0; i--) {
-		values[i] = Math.max(0, sum);
-		if (!i)
-			break;
+	let end = count + 1;
+	for (let i = count; i > 0; i--) {
 		const a = action[i - 1];
-		if (a === ACT.segment_alloc || a === ACT.segment_map)
-			sum -= size[i - 1];
-		else if (a === ACT.segment_free || a === ACT.segment_unmap)
-			sum += size[i - 1];
+		if (a < ACT.segment_alloc || a > ACT.segment_unmap)
+			continue;
+		values.fill(Math.max(0, sum), i, end);
+		end = i;
+		sum -= a === ACT.segment_alloc || a === ACT.segment_map ? size[i - 1] : -size[i - 1];
 	}
-	return new Curve(values);
+	return new Curve(values.fill(Math.max(0, sum), 0, end));
 };

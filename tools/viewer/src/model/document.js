@@ -3,7 +3,8 @@
  * are dropped onto the page. Everything else in model/ works on this.
  *
  * A document has sources: what can be looked at by itself, as a device, the host's pinned memory, or a pool of a
- * framework inside a device (level "pool"). Each source has its own events and segments, as columns.
+ * framework inside a device (level "pool"). Each source has its own events and segments, as columns. One of a pack has
+ * births(name), too: what allocations have, where none has a mate, without unpacking what the other events have.
  */
 import { lazy } from "./values.js";
 
@@ -71,7 +72,7 @@ export const sourceName = (source) => {
 /* A document of a pack's header and columns. */
 export const documentOf = ({ header, columns }) => {
 	const { texts, numbers, root } = header;
-	const actions = texts.map((text) => ACT[text] ?? ACT.other);
+	const actions = texts.map((text) => ACT[text] ?? ACT.other), alloc = texts.indexOf("alloc");
 	const sources = header.sources.map((source, i) => {
 		const events = take(columns, `${i}.`, EVENT_COLUMNS);
 		const segments = take(columns, `${i}.segment.`, SEGMENT_COLUMNS);
@@ -80,7 +81,8 @@ export const documentOf = ({ header, columns }) => {
 		for (let k = 0; k < action.length; k++)
 			action[k] = actions[events.action[k]];
 		events.action = action;
-		return { ...source, name: sourceName(source), events, segments, blocks, count: events.action.length };
+		const births = (name) => columns.ofAction(`${i}.`, name, alloc);
+		return { ...source, name: sourceName(source), events, segments, blocks, count: events.action.length, births };
 	});
 	const stacks = take(columns, "", ["node.parent", "node.frame", "stack.node", "frame.name", "frame.file",
 		"frame.line", "frame.module", "frame.python"]);

@@ -28,89 +28,80 @@ const activeBlocks = (doc, source) => {
 	return found;
 };
 
-/* The births and ends that the events have, by allocation; completed frees of what no event allocated. */
-const fromEvents = (source) => {
-	const { action, mate } = source.events, count = source.count;
-	const lifeOf = new Int32Array(count), orphans = [];
-	let allocs = 0;
-	for (let i = 0; i < count; i++)
-		allocs += action[i] === ACT.alloc ? 1 : 0;
-	const born = new Int32Array(allocs), freed = new Int32Array(allocs).fill(-1), died = new Int32Array(allocs).fill(-1);
-	allocs = 0;
+/*
+ * What the events say. By allocation: its birth, the request to free it and its end, as lives have them. By event: the
+ * allocation that it is about, and the one that it ends (closes); -1: none. @orphans: completed frees of what no event
+ * allocated. @mated: some allocation has a mate.
+ */
+const fromEvents = ({ events: { action, mate }, count }) => {
+	const about = new Int32Array(count), closes = new Int32Array(count).fill(-1), orphans = [];
+	const born = new Int32Array(count), freed = new Int32Array(count), died = new Int32Array(count);	/* too long */
+	let allocs = 0, mated = false;
 	for (let i = 0; i < count; i++) {
 		const a = action[i];
 		if (a > ACT.free_completed)
 			continue;
-		const of = mate[i] ? lifeOf[i - mate[i]] : -1;
+		const of = mate[i] ? about[i - mate[i]] : -1;
 		if (a === ACT.alloc) {
-			if (of >= 0 && died[of] < 0)
-				died[of] = i;
+			mated ||= mate[i] !== 0;
+			if (of >= 0 && died[of] === count)
+				closes[died[of] = i] = of;
 			born[allocs] = i;
-			lifeOf[i] = allocs++;
+			freed[allocs] = count + 1;
+			died[allocs] = count;
+			about[i] = allocs++;
 			continue;
 		}
-		lifeOf[i] = of;
+		about[i] = of;
 		if (of < 0) {
 			if (a === ACT.free_completed)
 				orphans.push(i);
 			continue;
 		}
-		if (a === ACT.free_requested || freed[of] < 0)
+		if (a === ACT.free_requested || freed[of] > count)
 			freed[of] = i;
 		if (a === ACT.free_completed)
-			died[of] = i;
+			closes[died[of] = i] = of;
 	}
-	return { orphans, born, freed, died, allocs, lifeOf };
+	const all = (column) => column.subarray(0, allocs);
+	return { orphans, born: all(born), freed: all(freed), died: all(died), allocs, about, closes, mated };
 };
 
-/* Columns of lives that are copied from their events or, of lives from before the history, from their blocks. */
-const copyColumns = (lives, { events, segments, blocks }, before) => {
-	const { early, count, born } = lives;
+/* Column @name of lives: copied from their events or, of lives from before the history, from their blocks. */
+const columnOf = (name, { early, count }, { events, segments, blocks, births }, before, { born, mated }) => {
 	const earlier = {
 		addr: ({ row, block }) => row >= 0 ? events.addr[row] : blocks.addr[block],
+		size: ({ row, block }) => row >= 0 ? events.size[row] : blocks.requested[block],
+		stack: ({ row, block }) => row >= 0 ? 0 : blocks.stack[block],
 		module: ({ row, block }) => row >= 0 ? events.module[row] : blocks.module[block],
 		kind: ({ row, block }) => row >= 0 ? events.kind[row] : blocks.kind[block],
 		stream: ({ row, segment }) => row >= 0 ? events.stream[row] : segments.stream[segment],
 		thread: ({ row, block }) => row >= 0 ? -1 : blocks.thread[block],
-	};
-	for (const [name, of] of Object.entries(earlier))
-		lazy(lives, name, () => {
-			const column = new (name === "addr" ? Float64Array : Int32Array)(count), from = events[name];
-			before.forEach((one, l) => { column[l] = of(one); });
-			for (let l = early; l < count; l++)
-				column[l] = from[born[l]];
-			return column;
-		});
-};
-
-/* The lives that events began. */
-const fillLives = (lives, { events, count }, from) => {
-	const { early, born, died, freed, size, stack, opens, closes } = lives, { size: sizes, stack: stacks } = events;
-	for (let i = 0, l = early; i < from.born.length; i++, l++) {
-		const row = from.born[i], end = from.died[i] < 0 ? count : from.died[i];
-		born[l] = row;
-		opens[row] = l;
-		died[l] = end;
-		if (end < count)
-			closes[end] = l;
-		if (from.freed[i] >= 0)
-			freed[l] = from.freed[i];
-		size[l] = Math.max(0, sizes[row]);
-		stack[l] = stacks[row];
+	}[name];
+	const column = new (name === "addr" || name === "size" ? Float64Array : Int32Array)(count);
+	before.forEach((one, l) => { column[l] = earlier(one); });
+	const later = born.length && !mated ? births?.(name) : null;
+	if (later) {
+		column.set(later, early);
+	} else {
+		const from = events[name];
+		for (let i = 0; i < born.length; i++)
+			column[early + i] = from[born[i]];
 	}
+	return column;
 };
 
 /* @return columns by life, and counts; weight is size, or 0 of what does not count (imported, registered). */
 export const livesOf = (doc, source) => {
-	const { events, segments, blocks, count } = source;
-	const { orphans, born, freed, died, allocs, lifeOf } = fromEvents(source);
+	const { segments, blocks, count } = source, found = fromEvents(source);
+	const { orphans, born, freed, died, allocs, about, closes } = found;
 	const active = activeBlocks(doc, source), allocated = doc.texts.indexOf("active_allocated");
 	const ipc = doc.texts.indexOf("ipc");
 	const before = [], matched = [], unweighed = [];
 	for (const { block, segment } of active) {
-		const life = blocks.event[block] ? lifeOf[blocks.event[block] - 1] : -1;
+		const life = blocks.event[block] ? about[blocks.event[block] - 1] : -1;
 		const registered = segments.flags[segment] & SEGMENT_REGISTERED;
-		if (life >= 0 && died[life] < 0) {
+		if (life >= 0 && died[life] === count) {
 			died[life] = count + 1;
 			matched.push(life, block);
 			if (registered)
@@ -124,23 +115,32 @@ export const livesOf = (doc, source) => {
 	before.sort((a, b) => a.time - b.time || a.block - b.block || a.row - b.row);
 
 	const early = before.length, all = early + allocs;
-	const lives = {
-		count: all, early, born: new Int32Array(all).fill(-1), died: new Int32Array(all),
-		freed: new Int32Array(all).fill(count + 1), block: new Int32Array(all).fill(-1),
-		size: new Float64Array(all), stack: new Int32Array(all), pending: new Uint8Array(all),
-		opens: new Int32Array(count).fill(-1), closes: new Int32Array(count).fill(-1),
+	/* Those of the events come after those from before them. */
+	const behind = (column, first) => {
+		if (!early)
+			return column;
+		const longer = new Int32Array(all).fill(first);
+		longer.set(column, early);
+		return longer;
 	};
-	copyColumns(lives, source, before);
+	const lives = {
+		count: all, early, born: behind(born, -1), died: behind(died, count + 1), freed: behind(freed, count + 1),
+		block: new Int32Array(all).fill(-1), pending: new Uint8Array(all), closes,
+	};
+	if (early)
+		for (let i = 0; i < count; i++)
+			closes[i] += closes[i] >= 0 ? early : 0;
+	const column = (name) => columnOf(name, lives, source, before, found);
+	lives.size = column("size").map((bytes) => Math.max(0, bytes));
+	lives.stack = column("stack");
+	for (const name of ["addr", "module", "kind", "stream", "thread"])
+		lazy(lives, name, () => column(name));
 	before.forEach(({ row, block }, l) => {
-		lives.died[l] = row >= 0 ? row : count + 1;
-		lives.size[l] = Math.max(0, row >= 0 ? events.size[row] : blocks.requested[block]);
-		lives.stack[l] = row >= 0 ? 0 : blocks.stack[block];
 		lives.block[l] = block;
 		lives.pending[l] = block >= 0 && blocks.state[block] !== allocated ? 1 : 0;
 		if (row >= 0)
-			lives.closes[lives.freed[l] = row] = l;
+			closes[lives.died[l] = lives.freed[l] = row] = l;
 	});
-	fillLives(lives, source, { born, freed, died });
 	for (let i = 0; i < matched.length; i += 2) {
 		const l = early + matched[i], block = matched[i + 1];
 		lives.block[l] = block;

@@ -40,54 +40,66 @@ class Gunzip {
 /* Room for a column that is needed only until its numbers are made of it. It is used again, since new memory takes time. */
 let room = new Int32Array(0);
 
-/* The differences of a column: its planes joined, its signs taken back, each where @order says that it belongs (null: in
- * their order). In @room if they fit into 32 bits, else in an array of their own. */
-const join = (bytes, at, width, count, order) => {
-	if (room.length < count)
-		room = new Int32Array(count);
-	const low = room.subarray(0, count).fill(0);
-	for (let k = 0; k < Math.min(width, 4); k++, at += count)
-		for (let i = 0; i < count; i++)
-			low[order === null ? i : order[i]] |= bytes[at + i] << 8 * k;
-	if (width <= 4) {
-		for (let i = 0; i < count; i++)
-			low[i] = (low[i] >>> 1) ^ -(low[i] & 1);
-		return low;
+/* The differences of a column, @from to @to - 1 in the order of the pack: their planes joined, their signs taken back.
+ * In @room if they fit into 32 bits, else in an array of their own. */
+const join = (bytes, { at, width, count }, from, to) => {
+	const length = to - from;
+	if (room.length < length)
+		room = new Int32Array(length);
+	const low = room.subarray(0, length);
+	for (let i = 0, p = at + from; i < length; i++, p++) {
+		let v = width > 0 ? bytes[p] : 0;
+		if (width > 1)
+			v |= bytes[p + count] << 8;
+		if (width > 2)
+			v |= bytes[p + 2 * count] << 16;
+		if (width > 3)
+			v |= bytes[p + 3 * count] << 24;
+		low[i] = width > 4 ? v : (v >>> 1) ^ -(v & 1);
 	}
-	const all = new Float64Array(count);
-	for (let k = 4, scale = 2 ** 32; k < width; k++, scale *= 256, at += count)
-		for (let i = 0; i < count; i++)
-			all[order === null ? i : order[i]] += bytes[at + i] * scale;
-	for (let i = 0; i < count; i++) {
+	if (width <= 4)
+		return low;
+	const all = new Float64Array(length);
+	for (let k = 4, scale = 2 ** 32; k < width; k++, scale *= 256)
+		for (let i = 0, p = at + k * count + from; i < length; i++, p++)
+			all[i] += bytes[p] * scale;
+	for (let i = 0; i < length; i++) {
 		const v = all[i] + (low[i] >>> 0);
 		all[i] = low[i] & 1 ? -(v + 1) / 2 : v / 2;
 	}
 	return all;
 };
 
-/* Events come those of one action together: where each of them belongs. @texts: how many actions there may be. */
+/* Events come those of one action together: where each of them belongs, and where each action begins. @texts: how many
+ * actions there may be. */
 const orderOf = (action, texts) => {
-	const count = action.length, next = new Uint32Array(texts + 1), order = new Uint32Array(count);
+	const count = action.length, begin = new Uint32Array(texts + 1), order = new Int32Array(count);
 	for (let i = 0; i < count; i++)
-		next[action[i] + 1]++;
+		begin[action[i] + 1]++;
 	for (let t = 1; t <= texts; t++)
-		next[t] += next[t - 1];
+		begin[t] += begin[t - 1];
+	const next = begin.slice();
 	for (let i = 0; i < count; i++)
 		order[next[action[i]]++] = i;
-	return order;
+	return { order, begin };
 };
 
-const sumsOf = (numbers, base) => {
-	const found = new Float64Array(numbers.length);
+/* Put each of @numbers into @found where @order says that it belongs. */
+const place = (numbers, order, found) => {
+	for (let i = 0; i < numbers.length; i++)
+		found[order[i]] = numbers[i];
+};
+
+const sumsOf = (found, base) => {
 	for (let i = 0, sum = base; i < found.length; i++)
-		found[i] = sum += numbers[i];
+		found[i] = sum += found[i];
 	return found;
 };
 
-const matedOf = (numbers, mates) => {
-	const found = new Float64Array(numbers.length);
+const matedOf = (found, mates) => {
 	for (let i = 0; i < found.length; i++)
-		found[i] = mates[i] ? numbers[i] + found[i - mates[i]] : numbers[i];
+		if (mates[i])
+			found[i] += found[i - mates[i]];
 	return found;
 };
 
@@ -128,14 +140,24 @@ class Columns {
 		return this.known.get(name);
 	}
 
+	/* Where the events of the source with columns @of belong. */
+	orderOf(of) {
+		if (!this.known.has(`${of}order`))
+			this.known.set(`${of}order`, orderOf(this.get(`${of}action`), this.keeps.length));
+		return this.known.get(`${of}order`);
+	}
+
 	/* The numbers of column @name, of its differences from what was to be expected. */
 	unpack(name) {
-		const { coding, width, count, ordered, base, at } = this.places.get(name), of = `${name.split(".")[0]}.`;
-		if (ordered && !this.known.has(`${of}order`))
-			this.known.set(`${of}order`, orderOf(this.get(`${of}action`), this.keeps.length));
+		const lies = this.places.get(name), { coding, width, count, ordered, base } = lies, of = `${name.split(".")[0]}.`;
 		const needs = coding === "plain" || coding === "delta" ? [] : ["mate", "action", ...coding === "listed" ? ["addresses"] : []];
 		const [mates, action, addresses] = needs.map((other) => this.get(of + other));	/* before @room is used */
-		const numbers = join(this.bytes, at, width, count, ordered ? this.known.get(`${of}order`) : null);
+		const order = ordered ? this.orderOf(of).order : null, lying = join(this.bytes, lies, 0, count);
+		const numbers = new (width > 4 || coding === "mated" || coding === "delta" ? Float64Array : Int32Array)(count);
+		if (ordered)
+			place(lying, order, numbers);
+		else
+			numbers.set(lying);
 		switch (coding) {
 		case "delta":
 			return sumsOf(numbers, base);
@@ -147,10 +169,15 @@ class Columns {
 			for (let i = 0; i < count; i++)
 				if (action[i] === this.completed && mates[i])
 					numbers[i] += numbers[i - mates[i]];
-			return numbers.slice();
-		default:
-			return numbers.slice();
 		}
+		return numbers;
+	}
+
+	/* Column @name of the events of action @text alone, which lie side by side. None of them may have a mate, so that their
+	 * numbers are what is written. null: the column can only be unpacked as a whole. */
+	ofAction(of, name, text) {
+		const lies = this.places.get(of + name), { begin } = this.orderOf(of);
+		return lies?.ordered && lies.coding !== "listed" ? join(this.bytes, lies, begin[text], begin[text + 1]).slice() : null;
 	}
 }
 

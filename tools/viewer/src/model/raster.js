@@ -6,11 +6,11 @@
  * other in the order of their births. The topmost pixel of an allocation of three pixels or more is its edge; one
  * that waits for the GPU after its free is drawn paler.
  *
- * Sums of 32, 1024 and 32768 neighbours make it quick: what lies between two pixels is passed over as a whole.
+ * Sums of 16, 256 and 4096 neighbours make it quick: what lies between two pixels is passed over as a whole.
  */
 export const NOBODY = 0xffffffff;
 
-const BITS = 5, WAY = 1 << BITS;
+const BITS = 4, WAY = 1 << BITS;
 
 export class Stripes {
 	/* @weight: bytes by life, which may leave some out (0). */
@@ -20,8 +20,9 @@ export class Stripes {
 		this.one = new Float64Array((lives.count >> BITS) + 1);
 		this.two = new Float64Array((this.one.length >> BITS) + 1);
 		this.three = new Float64Array((this.two.length >> BITS) + 1);
-		this.there = new Int32Array(this.one.length);	/* a bit for each of 32 lives: it is in the state */
+		this.there = new Int32Array(this.one.length);	/* a bit for each of 16 lives: it is in the state */
 		this.state = -1;
+		this.next = 0;		/* the first life that is born after the state */
 	}
 
 	add(l, bytes) {
@@ -33,18 +34,17 @@ export class Stripes {
 
 	rebuild(s) {
 		const { born, died, count } = this.lives, { weight, one, two, three, there } = this;
+		let l = 0;
 		there.fill(0);
 		one.fill(0);
 		two.fill(0);
 		three.fill(0);
-		for (let l = 0; l < count; l++) {
-			if (born[l] >= s)
-				break;		/* in the order of births: so are all that follow */
+		for (; l < count && born[l] < s; l++)		/* in the order of births */
 			if (died[l] >= s) {
 				one[l >> BITS] += weight[l];
 				there[l >> BITS] |= 1 << (l & (WAY - 1));
 			}
-		}
+		this.next = l;
 		for (let i = 0; i < one.length; i++)
 			two[i >> BITS] += one[i];
 		for (let i = 0; i < two.length; i++)
@@ -59,21 +59,27 @@ export class Stripes {
 				this.rebuild(s);
 			return;
 		}
-		const { opens, closes } = this.lives, { weight } = this;
-		for (; this.state < s; this.state++) {
-			const row = this.state;
-			if (opens[row] >= 0)
-				this.add(opens[row], weight[opens[row]]);
-			if (closes[row] >= 0)
-				this.add(closes[row], -weight[closes[row]]);
+		const { born, closes } = this.lives, { weight } = this;
+		let { state, next } = this;
+		for (; state < s; state++) {
+			if (born[next] === state) {
+				this.add(next, weight[next]);
+				next++;
+			}
+			if (closes[state] >= 0)
+				this.add(closes[state], -weight[closes[state]]);
 		}
-		for (; this.state > s; this.state--) {
-			const row = this.state - 1;
-			if (opens[row] >= 0)
-				this.add(opens[row], -weight[opens[row]]);
-			if (closes[row] >= 0)
-				this.add(closes[row], weight[closes[row]]);
+		while (state > s) {
+			state--;
+			if (next && born[next - 1] === state) {
+				next--;
+				this.add(next, -weight[next]);
+			}
+			if (closes[state] >= 0)
+				this.add(closes[state], weight[closes[state]]);
 		}
+		this.state = s;
+		this.next = next;
 	}
 
 	/* Bytes below life @life in the state of the sums. */

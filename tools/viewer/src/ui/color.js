@@ -19,13 +19,17 @@ export const oklch = (light, chroma, hue) => {
 		channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)) >>> 0;
 };
 
+/* Colours are made for so many ranks: those beyond have again what the pale ones of them have. */
+export const RANKS = 128;
+export const rankOf = (rank) => rank < RANKS ? rank : HUES.length + (rank - RANKS) % (RANKS - HUES.length);
+
 /* Group of rank @rank, 0 the largest; @shade, 0 to 6, tells neighbours of one group apart. */
 export const groupColor = (rank, shade, dark) => {
 	const light = (dark ? 0.66 : 0.72) + (shade - 3) * 0.013;
 	if (rank < HUES.length)
 		return oklch(light, dark ? 0.115 : 0.125, HUES[rank]);
 	/* Beyond those, hues are near to one another: they are paler, and say only that there is another. */
-	return oklch(light - 0.01, 0.045, (rank * 137.508) % 360);
+	return oklch(light - 0.01, 0.045, (rankOf(rank) * 137.508) % 360);
 };
 
 export const css = (color) =>

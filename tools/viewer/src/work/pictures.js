@@ -1,7 +1,7 @@
 /*
  * pictures.js - the pictures of the timeline: colours, the raster, the strip above every view, and the legend.
  */
-import { groupColor, shadeOf } from "../ui/color.js";
+import { RANKS, groupColor, rankOf, shadeOf } from "../ui/color.js";
 import { modelOf } from "./open.js";
 
 const SHADES = 7;
@@ -35,13 +35,12 @@ export const colorsOf = (model, by, dark) => {
 	model.colors ??= new Map();
 	if (!model.colors.has(key)) {
 		const { group } = model.grouped(by), { rank } = ranked(model, by);
-		const table = new Uint32Array(rank.length * SHADES);
-		for (let g = 0; g < rank.length; g++)
-			for (let shade = 0; shade < SHADES; shade++)
-				table[g * SHADES + shade] = groupColor(rank[g], shade, dark);
+		const table = new Uint32Array(Math.min(RANKS, rank.length) * SHADES), first = rank.map((r) => rankOf(r) * SHADES);
+		for (let i = 0; i < table.length; i++)
+			table[i] = groupColor(Math.floor(i / SHADES), i % SHADES, dark);
 		const color = new Uint32Array(model.lives.count);
 		for (let l = 0; l < color.length; l++)
-			color[l] = table[group[l] * SHADES + shadeOf(l)];
+			color[l] = table[first[group[l]] + shadeOf(l)];
 		if (model.colors.size > 3)
 			model.colors.clear();
 		model.colors.set(key, color);
