@@ -3,10 +3,11 @@
 
 usage: scripts/bench.py [--gpu DIRECTORY] [--rounds N] [--seconds N] [--rows WORD,...] [--parts N]
 
-Without a GPU (make bench) all runs on the fake driver, whose calls cost what they cost there: these rows say what the
-library adds. --gpu (scripts/gpu-bench.sh) takes the programs that were built in DIRECTORY: calls.static and, where
-they are, calls.torch, and CuPy. Each round runs every kind once, one after the other; a figure is the median of the
-rounds, a ratio the median of the rounds' ratios. Below 1 the library takes less. --seconds: no call is made later.
+Without a GPU (make bench) all runs on the fake driver, whose calls do not cost what a real driver's do: these rows say
+what the library adds. --gpu (scripts/gpu-bench.sh) takes the programs that were built in DIRECTORY: calls.static and,
+where they are there, calls.torch, and CuPy. Each round runs every kind once, one after the other; a figure is the
+median of the rounds, a ratio the median of the rounds' ratios. Below 1 the library takes less. After --seconds no
+further run begins.
 
 Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
 instructions a pair takes, counted by callgrind where valgrind is installed; --parts N lists the N functions that

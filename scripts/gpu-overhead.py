@@ -4,20 +4,18 @@
 usage: scripts/gpu-overhead.py [--pairs N] [--iterations N] [--kinds LIST] [--cores N] [--library FILE]
                                [WORKLOAD...]
 
-For each of the training loops of test/gpu/workload.py a process of each kind runs it; they live at the
-same time, and take turns: N rounds of a turn each, of so many iterations, the order of the kinds
-turning round by round. So what else the machine does meanwhile meets all of them, and none has what
-another loop left idle; and
-they all have the same few cores (--cores), since one core of a machine that others use, too, may be
-half as fast as another.
+Each training loop of test/gpu/workload.py is run by a process of each kind. The processes live at the same
+time and take turns of --iterations iterations, in --pairs rounds; the order of the kinds changes from round
+to round. So what else the machine does meets all of them alike. They all run on the same few cores
+(--cores), since one core of a machine that others use, too, may be half as fast as another.
 Kinds: bare; libgpumem, with its default options; native, the same with stacks=none; history, bare
 with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache; cached, the same
 with the library, whose cache serves it; cached-nostacks, that with stacks=none; expandable and async,
 PyTorch with expandable_segments:True and with backend:cudaMallocAsync; cached-expandable and
 async-libgpumem, those settings with the library in the place of PyTorch's cache and of the driver's
 pool. Prints for each workload and kind the median over the rounds of the ratio to the bare turn of
-the same round (of median seconds an iteration), the middle half of the ratios, and what was reserved
-at the peak in parts of what was live; the spread of the bare turns themselves tells what is noise.
+the same round (of median seconds an iteration), the middle half of the ratios, and the ratio of what was
+reserved at the peak to what was live; the spread of the bare turns themselves tells what is noise.
 """
 import argparse
 import json
@@ -62,7 +60,7 @@ class Kind:
         self.process.stdin.flush()
 
     def heard(self):
-        """The median of its last turn, in seconds, and what was reserved in parts of what was live until then."""
+        """The median of its last turn, in seconds, and the ratio of what was reserved to what was live so far."""
         watch = threading.Timer(LIMIT_S, self.process.kill)
         watch.start()
         for line in self.process.stdout:
