@@ -273,11 +273,14 @@ static CUresult permission(const struct gm_cache_heap *heap)
 }
 
 /* It was not served, for the reason @r. */
-static bool fail(struct gm_call *call, int r, CUresult *ret_result)
+static bool fail(const struct gm_cache_heap *heap, struct gm_call *call, int r, CUresult *ret_result)
 {
-	/* No room for a segment, which may be much more than was asked for: the driver's turn, for
-	 * just that. (Past a limit of ours there is nobody else to ask.) */
-	if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY)
+	enum gm_limit which;
+
+	/* No room for a segment, which may be much more than was asked for, or no addresses for pages: the
+	 * driver's turn, for just that. (Past a limit of ours there is nobody else to ask.) */
+	if (r == -ENOMEM && (gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY ||
+			     gm_cache_limit(heap->domain, &which) == GM_HEAP_UNLIMITED))
 		return false;
 	if (r == -ENOMEM) {
 		gm_cache_request.over_limit = true;
@@ -315,7 +318,7 @@ static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdev
 	if (unlikely(r)) {
 		r = serve_late(heap, call, r);
 		if (r)
-			return fail(call, r, ret_result);
+			return fail(heap, call, r, ret_result);
 	}
 	if (unlikely(!call->alloc.address))
 		return false;		/* its record was lost while we were at it */

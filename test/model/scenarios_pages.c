@@ -100,6 +100,25 @@ void scenario_pages_behind_flag(void)
 	expect_words(scene.s, other, 3);
 }
 
+/* The driver gives a quarter of the addresses that are asked for first. Of small requests that is less than the device
+ * has of memory. */
+void scenario_pages_few_addresses(void)
+{
+	CUdeviceptr block[70];
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	for (unsigned int i = 0; i < 70; i++) {
+		block[i] = get(MIB);
+		fill(&scene, scene.s, block[i], i);
+	}
+	for (unsigned int i = 0; i < 70; i++) {
+		expect_words(scene.s, block[i], i);
+		give(block[i]);
+	}
+	give(get(60 * MIB));
+}
+
 static bool reaches(CUdeviceptr p)
 {
 	CUmemLocation there = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 };

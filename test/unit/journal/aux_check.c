@@ -58,7 +58,9 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 	uint32_t stack = block->stack, module = block->module;
 
 	INSIST(check, !next || next->prev == id, id);
-	INSIST(check, block->state == GM_BLOCK_INACTIVE || block->requested <= block->size, id);
+	/* Of a free block it means nothing. */
+	INSIST(check, block->state == GM_BLOCK_INACTIVE || block->state == GM_BLOCK_UNMAPPED ||
+	       block->requested <= block->size, id);
 	INSIST(check, block->state != GM_BLOCK_UNMAPPED || (segment->heap && segment->flags & GM_SEGMENT_EXPANDABLE), id);
 	/* Only a heap has blocks that are not live. Free neighbours are one but where a thread had
 	 * cached one of them. */

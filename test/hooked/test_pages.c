@@ -1,0 +1,160 @@
+/*
+ * Memory in pages (expandable_segments:True) from several threads at once, on a device that has little of it: pages move
+ * from one to the other while streams capture, contexts with pages of their own come and end, what is idle goes back, and
+ * somebody looks. On the fake driver.
+ */
+#include <pthread.h>
+
+#include "allocator/lock.h"
+#include "preload/cache/cache.h"
+#include "preload/cache/cache_pages.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/read/copy.h"
+#include "test/hooked/hooked.h"
+#include "test/unit/journal/aux_check.h"
+
+#define THREADS 3u
+#define STEPS 250u
+#define HELD 5u
+#define MIB ((size_t)1 << 20)
+#define MOST (45 * MIB)			/* that each thread holds */
+
+static CUcontext context;
+static _Atomic(uint32_t) running;
+static _Atomic(uint32_t) served;
+
+static uint32_t next_random(uint32_t *state)
+{
+	*state = *state * 1664525u + 1013904223u;
+	return *state >> 8;
+}
+
+struct held { CUdeviceptr at; size_t bytes; };
+
+static void take(struct held *held, size_t bytes, CUstream stream)
+{
+	CUresult result = cuMemAlloc_v2(&held->at, bytes);
+
+	ck_assert(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);	/* beside a capture */
+	if (result) {
+		held->at = 0;
+		return;
+	}
+	held->bytes = bytes;
+	served++;
+	OK(cuMemsetD8Async(held->at, 1, bytes, stream));
+}
+
+static void *use(void *arg)
+{
+	uint32_t random = (uint32_t)(uintptr_t)arg + 1;
+	struct held held[HELD] = { 0 };
+	size_t sum = 0;
+	CUstream stream;
+
+	OK(cuCtxSetCurrent(context));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (uint32_t i = 0; i < STEPS; i++) {
+		struct held *one = &held[next_random(&random) % HELD];
+		size_t bytes = next_random(&random) % 4 ? next_random(&random) % (30 * MIB) + 1 : 5000;
+
+		if (one->at) {
+			OK(cuMemFree_v2(one->at));
+			sum -= one->bytes;
+			one->at = 0;
+		} else if (sum + bytes <= MOST) {
+			take(one, bytes, stream);
+			sum += one->at ? bytes : 0;
+		}
+	}
+	for (unsigned int i = 0; i < HELD; i++)
+		if (held[i].at)
+			OK(cuMemFree_v2(held[i].at));
+	OK(cuStreamSynchronize(stream));
+	running--;
+	return NULL;
+}
+
+static void capture(CUstream stream)
+{
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	OK(cuStreamEndCapture(stream, &graph));
+	if (graph)
+		OK(cuGraphDestroy(graph));
+}
+
+static void context_of_pages(void)
+{
+	struct held held = { 0 };
+	CUcontext own;
+
+	OK(cuCtxCreate_v2(&own, 0, 0));
+	take(&held, 3 * MIB, NULL);
+	if (held.at && running % 2)
+		OK(cuMemFree_v2(held.at));
+	OK(cuCtxDestroy_v2(own));
+	OK(cuCtxSetCurrent(context));
+}
+
+static void *disturb(void *arg)
+{
+	CUstream stream;
+
+	(void)arg;
+	OK(cuCtxSetCurrent(context));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (uint32_t i = 0; running > 0; i++) {
+		switch (i % 4) {
+		case 0: capture(stream); break;
+		case 1: gm_cache_flush(0); break;
+		case 2: context_of_pages(); break;
+		default: gm_cache_pages_look();
+		}
+	}
+	return NULL;
+}
+
+START_TEST(test_threads)
+{
+	pthread_t threads[THREADS], other;
+	struct gm_copy copy;
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("FAKECUDA_CAPACITY", "192MiB", 1);
+	context = begin();
+	running = THREADS;
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, use, (void *)i);
+	pthread_create(&other, NULL, disturb, NULL);
+	for (unsigned int i = 0; i < 10; i++) {
+		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+		ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
+		ck_assert_uint_eq(copy.damage, 0);
+		gm_copy_free(&copy);
+	}
+	for (unsigned int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	pthread_join(other, NULL);
+	ck_assert_uint_gt(served, THREADS * STEPS / 8);
+	ck_assert_int_eq(gm_recorder_check(), 0);
+	/* Nothing is used any more: each free has been asked about, and all pages go. */
+	OK(cuCtxSynchronize());
+	gm_cache_flush(0);
+	ck_assert_uint_eq(gm_cache_idle_bytes(0), 0);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("pages");
+	TCase *tc = tcase_create("pages");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_test(tc, test_threads);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}
