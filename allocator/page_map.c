@@ -2,14 +2,14 @@
  * page_map.c - from an address to the block that covers it: see page_map.h.
  *
  * Why a reader never gets a wrong answer: each state between two stores of a writer answers every
- * address with a block that has it before or after the whole change (a beginning is made before
- * the word in front of it shrinks, and taken away after that word has grown). A reader whose loads
- * fall into one state, or into two that differ in one store, sees such a state. Before each store
- * the granule's count of changes goes up: who found no word for its address, and sees the count
- * changed, looks again. Who found one was answered by one atomic word.
+ * address with a block that has it before or after the whole change (a beginning is made before the
+ * word in front of it shrinks, and taken away after that word has grown). A reader whose loads fall
+ * into one state, or into two that differ in one store, sees such a state. Before each store the
+ * granule's count of changes goes up: a reader that found no word for its address, and sees that
+ * the count has changed, reads again. A reader that found one got its answer from one atomic word.
  *
- * Thread context: the holder of the domain's lock; gm_page_map_find: any. Signal context: gm_page_map_find, which
- * waits for nobody. Lock: "store", a leaf, for pages and leaves.
+ * Thread context: the holder of the domain's lock; gm_page_map_find: any. Signal context:
+ * gm_page_map_find, which waits for nobody. Lock: "store", a leaf, for pages and leaves.
  */
 #include "allocator/page_map.h"
 

@@ -1,9 +1,10 @@
 /*
- * pages_grow.c - the pages heap and the driver: memory behind addresses, growth, giving back. See pages_heap.h.
+ * pages_grow.c - the pages heap and the driver: memory behind addresses, growth, giving back. See
+ * pages_heap.h.
  *
- * The lock is given up around every call of the driver, and what was found before is looked at again after. Only
- * the holder of the growth lock comes here: unmapped blocks, the ends of the regions and what is spare change in
- * no other hands.
+ * The lock is given up around every call of the driver, and what was found before is checked again
+ * after it. Only the holder of the growth lock comes here, so that no other thread changes unmapped
+ * blocks, the ends of the regions and spare memory.
  */
 #include "allocator/pages_heap.h"
 

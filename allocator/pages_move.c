@@ -1,7 +1,8 @@
 /*
  * pages_move.c - the pages heap: whose pages go when a request needs some. See pages_heap.h.
  *
- * The lock is given up around each call of the driver, and what was found before is looked at again after.
+ * The lock is given up around each call of the driver, and what was found before is checked again
+ * after it.
  */
 #include "allocator/pages_heap.h"
 

@@ -2,9 +2,10 @@
  * cache.c - what a call of cudaMalloc, cudaFree and their stream-ordered kin gets from the caching
  * allocator (see cache.h).
  *
- * Served from a free block; else from what the GPU has finished with by now; else, past the budget
- * of what waits for the GPU, after waiting for the oldest of it; else from a new segment. What goes
- * wrong on our side leaves the call to the driver.
+ * A request is served from a free block; else from a block that the GPU has finished with by now;
+ * else, where more waits for the GPU than the option limbo allows, after waiting for the oldest of
+ * it; else from a new segment. Where something goes wrong on our side, the call is left to the
+ * driver.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */

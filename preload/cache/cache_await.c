@@ -1,13 +1,13 @@
 /*
- * cache_await.c - what a request does where memory runs out: it waits for the GPU before it is refused.
+ * cache_await.c - where memory runs out, a request waits for the GPU before it is refused.
  *
- * The driver's cudaFree would have waited for the GPU, and whoever allocates next would have had the memory.
- * Ours returned at once, on whatever thread: so the request that lacks the memory waits. The wait has an end,
- * since the work may be waiting for what this thread does next.
+ * The driver's cudaFree would have waited for the GPU, and the next request would have got the
+ * memory. Our cudaFree returned at once, on any thread: so the request that lacks the memory waits
+ * instead. The wait has an end, since the GPU's work may be waiting for what this thread does next.
  *
- * While memory is plenty, what was freed waits for the GPU, and requests are served from elsewhere. That
- * takes more segments than the driver would, with holes in them; where memory is scarce they would be the
- * reason for a refusal. There frees wait as the driver's do.
+ * While there is plenty of memory, freed blocks wait for the GPU, and requests are served from
+ * other blocks. That takes more segments than the driver would, with holes in them; where memory is
+ * scarce, such holes would be the reason for a refusal. So frees wait there as the driver's do.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */

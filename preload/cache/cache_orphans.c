@@ -1,14 +1,14 @@
 /*
  * cache_orphans.c - segments of stream-ordered memory go back to the driver (see cache_internal.h).
  *
- * When the host has seen the work complete that could touch them, on a stream of our own with nothing
- * on it: the driver has them at once, and nobody's work comes to wait for anybody's. What has been
- * taken out of its heap before that was known is an orphan. Orphans share an event after everything
- * that the device was given by then; it is looked at, never waited for.
+ * They are freed on a stream of our own with nothing on it, when the host has seen the work
+ * complete that could touch them: so the driver has them at once, and no work has to wait for other
+ * work. A segment that left its heap before that was known is an orphan. Orphans share an event
+ * after everything that the device was given by then; it is queried, never waited for.
  *
- * The last resort before a request in stream order is refused (chains): behind the point where they
- * were freed, complete or not. The driver may then have that request's stream wait for the free, as
- * it does with memory that was freed and that it had itself.
+ * The last resort before a request in stream order is refused (chains): segments are freed behind
+ * the point where their blocks were freed, complete or not. The driver may then have that request's
+ * stream wait for the free, as it does with memory of its own that was freed.
  *
  * Thread context: any, inside a hook. Lock: a leaf. Signal context: none.
  */

@@ -1,14 +1,17 @@
 /*
- * cache_stream_frees.c - how far the streams have come that stream-ordered memory was freed on.
+ * cache_stream_frees.c - whether the streams have got to the frees of stream-ordered memory in
+ * their order.
  *
- * What was freed in the order of a stream may be that stream's again at once, but the driver's only
- * when the host has seen the work before that free complete: given back in the stream's order it
- * would come after whatever was submitted since, a kernel that waits for a flag say, and the driver
- * may have another stream's allocation wait for it, the one that was to set the flag.
+ * What was freed in the order of a stream may be used by that stream again at once, but may go back
+ * to the driver only when the host has seen the work before that free complete. Given back in the
+ * stream's order, it would come after everything submitted since, for example a kernel that waits
+ * for a flag; and the driver may have another stream's allocation wait for it, although that stream
+ * was to set the flag.
  *
- * So once there is enough of such memory that another request could lack it, each free on a block's own
- * stream records an event there: one for each stream, recorded anew each time. Without an event the stream as
- * a whole is queried, which may say "not ready" because of later work. Of a destroyed stream the event stays.
+ * So once there is enough of such memory that another request could lack it, each free on a block's
+ * own stream records an event there: one for each stream, recorded anew each time. Without an event
+ * the stream as a whole is queried, which may say "not ready" because of later work. The event of a
+ * destroyed stream is kept.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
  * cache_stream.c. Signal context: none.

@@ -6,35 +6,37 @@
  *                                     └──> flush: to its neighbours and into the free sets
  *
  * Each thread has a thread cache in each domain where it freed something: bins in memory of our own
- * (struct gm_tcache), tallies and an undo area in the journal (struct gm_tcache_record). A block goes into
- * the cache of the thread that freed it, whoever asked for it. A program that frees and allocates one
- * size again and again finds its blocks here: nothing is merged or cut, no free set and no statistic
- * changes. Blocks of more than 1 MiB are not cached: what the heap has left for the next one depends on
- * where each of them lies.
+ * (struct gm_tcache), tallies and an undo area in the journal (struct gm_tcache_record). A block
+ * goes into the cache of the thread that freed it, whoever asked for it. A program that frees and
+ * allocates one size again and again finds its blocks here: nothing is merged or cut, no free set
+ * and no statistic changes. Blocks of more than 1 MiB are not cached: what the heap has left for
+ * the next one depends on where each of them lies.
  *
- * The right to a block. Who frees one sets its state from active to freeing by a compare-and-swap,
- * before anything else (cache_heap_free.c): a second free of it fails there, on whatever thread. From then on
- * the block is the freer's, until it is in the cache (its thread's) or in the heap (the domain lock's).
+ * Who owns a block. The thread that frees it sets its state from active to freeing by a
+ * compare-and-swap, before anything else (cache_heap_free.c): a second free of it, on any thread,
+ * fails there. From then on the freeing thread owns the block, until it is in the cache (whose
+ * thread owns it) or in the heap (where the domain's lock protects it).
  *
- * Who is in a thread cache. A slot's @tcache_owner: its thread enters by one compare-and-swap and leaves by a
- * store. It never waits there: a signal handler that interrupted it, a raw clone of it, or a flush
- * makes it go by way of the domain's lock. Others take @tcache_owner too, with the domain's lock held:
- * to flush, to count, for a journal copy.
+ * Who may be in a thread cache: the holder of the slot's @tcache_owner. Its thread enters by one
+ * compare-and-swap and leaves by a store. It never waits there: where a signal handler interrupted
+ * it, or a raw clone of it or a flush is there, it takes the domain's lock instead. Other threads
+ * take @tcache_owner, too, with the domain's lock held: to flush, to count, for a journal copy.
  *
  * What readers see. A hit changes one block's state and one tally and writes the events, in a
- * transaction with an operation number of its own; their old values are in the thread cache's undo area
- * until all of it is there. So a dead process's journal shows each of these operations wholly or not
- * at all. A live journal copy holds every thread out: it sees none half done. What a hit would have
- * changed in the statistics is in the tallies: a reader adds them.
+ * transaction with an operation number of its own; their old values are in the thread cache's undo
+ * area until all of it is there. So a dead process's journal shows each of these operations wholly
+ * or not at all. A live journal copy holds every thread out: it sees none half done. What a hit
+ * would have changed in the statistics is in the tallies: a reader adds them.
  *
- * Peaks. As far as the statistics go, a cached block is live until it is flushed; so they are never
- * below the truth while hits go by without a look at them. Nor above it: what may raise a peak flushes
- * every thread cache first, under the lock that it holds (cache_heap_alloc.c). Whatever a thread does not find
- * flushes its own thread cache, so that for a program of one thread the heap decides as if there were
- * no thread caches; the other threads' are flushed when the heap finds nothing.
+ * Peaks. The statistics count a cached block as live until it is flushed; so peaks are never too
+ * low, although hits do not read the statistics. They are never too high either: an operation that
+ * may raise a peak flushes every thread cache first, under the lock that it holds
+ * (cache_heap_alloc.c). A request that a thread's own cache does not serve flushes that cache, so
+ * that for a program of one thread the heap decides as if there were no thread caches; the other
+ * threads' caches are flushed when the heap finds nothing.
  *
- * A thread that dies among its blocks (asynchronous cancellation) leaves them live for ever. One that
- * ends leaves them to the next thread with its slot, and to every flush.
+ * A thread that dies within its thread cache (asynchronous cancellation) leaves its blocks live for
+ * ever. One that ends leaves them to the next thread with its slot, and to every flush.
  *
  * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Lock:
  * @tcache_owner, after the domain's, before the chunk's.

@@ -2,9 +2,9 @@
  * hook_launch.c - the launches that need more than to be told of: by a configuration, on several
  * devices, of functions of the host.
  *
- * A kernel may be launched with leave to overlap its predecessor (programmatic serialisation).
- * After memory was handed out again that the predecessor may still be using, that leave is taken
- * back from the next kernel: it is only ever a permission, and a launch without it waits.
+ * A kernel may be launched with permission to overlap its predecessor (programmatic serialisation).
+ * After memory was handed out again that the predecessor may still be using, the next kernel is
+ * launched without this permission, so that it waits.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */

@@ -10,9 +10,10 @@
  *	a stream's last > its covered, and > gm_host_ended: pending
  *	gm_host_ended: everything up to this number has ended, on every stream
  *
- * A number is given out under the lock of the tables: who reads the counter first, then the tables
- * under the lock, misses none. A number stands for later work of its stream, too, until somebody has
- * asked for the counter (gm_host_now): a thread that launches one kernel after the other takes no lock.
+ * Numbers are given out under the lock of the tables, so that a thread which reads the counter
+ * first, then the tables under the lock, misses none. A number also stands for later work of its
+ * stream, until some thread asks for the counter (gm_host_now): so a thread that launches one
+ * kernel after the other takes no lock.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: one leaf.
  */

@@ -6,8 +6,8 @@
  * The work of a context that ended is complete. A stream that is destroyed goes on with its work,
  * which the event of its context covers as any other (test/conformance, "destroyed streams").
  *
- * A part is never unmapped, and its context's entry is not used again while it has parts: who holds a
- * ticket reads both without a lock.
+ * A part is never unmapped, and its context's entry is not used again while it has parts: the
+ * holder of a ticket reads both without a lock.
  *
  * Thread context: any, inside a hook. Signal context: none.
  * Lock: one leaf, never held over a driver call.

@@ -1,14 +1,15 @@
 /*
  * unseen.c - work that no hook may see (see order.h).
  *
- * Private tables: cuGetExportTable hands out tables of functions by a UUID. Those that every copy of
- * the runtime asks for submit no work by themselves (what the runtime launches goes through the public
- * names); of others that is not known.
+ * Private tables: cuGetExportTable hands out tables of functions by a UUID. Those that every copy
+ * of the runtime asks for submit no work by themselves (what the runtime launches goes through the
+ * public names); of others that is not known.
  *
- * Objects that reach the driver past us are bound by RTLD_DEEPBIND, or we are not where a preloaded
- * library is. What an object is bound to lies in its relocated slots: there one sees the C library's
- * dlsym where ours is expected, or a function of the driver's where a hook is. Not seen are slots that
- * are bound lazily, until they are bound, and pointers that were copied before this library was there.
+ * Objects that call the driver past us were loaded with RTLD_DEEPBIND, or this library was not
+ * preloaded but loaded later. Where an object's calls go is in its relocated slots: such an object
+ * has the C library's dlsym there instead of ours, or a function of the driver instead of a hook.
+ * Not found are slots that are bound lazily, until they are bound, and pointers that were copied
+ * before this library was loaded.
  *
  * Thread context: any. The check of slots: inside a hook, no lock held (the loader's is taken).
  */

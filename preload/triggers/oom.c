@@ -1,20 +1,21 @@
 /*
- * oom.c - an allocation could not be had: it is recorded, observers are called, the moment is copied; and
- * which failure has a snapshot, when, and which files stay.
+ * oom.c - an allocation fails for want of memory: it is recorded, observers are called, the journal
+ * is copied; and which failure gets a snapshot, when, and which files stay.
  *
- * Programs probe for memory and retry, so failures come in storms. The thread that failed copies the
- * journal, and the helper writes a file of it; a copy that still waits for that gives way to a newer one,
- * but for the first failure's. Copies cost at most a twentieth of the program's time, and at most
- * BUDGET_NS at once: of a failure beyond it the file shows what is held when its turn comes.
+ * Programs probe for memory and retry, so failures come in storms. The thread whose call failed
+ * copies the journal, and the helper thread writes a file of the copy; a copy that still waits for
+ * that is replaced by a newer one, except the first failure's. Copies cost at most a twentieth of
+ * the program's time, and at most BUDGET_NS at once: the file of a failure beyond that shows what
+ * is held when the file is written.
  *
- * Of N = oom_snapshots files the first half are the first failures' and stay; the others belong to the
- * last ones, each replacing the oldest of them. After the first half a file is written only when twenty
- * times the time that the one before it took has passed, at least a second: the newest failure is shown
- * then, or when the program ends, whichever is first. So a storm of failures costs a bounded number of
- * files and at most a twentieth of the program's time.
+ * Of N = oom_snapshots files the first half are the first failures' and stay; the others belong to
+ * the last ones, each replacing the oldest of them. After the first half a file is written only
+ * when twenty times the time that the one before it took has passed, at least a second: the newest
+ * failure is shown then, or when the program ends, whichever is first. So a storm of failures costs
+ * a bounded number of files and at most a twentieth of the program's time.
  *
- * Thread context: the failing thread, inside its hook; of the files the writer of snapshots, but for
- * gm_oom_owed: any. Locks: oom_copying; oom_lock (leaf). Signal context: gm_oom_owed.
+ * Thread context: the failing thread, inside its hook; of the files the writer of snapshots, but
+ * for gm_oom_owed: any. Locks: oom_copying; oom_lock (leaf). Signal context: gm_oom_owed.
  */
 #include <errno.h>
 #include <string.h>

@@ -3,9 +3,10 @@
  *
  * The TSC where the kernel itself keeps time by it: then it runs at one rate on all cores, and
  * their difference is less than a message between two cores takes. Everywhere else (another clock
- * source, /sys not to be read, the TSC forbidden to this process) CLOCK_MONOTONIC, made unique
- * and ordered by one shared word. So on aarch64: its counter runs at 1 MHz to 1 GHz, and may go on by
- * tens of ns at once, so that a free and the allocation that follows it could have one stamp.
+ * source, /sys not to be read, the TSC forbidden to this process) CLOCK_MONOTONIC, made unique and
+ * ordered by one shared word. So it is on aarch64: its counter runs at 1 MHz to 1 GHz, and may
+ * advance by tens of ns at once, so that a free and the allocation that follows it could have the
+ * same stamp.
  */
 #include "recorder/journal/clock.h"
 

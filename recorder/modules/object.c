@@ -3,7 +3,7 @@
  *
  * Owns the choice between the loader's own look-up and /proc/self/maps, made as the library is
  * loaded; and, for the latter, a small table of the objects found, each slot under its own sequence
- * word: a writer that finds a slot busy passes it over, a reader that finds one changing takes it as
+ * word: a writer skips a slot that is busy, a reader takes one that is changing as
  * empty. A file descriptor is open only inside one call. Any context.
  */
 #define _GNU_SOURCE			/* dlvsym */

@@ -1,9 +1,9 @@
 /*
  * python_find.c - the interpreters of the process (see python.h).
  *
- * Owns their table. An entry is filled by one thread, published, and never used for another object:
- * who reads it needs no lock. Objects that are no Python are remembered, lossily.
- * Contexts as python.h.
+ * Owns their table. An entry is filled by one thread, published, and never used for another object,
+ * so that readers need no lock. Objects that are no Python are remembered, though some may be
+ * forgotten again. Contexts as python.h.
  */
 #include "recorder/python/python.h"
 #include "recorder/python/python_view.h"

@@ -2,10 +2,10 @@
  * python_layout.c - where an interpreter keeps its frames (see python_view.h).
  *
  * Up to CPython 3.12 from a table. Since 3.13 from the interpreter itself: its _PyRuntime begins
- * with a table of offsets for debuggers. Nothing in it is believed before it was checked: every
- * offset has to lie within the structure that it is of, and the type that the interpreter exports
- * for code has to be called so. What the table lacks lies beside something that it has. Contexts
- * as python.h.
+ * with a table of offsets for debuggers. Nothing in it is used before it was checked: every offset
+ * has to lie within its structure, and the type that the interpreter exports for code has to have
+ * the name "code". An offset that the table lacks is that of a neighbour of one that it has.
+ * Contexts as python.h.
  */
 #include <string.h>
 

@@ -2,10 +2,10 @@
  * copy_alive.c - does the process that wrote a journal live?
  *
  * Its helper thread holds a robust mutex in the header: the kernel itself marks the word when the
- * thread ends, by whatever death, exec included. A word that says "dead" is believed. One that
- * says "alive" may be a copy of the file or come from before a reboot, and there may be no helper
- * yet: then the process is looked for by (boot, pid namespace, pid, start time), all of which must
- * agree. Never kill(pid, 0): pids repeat, across time and across namespaces.
+ * thread ends, in whatever way, exec included. A word that says "dead" decides. One that says
+ * "alive" may be in a copy of the file or date from before a reboot, and there may be no helper
+ * yet: then the process is searched for by (boot, pid namespace, pid, start time), all of which
+ * must agree. Never by kill(pid, 0): pids repeat, across time and across namespaces.
  *
  * Thread context: one thread a call. Reads /proc with plain system calls, no malloc.
  */

@@ -1,11 +1,11 @@
 /*
  * copy_make.c - a copy of a journal from its file, and the validation that every copy begins with.
  *
- * The writer may be alive: its tables are copied between two looks at what moves with every change
- * (operation and event counters, undo areas); when both looks agree the copy shows one moment. The
- * append-only areas come last, so that they hold whatever the tables and events refer to. Sizes
- * are checked before anything is mapped; holes of the file cost nothing.
- * Thread context: one thread a copy. May block in pread.
+ * The writer may be alive: its tables are copied between two readings of what changes with every
+ * operation (operation and event counters, undo areas); when both agree, the copy shows one moment.
+ * The append-only areas come last, so that they hold whatever the tables and events refer to. Sizes
+ * are checked before anything is mapped; holes of the file cost nothing. Thread context: one thread
+ * a copy. May block in pread.
  */
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"

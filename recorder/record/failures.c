@@ -1,8 +1,9 @@
 /*
- * failures.c - what could not be had, plain events, and what the driver says of its devices.
+ * failures.c - calls that did not get their memory, plain events, and what the driver reports of
+ * its devices.
  *
- * Thread and signal context: see tables.h. Every event is written under its domain's lock,
- * these too, so that who holds all of them sees whole chunks.
+ * Thread and signal context: see tables.h. These events, too, are written under their domain's
+ * lock, so that a reader which holds all domain locks sees whole chunks.
  */
 #include "recorder/record/tables.h"
 

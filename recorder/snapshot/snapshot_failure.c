@@ -1,6 +1,6 @@
 /*
- * snapshot_failure.c - the sections "failure" and "failures": what could not be had, what was free
- * then, and who holds the rest; or the signal that the process died of, and where.
+ * snapshot_failure.c - the sections "failure" and "failures": calls that did not get their memory,
+ * what was free then, and who holds the rest; or the signal of which the process died, and where.
  * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"

@@ -1,11 +1,11 @@
 /*
  * stacks.c - the stack of an operation: see stacks.h.
  *
- * A thread that comes by where it has been has the stack in its cache (stack_cache.h), and walks
- * nothing but Python's frames. Else it is walked, and looked for among all threads' stacks.
- * A stack is known by a hash of 64 bits of its return addresses and of its Python frames. The
- * generation of the modules, by which entries become stale, is in the hash, too.
- * Owns what is wanted.
+ * A stack that the thread has had before is in its cache (stack_cache.h), and only Python's frames
+ * are walked. Otherwise the stack is walked, and searched for among all threads' stacks. A stack is
+ * known by a hash of 64 bits of its return addresses and of its Python frames. The generation of
+ * the modules, by which entries become stale, is in the hash, too. Owns the configuration: which
+ * stacks are wanted, and how deep.
  */
 #include "recorder/stacks/stacks.h"
 
