@@ -2,6 +2,7 @@
 # make lint: what a compiler does not say. Tools that are not here are named and left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export LC_ALL=C.UTF-8	# columns are characters: pictures in comments have some of three bytes
 status=0
 have() { command -v "$1" >/dev/null 2>&1 || { echo "lint: no $1 here: left out"; return 1; }; }
 
