@@ -49,7 +49,6 @@ static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	return gm_free_set_insert(&gm_segments(heap)->pool[pool], id, gm_segments(heap)->lookups[pool]);
 }
 
-/* A free block alone in its segment comes (+) or goes (-). */
 /* ---- finding ---- */
 
 /* What a free block for @size bytes must be smaller than. */
