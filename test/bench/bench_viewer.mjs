@@ -14,7 +14,7 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, statSync } from "node:fs";
 import { cpus, loadavg, tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import { ROOT, launch, missing, openPage, settle } from "../viewer/browser.mjs";
+import { ROOT, launch, missing, openPage, rest, settle } from "../viewer/browser.mjs";
 import { missingViz, timeViz } from "./memory_viz.mjs";
 
 const GPUMEM = join(ROOT, "build/gpumem");
@@ -62,22 +62,6 @@ const tabTime = async (browser) => {
 	return Math.max(...processInfo.filter(({ type }) => type === "renderer").map(({ cpuTime }) => cpuTime * 1000));
 };
 
-/*
- * Wait until @browser has nothing else to do. For each window that it opens, Chromium loads pages of its own, for what it
- * shows below the address: half a second of CPU, beside which nothing can be measured on two cores.
- */
-const rest = async (browser) => {
-	const session = await browser.newBrowserCDPSession();
-	const used = async () => (await session.send("SystemInfo.getProcessInfo")).processInfo.reduce((sum, { cpuTime }) => sum + cpuTime, 0);
-	for (let still = 0, before = await used(), looks = 0; still < 3 && looks < 200; looks++) {
-		await new Promise((done) => { setTimeout(done, 100); });
-		const now = await used();
-		still = now - before < 0.01 ? still + 1 : 0;
-		before = now;
-	}
-	await session.detach();
-};
-
 /* Times between frames while @move is called once in each of @count frames. */
 const frames = (page, count, move) => page.evaluate(async ([many, source]) => {
 	const does = new Function("i", source), times = [];
@@ -95,10 +79,10 @@ const ours = async (browser, path) => {
 	const html = join(room, "page.html"), began = performance.now();
 	execFileSync(GPUMEM, ["view", "--no-limit", "-o", html, path]);
 	const made = performance.now() - began, bytes = statSync(html).size;
-	const window = { width: 1920, height: 900 }, before = () => rest(browser);
+	const window = { width: 1920, height: 900 }, rested = { ...window, before: () => rest(browser) };
 	const opening = await openPage(browser, html, window), hurried = await opening.page.evaluate(() => gpumem.firstPicture);
 	await opening.close();
-	const { page, errors, close } = await openPage(browser, html, { ...window, before });
+	const { page, errors, close } = await openPage(browser, html, rested);
 	const first = await page.evaluate(() => gpumem.firstPicture), tab = await tabTime(browser);
 	await settle(page);
 	const session = await page.context().newCDPSession(page);
@@ -123,7 +107,7 @@ const ours = async (browser, path) => {
 	}
 	const about = await page.evaluate(() => ({ events: gpumem.source.events, lives: gpumem.source.lives, took: gpumem.docs[0].took }));
 	await close();
-	const state = await openPage(browser, html, { ...window, before, hash: "view=allocator" });
+	const state = await openPage(browser, html, { ...rested, hash: "view=allocator" });
 	const allocator = await state.page.evaluate(() => gpumem.firstPicture);
 	await state.close();
 	console.log(`${basename(path)}: ${about.events.toLocaleString("en-US")} events, ${about.lives.toLocaleString("en-US")} allocations`);

@@ -10,7 +10,7 @@ import { createReadStream, existsSync, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { ROOT } from "../viewer/browser.mjs";
+import { ROOT, rest } from "../viewer/browser.mjs";
 
 const D3 = join(ROOT, "build/bench");
 
@@ -48,12 +48,13 @@ const timeView = async (browser, address, d3, view, what, limit) => {
 	const context = await browser.newContext({ viewport: { width: 1920, height: 900 } }), page = await context.newPage();
 	let stop;
 	const ended = new Promise((done) => { stop = done; });
-	const timer = setTimeout(() => stop({ why: `not drawn within ${limit} s` }), limit * 1000);
 	page.on("crash", () => stop({ why: "the tab crashed" }));
 	page.on("pageerror", (error) => stop({ why: `an error: ${error.message}` }));
 	await page.route("https://cdn.skypack.dev/**", (route) => route.fulfill({ contentType: "text/javascript", body: d3, headers: { "Access-Control-Allow-Origin": "*" } }));
 	await page.goto(address);
 	await page.waitForFunction(() => globalThis.openPickle);
+	await rest(browser);
+	const timer = setTimeout(() => stop({ why: `not drawn within ${limit} s` }), limit * 1000);
 	const drawn = page.evaluate(([name, selector]) => new Promise((done) => {
 		const choice = document.querySelectorAll("select")[1], frame = () => new Promise(requestAnimationFrame);
 		choice.value = name;

@@ -61,6 +61,22 @@ export const openPage = async (browser, path, { hash = "", width = 1280, height 
 	return { page, errors, requests, close: () => context.close() };
 };
 
+/*
+ * Wait until @browser has nothing else to do. For each window that it opens, Chromium loads pages of its own, for what it
+ * shows below the address: half a second of CPU, beside which nothing can be measured on two cores.
+ */
+export const rest = async (browser) => {
+	const session = await browser.newBrowserCDPSession();
+	const used = async () => (await session.send("SystemInfo.getProcessInfo")).processInfo.reduce((sum, { cpuTime }) => sum + cpuTime, 0);
+	for (let still = 0, before = await used(), looks = 0; still < 3 && looks < 200; looks++) {
+		await new Promise((done) => { setTimeout(done, 100); });
+		const now = await used();
+		still = now - before < 0.01 ? still + 1 : 0;
+		before = now;
+	}
+	await session.detach();
+};
+
 /* Wait until nothing moves: no question is under way, and two frames were painted since. */
 export const settle = (page) => page.evaluate(async () => {
 	const frame = () => new Promise((done) => { requestAnimationFrame(() => requestAnimationFrame(done)); });

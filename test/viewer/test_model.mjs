@@ -175,6 +175,10 @@ test("lives have what their events have, also where the beginning of the history
 		for (const { lives: all, source: { events } } of models)
 			for (const name of ["addr", "size", "stack", "module", "kind", "stream", "thread"])
 				assert.deepEqual(Array.from(all[name].subarray(all.early)), Array.from(all.born.subarray(all.early), (row) => events[name][row]));
+	for (let i = 0; i < source.count; i++) {
+		const l = lives.about[i], { action, addr } = source.events;
+		assert.equal(l >= 0 && lives.addr[l], action[i] <= ACT.free_completed && (action[i] !== ACT.free_requested || source.events.mate[i] > 0) && addr[i]);
+	}
 });
 
 /* ---- the allocator ------------------------------------------------------------------------------ */

@@ -5,7 +5,8 @@
  * Moments are states: state s is after the first s events, 0 to count. A life is there in state s if
  * born < s <= died: born is its event, -1 before the history; died is the event that ended it, count + 1 for what is
  * live in the tables at the end, count for what was there to the end by the events alone (its free was lost).
- * Lives are in the order of their births.
+ * Lives are in the order of their births. By event there are the life that it is about, and the one that it ends
+ * (closes); -1: none.
  */
 import { ACT, SEGMENT_REGISTERED } from "./document.js";
 import { lazy } from "./values.js";
@@ -34,7 +35,7 @@ const activeBlocks = (doc, source) => {
  * allocated. @mated: some allocation has a mate.
  */
 const fromEvents = ({ events: { action, mate }, count }) => {
-	const about = new Int32Array(count), closes = new Int32Array(count).fill(-1), orphans = [];
+	const about = new Int32Array(count).fill(-1), closes = new Int32Array(count).fill(-1), orphans = [];
 	const born = new Int32Array(count), freed = new Int32Array(count), died = new Int32Array(count);	/* too long */
 	let allocs = 0, mated = false;
 	for (let i = 0; i < count; i++) {
@@ -125,11 +126,13 @@ export const livesOf = (doc, source) => {
 	};
 	const lives = {
 		count: all, early, born: behind(born, -1), died: behind(died, count + 1), freed: behind(freed, count + 1),
-		block: new Int32Array(all).fill(-1), pending: new Uint8Array(all), closes,
+		block: new Int32Array(all).fill(-1), pending: new Uint8Array(all), about, closes,
 	};
 	if (early)
-		for (let i = 0; i < count; i++)
+		for (let i = 0; i < count; i++) {
+			about[i] += about[i] >= 0 ? early : 0;
 			closes[i] += closes[i] >= 0 ? early : 0;
+		}
 	const column = (name) => columnOf(name, lives, source, before, found);
 	lives.size = column("size").map((bytes) => Math.max(0, bytes));
 	lives.stack = column("stack");
@@ -139,7 +142,7 @@ export const livesOf = (doc, source) => {
 		lives.block[l] = block;
 		lives.pending[l] = block >= 0 && blocks.state[block] !== allocated ? 1 : 0;
 		if (row >= 0)
-			closes[lives.died[l] = lives.freed[l] = row] = l;
+			about[row] = closes[lives.died[l] = lives.freed[l] = row] = l;
 	});
 	for (let i = 0; i < matched.length; i += 2) {
 		const l = early + matched[i], block = matched[i + 1];

@@ -57,24 +57,8 @@ export const allocator = ({ doc, source, state, by, dark }) => {
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* The life that an event belongs to; -1: none. */
-const lifeOf = (model) => {
-	if (model.eventLives)
-		return model.eventLives;
-	const { lives, source } = model, of = new Int32Array(source.count).fill(-1);
-	for (let l = 0; l < lives.count; l++) {
-		if (lives.born[l] >= 0)
-			of[lives.born[l]] = l;
-		if (lives.freed[l] < source.count)
-			of[lives.freed[l]] = l;
-		if (lives.died[l] < source.count && of[lives.died[l]] < 0)
-			of[lives.died[l]] = l;
-	}
-	return model.eventLives = of;
-};
-
 const chosenEvents = (model, actions) => {
-	const { action } = model.source.events, of = lifeOf(model), wanted = new Set(actions);
+	const { action } = model.source.events, of = model.lives.about, wanted = new Set(actions);
 	if (!actions.length && !model.match)
 		return null;
 	const found = [];
@@ -96,7 +80,7 @@ export const events = ({ doc, source, actions, first, count, near }) => {
 		model.eventMatch = model.match;
 		model.eventList = chosenEvents(model, actions);
 	}
-	const list = model.eventList, all = list ? list.length : model.count, of = lifeOf(model);
+	const list = model.eventList, all = list ? list.length : model.count, of = model.lives.about;
 	let low = 0, high = all;
 	while (low < high) {
 		const middle = (low + high) >>> 1;
