@@ -52,5 +52,12 @@ while read -r file; do
 		echo 'lint: a line of more than 120 columns'; status=1
 	fi
 done < <(find allocator recorder preload tools -name node_modules -prune -o -name '*.[chS]' -print -o -name '*.def' -print)
+# Benchmarks are run by hand: whether they begin at all is asked here.
+if have node; then
+	for file in test/*/*.mjs tools/viewer/*.mjs; do
+		node --check "$file" || status=1
+	done
+fi
+python3 -m compileall -q -f scripts test/bench test/gpu || status=1
 python3 scripts/lint_rings.py || status=1
 exit $status
