@@ -21,7 +21,7 @@ const training = pageOf("training", unpacked("torch-training")), oom = pageOf("o
 const program = pageOf("program", runApp(["app_training", "--steps", "60", "--leak", "--small", "200"])("exit"));
 /* name, page, what the address bar says, dark, and where the mouse is: shares of the canvas. */
 const PICTURES = [
-	["timeline", training, "", false, [0.44, 0.7]],
+	["timeline", training, "", false, [0.44, 0.8]],
 	["allocator", oom, "view=allocator", false, null],
 	["flame", training, "view=flame", true, null],
 	["tables", training, "view=tables", false, null],

@@ -181,6 +181,45 @@ test("a filter leaves what it names, in every number", { skip }, () => visit(tra
 	assert.match(await page.getByRole("alert").innerText(), /regular expression/i);
 }));
 
+test("lines say what the driver gave and how much of it is idle, whatever a filter leaves", { skip }, () => visit(training, { hash: "mode=order&from=900&to=960" }, async (page) => {
+	const { view, lines } = await page.evaluate(() => {
+		const { picture } = gpumem.view;
+		return { view: picture.view, lines: { reserved: Array.from(picture.lines.reserved), all: Array.from(picture.lines.all) } };
+	});
+	const wanted = model.strip(view.mode, view.from, view.to, view.width), idle = wanted.reserved.map((given, x) => given - wanted.all[x]);
+	assert.deepEqual([lines.reserved, lines.all], [Array.from(wanted.reserved), Array.from(wanted.all)]);
+	assert.ok(Math.max(...idle) > 2 ** 28 && Math.min(...idle) >= 0);
+	/* Where it is level for some pixels, how many of them the canvas has at its height; and ten pixels from all lines. The
+	 * canvas is copied, because it is read only once at full speed. */
+	const painted = () => page.evaluate((values) => {
+		const { view: at, view: { picture, top } } = gpumem, copy = document.createElement("canvas");
+		[copy.width, copy.height] = [top.width, top.height];
+		const c = copy.getContext("2d", { willReadFrequently: true });
+		c.drawImage(top, 0, 0);
+		const { data } = c.getImageData(0, 0, copy.width, copy.height), { from, to, width } = picture.view;
+		const has = (x, y) => [-1, 0, 1].some((by) => data[4 * ((y + by) * copy.width + x) + 3] > 40);
+		const found = { level: 0, line: 0, below: 0, keys: [] };
+		for (let x = 4; x < width - 4; x++) {
+			const y = Math.round(at.y(values[x])), px = Math.round(at.x(from + ((to - from) * x) / width));
+			if (y < at.box.top + 30 || y > at.box.top + at.box.height - 30 || [-4, -2, 0, 2, 4].some((by) => values[x + by] !== values[x]))
+				continue;
+			found.level++;
+			found.line += has(px, y) ? 1 : 0;
+			found.below += has(px, y + 10) ? 1 : 0;
+		}
+		found.keys = [...document.querySelectorAll(".key")].filter((key) => !key.hidden).map((key) => key.textContent);
+		return found;
+	}, Array.from(idle));
+	const { level, line, below, keys } = await painted();
+	assert.ok(level > 200 && line > level * 0.4 && below < level * 0.1, `${line} of ${level}, ${below} below`);
+	assert.deepEqual(keys, ["from the driver", "idle of it"]);
+	await page.evaluate(() => gpumem.addTerm({ text: "/forward|moments/" }));
+	await settle(page);
+	const now = await painted();
+	assert.ok(now.level > 200 && now.line > now.level * 0.4 && now.below < now.level * 0.1, `with a filter ${now.line} of ${now.level}, ${now.below} below`);
+	assert.deepEqual(now.keys, ["from the driver", "idle of it", "all that is live"]);
+}));
+
 test("the allocator: blocks where they lie, events that step, and why a request did not fit", { skip }, () => visit(pageOf("oom", run("oom-1")), { hash: "view=allocator" }, async (page) => {
 	const { sums, moment } = await page.evaluate(() => ({ sums: gpumem.view.data.sums, moment: gpumem.moment }));
 	assert.equal(sums.live, await page.evaluate(() => gpumem.source.peakBytes));

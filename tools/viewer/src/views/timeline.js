@@ -115,7 +115,7 @@ export class Timeline {
 		this.picture = frame;
 		this.low = frame.view.low;
 		this.high = frame.view.high;
-		this.explainLimit();
+		this.explainLines();
 		this.paint();
 		this.pointer.refresh();
 		this.app.shown();
@@ -222,36 +222,30 @@ export class Timeline {
 		this.paintPoints(c);
 	}
 
-	/* What the driver gave, and all that is live where a filter leaves some out. */
-	paintLines(c) {
-		const { lines, view } = this.picture, count = view.width;
-		const draw = (values, color, dash) => {
-			c.strokeStyle = color;
-			c.setLineDash(dash);
-			c.lineWidth = 1.5;
-			c.beginPath();
-			for (let x = 0; x < count; x++) {
-				const px = this.x(view.from + ((view.to - view.from) * x) / count), y = this.y(values[x]);
-				if (x)
-					c.lineTo(px, y);
-				else
-					c.moveTo(px, y);
-			}
-			c.stroke();
-			c.setLineDash([]);
+	/* The lines over the stripes, by the class of their keys: the bytes in a column of the picture, colour and dash. */
+	lines() {
+		const { reserved, all } = this.picture.lines, limit = this.limit();
+		return {
+			given: [(x) => reserved[x], "--reserved", []],
+			idle: [(x) => Math.max(0, reserved[x] - all[x]), "--reserved", [2, 2]],
+			...this.app.filtered && { all: [(x) => all[x], "--faint", [4, 3]] },
+			...limit && { limit: [() => limit, "--limit", []] },
 		};
-		draw(lines.reserved, variable("--reserved"), []);
-		if (this.app.filtered)
-			draw(lines.all, variable("--faint"), [4, 3]);
-		const limit = this.limit();
-		if (limit && limit <= this.high) {
-			const y = Math.round(this.y(limit)) + 0.5;
-			c.strokeStyle = variable("--limit");
+	}
+
+	paintLines(c) {
+		const { view } = this.picture, count = view.width;
+		for (const [bytesAt, color, dash] of Object.values(this.lines())) {
+			c.strokeStyle = variable(color);
+			c.setLineDash(dash);
+			/* What is live goes up and down in every column: a browser takes longer than a frame for more than a pixel of it. */
+			c.lineWidth = dash.length ? 1 / (window.devicePixelRatio || 1) : 1.5;
 			c.beginPath();
-			c.moveTo(this.box.left, y);
-			c.lineTo(this.box.left + this.box.width, y);
+			for (let x = 0; x < count; x++)
+				c.lineTo(this.x(view.from + ((view.to - view.from) * x) / count), this.y(bytesAt(x)));
 			c.stroke();
 		}
+		c.setLineDash([]);
 	}
 
 	limit() {
@@ -386,20 +380,23 @@ export class Timeline {
 
 	/* ---- around it ---- */
 
-	/* The limit's colour is explained while its line is in the picture. */
-	explainLimit() {
-		const limit = this.limit();
-		if (this.limitKey)
-			this.limitKey.hidden = !(limit && limit <= this.high);
+	/* A line is explained while it is in the picture. */
+	explainLines() {
+		const lines = this.picture ? this.lines() : {};
+		for (const [name, key] of Object.entries(this.keys ?? {})) {
+			const [bytesAt] = lines[name] ?? [() => Infinity];
+			key.hidden = !this.picture?.lines.all.some((_, x) => bytesAt(x) <= this.high);
+		}
 	}
 
 	showLegend({ by, list, others }) {
 		if (by !== this.app.state.by)
 			return;
-		this.limitKey = h("span", { class: "key limit", title: bytes(this.limit()) }, "all of the device");
-		this.explainLimit();
-		replace(this.legend, h("span", { class: "key given" }, "from the driver"), this.limitKey,
-			this.app.filtered ? h("span", { class: "key all" }, "all that is live") : null, list.map(({ name, color, peak }) => h("button", {
+		this.keys = Object.fromEntries([["given", "from the driver"], ["idle", "idle of it"], ["limit", "all of the device"],
+			["all", "all that is live"]].map(([name, text]) => [name, h("span", { class: `key ${name}` }, text)]));
+		this.keys.limit.title = bytes(this.limit());
+		this.explainLines();
+		replace(this.legend, Object.values(this.keys), list.map(({ name, color, peak }) => h("button", {
 			class: "chip", type: "button", title: `${name}\n${bytes(peak)} at the peak: show only this`,
 			onclick: () => this.app.addTerm({ by, is: name }),
 		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(name)))),

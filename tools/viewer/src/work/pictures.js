@@ -55,7 +55,7 @@ const topOf = ({ most, reserved }) => {
 		live = Math.max(live, most[x]);
 		given = Math.max(given, reserved[x]);
 	}
-	return Math.max(1, (given <= 1.5 * live ? Math.max(live, given) : live) * 1.06);
+	return Math.max(1, (given <= 2 * live ? Math.max(live, given) : live) * 1.06);
 };
 
 /* A picture of @view (raster.js), with the highest bytes in it. */
