@@ -152,6 +152,20 @@ test("summary and compare in a browser", { skip: missing || false }, async (t) =
 					}
 				}, { width });
 		});
+		await t.test("in every view all of it can be reached", async () => {
+			const path = pageOf("reached", oom, random);
+			for (const [width, height] of [[1280, 500], [2560, 1440]])
+				for (const view of ["timeline", "allocator", "flame", "tables", "summary", "compare"])
+					await visit(browser, path, `view=${view}`, async (page) => {
+						const beyond = await page.evaluate(() => [document.body.scrollWidth - innerWidth, document.body.scrollHeight - innerHeight]);
+						assert.deepEqual(beyond, [0, 0], `${view} at ${width} by ${height}`);
+						if (view !== "summary")
+							return;
+						await page.mouse.move(width / 2, height / 2);
+						await page.mouse.wheel(0, 1e5);
+						await page.waitForFunction(() => [...document.querySelectorAll(".card")].at(-1).getBoundingClientRect().bottom <= innerHeight);
+					}, { width, height });
+		});
 		await t.test("with one snapshot alone it says what to do", () => visit(browser, pageOf("one", run("exit")), "view=compare", async (page) => {
 			assert.match(await page.locator(".stage .welcome").innerText(), /Drop a second snapshot here/);
 		}));

@@ -35,8 +35,8 @@ export class Summary {
 		if (!["docs", "doc", "view", "size"].some((key) => changed.has(key)) || this.shown === doc)
 			return;
 		this.shown = doc;
-		replace(this.element, h("div", { class: "cards" }, this.failure(doc), this.process(doc), doc.devices.filter((one) => one.present !== false)
-			.map((device) => this.device(doc, device)), this.host(doc), this.settings(doc), this.history(doc), this.modules(doc)));
+		replace(this.element, h("div", { class: "cards" }, this.failure(doc), doc.devices.filter((one) => one.present !== false)
+			.map((device) => this.device(doc, device)), this.host(doc), this.process(doc), this.settings(doc), this.history(doc), this.modules(doc)));
 		this.app.shown();
 	}
 
