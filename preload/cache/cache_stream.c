@@ -404,6 +404,14 @@ CUevent gm_cache_stream_spare_event(const struct gm_cache_stream *stream)
 	return event;
 }
 
+/* Who queried its event before does not know of this free. */
+static void note_free_locked(struct gm_cache_stream *place)
+{
+	place->frees++;
+	if (!place->ended)
+		place->answer = GM_FREED_PENDING;
+}
+
 void gm_cache_stream_event_stale(uint64_t key)
 {
 	struct gm_cache_stream *place = lock_stream(key);
@@ -412,6 +420,7 @@ void gm_cache_stream_event_stale(uint64_t key)
 		return;
 	place->stale = true;
 	place->stales++;
+	note_free_locked(place);
 	gm_unlock(&lock);
 }
 
@@ -423,6 +432,7 @@ void gm_cache_stream_event_recorded(const struct gm_cache_stream *stream)
 		return;
 	if (place->stales == stream->stales)
 		place->stale = false;
+	note_free_locked(place);
 	gm_unlock(&lock);
 }
 
@@ -460,7 +470,7 @@ void gm_cache_stream_answered(const struct gm_cache_stream *copy, enum gm_cache_
 		return;
 	if (copy->ended && answer == GM_FREED_COMPLETE) {
 		set_complete_locked(place);
-	} else if (place->answer != answer) {
+	} else if (place->answer != answer && place->frees == copy->frees) {
 		releases += copy->ended && answer == GM_FREED_UNKNOWN;
 		arrived += answer == GM_FREED_COMPLETE;
 		place->answer = (uint8_t)answer;

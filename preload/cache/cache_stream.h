@@ -20,6 +20,7 @@ struct gm_cache_stream {
 	uint32_t next;			/* of its bucket, or unused */
 	uint32_t in_pool, in_context;	/* its segments that the driver has not got back */
 	uint32_t stales;		/* times that @freed could not be recorded */
+	uint32_t frees;			/* that recorded @freed, or could not */
 	uint32_t users;			/* threads that are in driver calls with it */
 	pid_t thread;			/* the thread whose default stream it is; 0: it is none's */
 	bool marked;			/* every free on it recorded @freed: where that is NULL there was no free */
@@ -27,7 +28,7 @@ struct gm_cache_stream {
 	bool ending;			/* its context is about to end */
 	bool ended;			/* no more work can be submitted to it */
 	bool complete;			/* and its work is complete */
-	uint8_t answer;			/* enum gm_cache_freed, when it was queried last */
+	uint8_t answer;			/* enum gm_cache_freed, of the last query; PENDING since a later free */
 };
 
 bool gm_cache_stream_copy(uint64_t key, struct gm_cache_stream *ret_copy);	/* false: it is not known */
@@ -49,14 +50,15 @@ CUevent gm_cache_stream_spare_event(const struct gm_cache_stream *stream);
 CUevent gm_cache_stream_set_event(const struct gm_cache_stream *stream, CUevent event);
 
 /* stale: the event of the stream's frees could not be recorded. recorded: it was, after @stream was
- * copied, so that it covers earlier frees, too, for which it could not. */
+ * copied, so that it covers earlier frees, too, for which it could not. Either ends what a query said that
+ * has not seen that event. */
 void gm_cache_stream_event_stale(uint64_t key);
 void gm_cache_stream_event_recorded(const struct gm_cache_stream *stream);
 
 /* All that was freed on it so far is complete. */
 void gm_cache_stream_is_idle(uint64_t key);
 
-/* The stream was queried: remember the answer. */
+/* The stream was queried: remember the answer, unless something was freed on it since it was copied. */
 void gm_cache_stream_answered(const struct gm_cache_stream *copy, enum gm_cache_freed answer);
 
 /* It is about to be destroyed. No lock held. */

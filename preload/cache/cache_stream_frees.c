@@ -13,6 +13,9 @@
  * the stream as a whole is queried, which may say "not ready" because of later work. The event of a
  * destroyed stream is kept.
  *
+ * A query may find the event complete while another thread records it anew for a free. So a free says that it has
+ * done so before anybody can see the memory free, and an answer that does not know of it counts for nothing.
+ *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
  * cache_stream.c. Signal context: none.
  */
@@ -49,8 +52,7 @@ static bool record_freed(const struct gm_cache_stream *stream, CUstream on)
 	stands = stream->freed ? event : gm_cache_stream_set_event(stream, event);
 	if (stands != event && GM_REAL(cuEventRecord)(stands, on))
 		return false;
-	if (stream->stale)
-		gm_cache_stream_event_recorded(stream);
+	gm_cache_stream_event_recorded(stream);
 	return true;
 }
 
@@ -69,29 +71,26 @@ void gm_cache_stream_freed_slow(uint64_t key, CUstream stream)
 	gm_unrelax(&relaxed);
 }
 
-/* An event of ours on the default stream would have streams wait for one another that do not. */
-static bool mark_default(const struct gm_cache_stream *stream)
-{
-	CUevent event, stands;
-
-	if (!GM_REAL(cuStreamQuery)(CU_STREAM_LEGACY)) {
-		gm_cache_stream_is_idle(stream->key);
-		return true;
-	}
-	event = new_event(stream);
-	if (!event || GM_REAL(cuCtxRecordEvent)(stream->handle, event))
-		return false;
-	stands = gm_cache_stream_set_event(stream, event);
-	return stands == event || !GM_REAL(cuCtxRecordEvent)(stream->handle, stands);
-}
-
+/* What a stream was given before frees were marked. */
 static int record(void *arg)
 {
 	const struct gm_cache_stream *stream = arg;
-	bool done = stream->stream == CU_STREAM_LEGACY ? mark_default(stream)
-						       : record_freed(stream, stream->stream);
+	bool of_context = stream->stream == CU_STREAM_LEGACY;
+	CUevent event;
 
-	return done ? 0 : -EIO;
+	if (of_context && !GM_REAL(cuStreamQuery)(CU_STREAM_LEGACY)) {
+		gm_cache_stream_is_idle(stream->key);
+		return 0;
+	}
+	event = new_event(stream);
+	/* An event of ours on the default stream would have streams wait for one another that do not. */
+	if (!event || (of_context ? GM_REAL(cuCtxRecordEvent)(stream->handle, event)
+				  : GM_REAL(cuEventRecord)(event, stream->stream)))
+		return -EIO;
+	/* A free may have set its own meanwhile, on the stream itself: that one is later than all that this is for,
+	 * and stays as it is. */
+	gm_cache_stream_set_event(stream, event);
+	return 0;
 }
 
 /* What was freed before that: complete at the latest when its stream is here. */
