@@ -85,6 +85,9 @@ struct gm_heap_ops {
 	int (*map)(void *arg, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);
 	void (*trim)(void *arg);
+	/* Called locked, where a request needs more from the driver than what is live and a little more: does it rather wait
+	 * for memory that was freed, and is not passed? Then gm_heap_alloc returns -EBUSY. NULL: it does not. */
+	bool (*waits)(void *arg);
 	/* Called locked. moment: a number that never falls, for a free that is complete now in the
 	 * order of its stream; 0: every stream and the host are past that free already. passed: the
 	 * last moment of which they are. */
@@ -166,6 +169,7 @@ struct gm_heap *gm_heap_new(const struct gm_heap_setup *setup);
 /* Serve a request: from a free block, else after PyTorch's order of collection, growth, release of
  * oversize blocks, growth, release of everything cached, growth. Returns 0 and the block, active;
  * -ENOMEM: out of memory or over the limit; -ENOSPC: the tables are full; -E2BIG: 1 EiB or more;
+ * -EBUSY: ops->waits says so, and the heap has not grown;
  * -ETIMEDOUT: the lock could not be had again, and is not held now; or what the backend
  * returned. */
 static inline int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,

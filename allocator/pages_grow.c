@@ -286,6 +286,10 @@ static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 		if (r == -ETIMEDOUT || got)
 			return r == -ETIMEDOUT ? r : -EAGAIN;
 	}
+	if (place.missing > own->spare + budget(heap, size) && heap->ops->waits && heap->ops->waits(heap->ops->arg)) {
+		r = gm_pages_steal(heap, request->stream, place.missing - own->spare, &place, &got);
+		return r == -ETIMEDOUT ? r : got ? -EAGAIN : -EBUSY;
+	}
 	r = fill(heap, pool, &place, request->stream, &id);
 	if (!r && id && gm_pages_is_whole(heap, id, request->stream, &place))
 		return serve(heap, pool, id, &place, size, request, ret_block);
@@ -338,7 +342,7 @@ int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, 
 			r = find(heap, request, ret_block);
 		}
 	}
-	if (r == -ETIMEDOUT)
+	if (r == -ETIMEDOUT || r == -EBUSY)
 		return r;
 	if (gm_pages(heap)->spare && !trim(heap))
 		return -ETIMEDOUT;

@@ -13,7 +13,7 @@ with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cach
 with the library, whose cache serves it; cached-nostacks, that with stacks=none; expandable and async,
 PyTorch with expandable_segments:True and with backend:cudaMallocAsync; cached-expandable and
 async-libgpumem, those settings with the library in the place of PyTorch's cache and of the driver's
-pool. Prints for each workload and kind the median over the rounds of the ratio to the bare turn of
+pool. A kind may have settings of its own: cached-expandable+GPUMEM_LIMBO=0.1. Prints for each workload and kind the median over the rounds of the ratio to the bare turn of
 the same round (of median seconds an iteration), the middle half of the ratios, and the ratio of what was
 reserved at the peak to what was live; the spread of the bare turns themselves tells what is noise.
 """
@@ -33,6 +33,7 @@ LIMIT_S = 240                   # no turn takes as long, nor a start
 class Kind:
     def __init__(self, kind, name, args, room):
         env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_")}
+        whole, (kind, *settings) = kind, kind.split("+")
         command = [sys.executable, os.path.join(ROOT, "test/gpu/workload.py"), "--turns",
                    "--iterations", str(args.iterations)]
         if kind.startswith(("nocache", "cached")):
@@ -48,10 +49,11 @@ class Kind:
             env["GPUMEM_EXPANDABLE_SEGMENTS"] = "True"      # of the library's own cache
         if kind in ("async", "async-libgpumem"):
             env["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
+        env.update(setting.split("=", 1) for setting in settings)
         if kind == "history":
             command.append("--history")
-        self.kind = kind
-        self.log = open(os.path.join(room, kind + ".log"), "w+", encoding="utf-8")
+        self.kind = whole
+        self.log = open(os.path.join(room, whole.replace("/", "_") + ".log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(command + [name], env=env, stdin=subprocess.PIPE, text=True,
                                         stdout=subprocess.PIPE, stderr=self.log)
 
@@ -67,7 +69,8 @@ class Kind:
             if line.startswith("{"):
                 watch.cancel()
                 said = json.loads(line)
-                return statistics.median(said["seconds"]), said["peak"] / max(1, said["live"])
+                return statistics.median(said["seconds"]), (said["peak"] / max(1, said["live"]),
+                                                            said["peak"] / max(1, said["active"]))
         self.log.seek(0)
         sys.exit("%s: exit %d: %s" % (self.kind, self.process.wait(), self.log.read()[-400:]))
 
@@ -93,13 +96,13 @@ def rounds(name, live, args):
     for one in live.values():
         one.say("next")
     middle, low, high = spread(times["bare"])
-    print("%-14s %-17s %.2f ms an iteration, middle half %+.2f%% .. %+.2f%%; %.3f of live" % (
-        name, "bare", middle * 1e3, 100 * (low / middle - 1), 100 * (high / middle - 1), reserved["bare"]))
+    print("%-14s %-17s %.2f ms an iteration, middle half %+.2f%% .. %+.2f%%; %.3f of live, %.3f of active" % (
+        name, "bare", middle * 1e3, 100 * (low / middle - 1), 100 * (high / middle - 1), *reserved["bare"]))
     for kind in kinds:
         if kind != "bare":
             middle, low, high = spread([one / base for one, base in zip(times[kind], times["bare"])])
-            print("%-14s %-17s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds; %.3f of live" % (
-                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs, reserved[kind]), flush=True)
+            print("%-14s %-17s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds; %.3f of live, %.3f of active" % (
+                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs, *reserved[kind]), flush=True)
 
 
 def main():

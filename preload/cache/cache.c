@@ -239,6 +239,13 @@ static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
 	struct gm_cache_await await;
 	int r;
 
+	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
+	gm_cache_request.waits = heap->pages && !heap->impatient && !gm_capturing() && !gm_in_host_function();
+	while ((r = grow(heap, call, false)) == -EBUSY)
+		gm_cache_request.waits = gm_cache_await_pages(heap);
+	gm_cache_request.waits = false;
+	if (r != -ENOMEM)
+		return r;
 	gm_cache_await_begin(&await);
 	while ((r = grow(heap, call, false)) == -ENOMEM && could_fit(heap, call->alloc.requested) &&
 	       gm_cache_await(&await, heap->domain, call->alloc.requested, of_streams))

@@ -3,7 +3,8 @@
  *
  * The driver's cudaFree would have waited for the GPU, and the next request would have got the
  * memory. Our cudaFree returned at once, on any thread: so the request that lacks the memory waits
- * instead. The wait has an end, since the GPU's work may be waiting for what this thread does next.
+ * instead. The wait has an end, since the GPU's work may be waiting for what this thread does next. A
+ * pages heap waits so before it takes more memory than is live.
  *
  * While there is plenty of memory, freed blocks wait for the GPU, and requests are served from
  * other blocks. That takes more segments than the driver would, with holes in them; where memory is
@@ -26,6 +27,7 @@
 #define MARKED_PART 512u		/* less stream-ordered memory than this no request can lack */
 #define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
 #define STILL_NS UINT64_C(10000000000)	/* a GPU that made no progress for so long waits for the host */
+#define GROWTH_NS UINT64_C(2000000000)	/* the same before a pages heap grows: only memory is at stake */
 #define PATIENCE_NS (gm_rules_patience_ms ? gm_rules_patience_ms * UINT64_C(1000000) : STILL_NS)
 
 static _Atomic(uint64_t) scarce;	/* a bit for each device; with GM_CACHE_SCARCE for all of them */
@@ -146,6 +148,27 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 	await->streams = arrived;
 	await->pages = pages;
 	await->again = true;
+	return more;
+}
+
+bool gm_cache_await_pages(struct gm_cache_heap *heap)
+{
+	uint64_t before = gm_cache_pages_progress(), patience = PATIENCE_NS < GROWTH_NS ? PATIENCE_NS : GROWTH_NS;
+	uint64_t until = gm_now_ns() + patience;
+	int saved_errno = errno;
+	bool more, vain = false;
+
+	for (long pause_ns = 10000;; pause_ns += pause_ns < 200000 ? pause_ns / 4 : 0) {
+		gm_cache_pages_look();
+		more = gm_cache_pages_progress() != before;
+		vain = !more && gm_now_ns() >= until;
+		if (more || vain || gm_cache_pages_waits(gm_cache_pages_now()) <= 0)
+			break;
+		gm_nap(pause_ns);
+	}
+	if (vain)
+		heap->impatient = true;
+	errno = saved_errno;
 	return more;
 }
 

@@ -47,6 +47,7 @@ struct gm_cache_driver {
 	int (*map)(void *heap, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *heap, uint64_t address, uint64_t bytes);
 	void (*trim)(void *heap);
+	bool (*waits)(void *heap);
 	uint64_t (*moment)(void *heap);
 	uint64_t (*passed)(void *heap);
 };
@@ -119,6 +120,7 @@ struct gm_cache_heap {
 	_Atomic(uint64_t) live_lately;	/* bytes: a peak of what was live, which fades (cache.c) */
 	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @back so far; of these, complete */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
+	_Atomic(bool) impatient;	/* of a pages heap: it grows rather than wait (gm_cache_await_pages) */
 };
 
 /* For a new journal: no heap yet. gm_tcache_begin comes next. */

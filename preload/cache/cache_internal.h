@@ -20,6 +20,7 @@ struct gm_cache_request {
 	bool chains;			/* memory freed in stream order goes back before its free is complete */
 	bool over_limit;		/* a limit of ours refused it */
 	bool ended_only;		/* only segments of streams that have ended go back */
+	bool waits;			/* a pages heap that would grow past what is live returns -EBUSY first */
 };
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
@@ -84,6 +85,11 @@ void gm_cache_await_begin(struct gm_cache_await *await);
  * become complete since gm_cache_await_begin or the last wait, and the request is worth repeating.
  * No growth lock is held. */
 bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams);
+
+/* A pages heap was to grow past what is live (-EBUSY): wait until the GPU is past more of what was freed. False: that is
+ * in vain, and the heap is to grow. Where the GPU got no further for a while, it may be waiting for the host: then the
+ * heap never waits for it again. No lock held. */
+bool gm_cache_await_pages(struct gm_cache_heap *heap);
 
 /* Has some heap of @domain anything that a flush could give back? */
 bool gm_cache_idle_or_limbo(uint8_t domain);

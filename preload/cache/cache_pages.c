@@ -66,6 +66,13 @@ uint64_t gm_cache_pages_passed(void *arg)
 	return gm_rule(GM_RULE_PAGES) ? passed : moment;
 }
 
+bool gm_cache_pages_wanted(void *arg)
+{
+	const struct gm_cache_heap *heap = arg;
+
+	return gm_rule(GM_RULE_AWAIT) && gm_cache_request.waits && heap->heap->idle && (freed || passed + 1 < moment);
+}
+
 uint64_t gm_cache_pages_now(void)
 {
 	return moment;

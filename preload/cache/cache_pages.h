@@ -28,6 +28,7 @@ void gm_cache_pages_unmap(void *heap, uint64_t address, uint64_t bytes);
 void gm_cache_pages_trim(void *heap);
 uint64_t gm_cache_pages_moment(void *heap);	/* locked, as the next */
 uint64_t gm_cache_pages_passed(void *heap);
+bool gm_cache_pages_wanted(void *heap);		/* waits of struct gm_heap_ops: asks gm_cache_request.waits */
 
 /* Find out which frees the GPU is past by now, and record an event for later ones. Never waits. No
  * lock is needed. */

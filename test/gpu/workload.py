@@ -163,7 +163,7 @@ def peaks(start=False):
         torch.cuda.synchronize()
         source.empty_cache()
         source.reset_peak_memory_stats()
-    return source.max_memory_reserved(), source.max_memory_allocated()
+    return source.max_memory_reserved(), source.max_memory_allocated(), source.memory_stats()["active_bytes.all.peak"]
 
 
 def main():
@@ -192,9 +192,9 @@ def main():
                 torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - began)
                 done += 1
-            reserved, live = peaks()
+            reserved, live, active = peaks()
             print(json.dumps({"name": name, "seconds": seconds[warm:], "loss": loss.item(), "peak": reserved,
-                              "live": live}), flush=True)
+                              "live": live, "active": active}), flush=True)
 
         if args.turns:
             turn(1, 15)

@@ -7,6 +7,7 @@
 
 #include "allocator/lock.h"
 #include "preload/cache/cache.h"
+#include "preload/cache/cache_heap.h"
 #include "preload/cache/cache_pages.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/read/copy.h"
@@ -148,6 +149,73 @@ START_TEST(test_threads)
 }
 END_TEST
 
+static const struct gm_cache_heap *heap(void)
+{
+	return gm_cache_heap_next(NULL, 0);
+}
+
+/* 40 MiB with work on them are freed, in front of others: what comes next does not fit there, and their pages cannot move
+ * yet. */
+static CUdeviceptr free_busy(CUstream stream)
+{
+	CUdeviceptr busy, behind;
+
+	OK(cuMemAlloc_v2(&busy, 40 * MIB));
+	OK(cuMemAlloc_v2(&behind, 2 * MIB));
+	OK(cuMemsetD8Async(busy, 1, 40 * MIB, stream));
+	OK(cuMemFree_v2(busy));
+	return behind;
+}
+
+/* A request that would take more than is live waits for the GPU, and gets the pages. */
+START_TEST(test_waits_before_growth)
+{
+	CUdeviceptr behind, next;
+	CUstream stream;
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("FAKECUDA_KERNEL_NS", "300000", 1);	/* some queries */
+	begin();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	behind = free_busy(stream);
+	OK(cuMemAlloc_v2(&next, 60 * MIB));
+	ck_assert_uint_le(heap()->segments, 66 * MIB);
+	ck_assert(!heap()->impatient);
+	OK(cuMemFree_v2(behind));
+	OK(cuMemFree_v2(next));
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
+/* Where the GPU waits for what the host does next, the heap grows after a while, and is not kept waiting again. */
+START_TEST(test_waits_in_vain_once)
+{
+	CUdeviceptr flag, behind, next, last;
+	CUstream stream;
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("FAKECUDA_HANG", "off", 1);
+	begin();
+	OK(cuMemAlloc_v2(&flag, 4));
+	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 0 }, 4), 0);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+	behind = free_busy(stream);
+	OK(cuMemAlloc_v2(&next, 60 * MIB));
+	ck_assert(heap()->impatient);
+	ck_assert_uint_ge(heap()->segments, 102 * MIB);
+	OK(cuMemAlloc_v2(&last, 100 * MIB));
+	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 1 }, 4), 0);
+	OK(cuMemFree_v2(behind));
+	OK(cuMemFree_v2(next));
+	OK(cuMemFree_v2(last));
+	OK(cuCtxSynchronize());
+	ck_assert_int_eq(gm_recorder_check(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages");
@@ -155,6 +223,8 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_threads);
+	tcase_add_test(tc, test_waits_before_growth);
+	tcase_add_test(tc, test_waits_in_vain_once);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

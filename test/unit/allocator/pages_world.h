@@ -25,6 +25,7 @@ struct driver {
 	unsigned int maps;
 	uint64_t told;			/* bytes that came and did not go, by page events */
 	bool seen;			/* the host has seen the GPU past what is freed now */
+	bool waits;			/* for what was freed, rather than grow */
 };
 
 #include "test/unit/allocator/heap_world.h"

@@ -131,6 +131,44 @@ START_TEST(only_what_is_passed_moves)
 }
 END_TEST
 
+static bool rather_waits(void *arg)
+{
+	return ((const struct world *)arg)->driver.waits;
+}
+
+/* A heap that would rather wait than grow past what is live takes what moves, and says -EBUSY; what is live may grow. */
+START_TEST(rather_waits_than_grows)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 100);
+	const uint64_t bytes = UINT64_C(40) << 20, large = UINT64_C(60) << 20, live = 2 * bytes + large;
+	uint32_t id[3], other;
+
+	ops.moves_passed = true;
+	ops.synchronize = NULL;
+	ops.waits = rather_waits;
+	w->driver.waits = true;
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(take(w, bytes, 0, &id[i]), 0);
+	give_back(w, id[0]);
+	w->driver.now += 101;
+	give_back(w, id[1]);
+	ck_assert_int_eq(take(w, bytes + large, 0, &other), -EBUSY);
+	ck_assert_uint_eq(w->driver.pages_made, 60);
+	ck_assert_uint_eq(gm_pages(w->heap)->spare, bytes);
+	check_all(w, 0);
+	w->driver.now += 101;
+	ck_assert_int_eq(take(w, bytes + large, 0, &other), 0);
+	ck_assert_uint_le(w->driver.pages_made * GM_HEAP_PAGE, live + GM_PAGES_SLACK(live) + GM_HEAP_PAGE);
+	check_all(w, 1);
+	give_back(w, other);
+	w->driver.waits = false;
+	ck_assert_int_eq(take(w, UINT64_C(150) << 20, 0, &other), 0);
+	ck_assert_uint_eq(gm_pages(w->heap)->spare, 0);
+	check_all(w, 2);
+	end(w);
+}
+END_TEST
+
 /* What the host had seen complete when it was freed moves at once, and to any stream; not what else lay in its pages,
  * nor what is freed there after it. */
 START_TEST(what_was_seen_complete_moves_at_once)
@@ -463,6 +501,7 @@ int main(void)
 	tcase_add_loop_test(tests, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
 	tcase_add_test(tests, moves_what_is_idle);
 	tcase_add_test(tests, only_what_is_passed_moves);
+	tcase_add_test(tests, rather_waits_than_grows);
 	tcase_add_test(tests, what_was_seen_complete_moves_at_once);
 	tcase_add_loop_test(tests, joined_with_what_was_seen_complete, 0, 2);
 	tcase_add_test(tests, left_of_two_ages);
