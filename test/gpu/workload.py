@@ -1,4 +1,4 @@
-"""Loops of eight kinds, to time and to weigh: workload.py [--history] [--turns] [--iterations N] NAME...
+"""Loops of nine kinds, to time and to weigh: workload.py [--history] [--turns] [--iterations N] NAME...
 
 Prints a JSON line for each: seconds an iteration (each, after warm-up), the last loss, peak bytes reserved and live
 since the loop began. They are PyTorch's own, or where that has no cache and the library is there the library's.
@@ -152,7 +152,37 @@ def train_and_eval():
     return one
 
 
-NAMES = ["gpt", "resnet", "side_streams", "gpt_random", "checkpointing", "moe", "generate", "train_and_eval"]
+def graphs():
+    """A training step as a CUDA graph that is replayed; what goes in and what comes out is copied beside it."""
+    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU())
+                                  for _ in range(8)]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
+    static = torch.randn(2048, 2048, device="cuda")
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(static).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        lost = step()
+
+    def one(i):
+        static.copy_(torch.randn(2048, 2048, device="cuda") + i % 3)
+        graph.replay()
+        return lost.clone()
+    return one
+
+
+NAMES = ["gpt", "resnet", "side_streams", "gpt_random", "checkpointing", "moe", "generate", "train_and_eval", "graphs"]
 
 
 def peaks(start=False):
