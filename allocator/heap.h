@@ -85,8 +85,8 @@ struct gm_heap_ops {
 	int (*map)(void *arg, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);
 	void (*trim)(void *arg);
-	/* Called locked, where a request needs more from the driver than what is live and a little more: does it rather wait
-	 * for memory that was freed, and is not passed? Then gm_heap_alloc returns -EBUSY. NULL: it does not. */
+	/* Called locked, where a request would make the heap grow past what is live and a little more: does it
+	 * rather wait for memory that was freed, and is not passed? Then gm_heap_alloc returns -EBUSY. NULL: no. */
 	bool (*waits)(void *arg);
 	/* Called locked. moment: a number that never falls, for a free that is complete now in the
 	 * order of its stream; 0: every stream and the host are past that free already. passed: the

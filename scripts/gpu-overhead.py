@@ -13,9 +13,12 @@ with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cach
 with the library, whose cache serves it; cached-nostacks, that with stacks=none; expandable and async,
 PyTorch with expandable_segments:True and with backend:cudaMallocAsync; cached-expandable and
 async-libgpumem, those settings with the library in the place of PyTorch's cache and of the driver's
-pool. A kind may have settings of its own: cached-expandable+GPUMEM_LIMBO=0.1. Prints for each workload and kind the median over the rounds of the ratio to the bare turn of
-the same round (of median seconds an iteration), the middle half of the ratios, and the ratio of what was
-reserved at the peak to what was live; the spread of the bare turns themselves tells what is noise.
+pool. A kind may have settings of its own: cached-expandable+GPUMEM_LIMBO=0.1.
+
+Prints for each workload and kind the median over the rounds of the ratio to the bare turn of the same
+round (of median seconds an iteration), the middle half of the ratios, and what was reserved at the
+peak in parts of what was live and of what was active, which counts memory that was freed and waits
+for the GPU; the spread of the bare turns themselves tells what is noise.
 """
 import argparse
 import json
@@ -102,7 +105,8 @@ def rounds(name, live, args):
         if kind != "bare":
             middle, low, high = spread([one / base for one, base in zip(times[kind], times["bare"])])
             print("%-14s %-17s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds; %.3f of live, %.3f of active" % (
-                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs, *reserved[kind]), flush=True)
+                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs,
+                *reserved[kind]), flush=True)
 
 
 def main():

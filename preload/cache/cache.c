@@ -24,6 +24,7 @@
 #define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
 
 #define LIVE_FADES 4096u		/* at each request the peak of what was live loses this part */
+#define GROWTH_WAITS 64u		/* of one request, before a pages heap grows */
 #define DEDICATED_BYTES (UINT64_C(2) << 20)
 #define POISON 0xa5u
 
@@ -241,8 +242,8 @@ static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
 
 	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
 	gm_cache_request.waits = heap->pages && !heap->impatient && !gm_capturing() && !gm_in_host_function();
-	while ((r = grow(heap, call, false)) == -EBUSY)
-		gm_cache_request.waits = gm_cache_await_pages(heap);
+	for (unsigned int i = 1; (r = grow(heap, call, false)) == -EBUSY; i++)	/* others may take what it waits for */
+		gm_cache_request.waits = gm_cache_await_pages(heap) && i < GROWTH_WAITS;
 	gm_cache_request.waits = false;
 	if (r != -ENOMEM)
 		return r;

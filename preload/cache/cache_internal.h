@@ -86,9 +86,9 @@ void gm_cache_await_begin(struct gm_cache_await *await);
  * No growth lock is held. */
 bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams);
 
-/* A pages heap was to grow past what is live (-EBUSY): wait until the GPU is past more of what was freed. False: that is
- * in vain, and the heap is to grow. Where the GPU got no further for a while, it may be waiting for the host: then the
- * heap never waits for it again. No lock held. */
+/* A pages heap was to grow past what is live (-EBUSY): wait until the GPU is past more of what was
+ * freed. False: that is in vain, and the heap is to grow. Where the GPU got no further for a while,
+ * it may be waiting for the host: then the heap never waits for it again. No lock held. */
 bool gm_cache_await_pages(struct gm_cache_heap *heap);
 
 /* Has some heap of @domain anything that a flush could give back? */

@@ -4,8 +4,8 @@
  *
  * A page is unmapped only when the host has seen the GPU past everything that was submitted before it was freed:
  * neither mapping nor unmapping is work of a stream. One event of every context tells that. It is recorded when memory
- * is needed or given back, and before a capture begins, never at a free. Only gm_cache_await and gm_cache_await_pages wait for it, and
- * both have an end.
+ * is needed or given back, and before a capture begins, never at a free. Only gm_cache_await and gm_cache_await_pages
+ * wait for it, and both have an end.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: the device's growth lock, unless a function says
  * otherwise.

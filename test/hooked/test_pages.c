@@ -154,8 +154,8 @@ static const struct gm_cache_heap *heap(void)
 	return gm_cache_heap_next(NULL, 0);
 }
 
-/* 40 MiB with work on them are freed, in front of others: what comes next does not fit there, and their pages cannot move
- * yet. */
+/* 40 MiB with work on them are freed, in front of others: what comes next does not fit there, and their pages cannot
+ * move yet. */
 static CUdeviceptr free_busy(CUstream stream)
 {
 	CUdeviceptr busy, behind;

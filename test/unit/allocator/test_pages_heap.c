@@ -136,7 +136,7 @@ static bool rather_waits(void *arg)
 	return ((const struct world *)arg)->driver.waits;
 }
 
-/* A heap that would rather wait than grow past what is live takes what moves, and says -EBUSY; what is live may grow. */
+/* A heap that rather waits than grows past what is live takes what moves, and says -EBUSY; what is live may grow. */
 START_TEST(rather_waits_than_grows)
 {
 	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 100);
