@@ -223,8 +223,14 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_threads);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	/* A sanitizer's dlsym stands before ours, so that work may pass unseen: then what is freed waits in limbo. */
 	tcase_add_test(tc, test_waits_before_growth);
 	tcase_add_test(tc, test_waits_in_vain_once);
+#else
+	(void)test_waits_before_growth;
+	(void)test_waits_in_vain_once;
+#endif
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }
