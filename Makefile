@@ -381,7 +381,7 @@ $(RT_A): $(call obj,$(RT_SRC))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- tests -------------------------------------------------------------------------------------
-UNIT_AUX = $(call obj,$(wildcard test/unit/*/aux_*.c) test/rules/reuse_check.c test/rules/cache_heap_check.c)
+UNIT_AUX = $(call obj,$(wildcard test/unit/*/aux_*.c test/rules/*_check.c))
 define UNIT_RULE
 $(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/$(1)/%.c.o $(UNIT_AUX) $(BUILD)/libgm_core.a
 	@mkdir -p $$(@D)
@@ -389,6 +389,12 @@ $(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/$(1)/%.c.o $(UNIT_AUX) $(BUILD)/lib
 	$$(Q)$$(CC) $$(SANFLAGS) -rdynamic -o $$@ $$^ $$(UNIT_LDFLAGS_$$*) $$(CHECK_LIBS) $$(JANSSON_LIBS) -pthread -ldl
 endef
 $(foreach room,$(UNIT_ROOMS),$(eval $(call UNIT_RULE,$(room))))
+
+# The replay is the command's.
+REPLAY := $(call obj,tools/replay/simulate.c tools/replay/trace.c tools/read/table.c tools/read/limit.c \
+	  tools/read/json_read.c tools/read/value.c tools/read/input.c tools/read/snapshot.c tools/show/show.c)
+$(BUILD)/test/unit/test_heap_traces: $(REPLAY)
+UNIT_LDFLAGS_test_heap_traces = $(ZLIB_LIBS)
 
 # Libraries that the unwinder's tests load and unload. They are not instrumented in any variant.
 UNWIND_LIBS := $(patsubst test/unit/unwind/%,$(BUILD)/test/unit/unwind/%.so, \
@@ -567,9 +573,7 @@ $(BUILD)/test/bench/trivial.so: test/bench/trivial.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 $(WARN) $(CFLAGS) -fPIC -shared -isystem $(CUDA_INC) -o $@ $< -ldl
-# The replay is the command's.
-$(BUILD)/test/bench/bench_heaps: $(call obj,tools/replay/simulate.c tools/replay/trace.c tools/read/table.c \
-	tools/read/limit.c tools/read/json_read.c tools/read/value.c tools/read/input.c tools/read/snapshot.c tools/show/show.c)
+$(BUILD)/test/bench/bench_heaps: $(REPLAY)
 BENCH_LIBS_bench_heaps = $(JANSSON_LIBS) $(ZLIB_LIBS)
 
 # ---- installation ------------------------------------------------------------------------------

@@ -31,13 +31,6 @@ static inline tree_key key_of(uint64_t size, uint64_t address)
 	return (tree_key)size << 64 | address;
 }
 
-/* Priorities of the treap: a fixed mix of the id, so that runs are repeatable. No two ids have the same
- * one; quadratic, so that ids at equal distances are no chain. */
-static inline uint32_t tree_priority(uint32_t id)
-{
-	return id * (2 * id + 1) * 0x9e3779b1u;
-}
-
 static inline bool tree_before(const struct gm_free_link *links, uint32_t a, tree_key key)
 {
 	return key_of(links[a].size, links[a].address) < key;
@@ -73,8 +66,8 @@ static inline void tree_insert(struct gm_free_link *links, uint32_t *at, uint32_
 		*at = block;
 		return;
 	}
-	priority = tree_priority(block);
-	while (*at && tree_priority(*at) >= priority)
+	priority = gm_free_priority(block);
+	while (*at && gm_free_priority(*at) >= priority)
 		at = tree_before(links, *at, key) ? &links[*at].right : &links[*at].left;
 	tree_split(links, *at, key, &link->left, &link->right);
 	*at = block;
@@ -86,7 +79,7 @@ static inline void tree_unlink(struct gm_free_link *links, uint32_t *at, uint32_
 	uint32_t a = links[block].left, b = links[block].right;
 
 	while (a && b) {
-		if (tree_priority(a) >= tree_priority(b)) {
+		if (gm_free_priority(a) >= gm_free_priority(b)) {
 			*at = a;
 			at = &links[a].right;
 			a = *at;
@@ -99,7 +92,7 @@ static inline void tree_unlink(struct gm_free_link *links, uint32_t *at, uint32_
 	*at = a ? a : b;
 }
 
-/* Where @block hangs. NULL: it is not there, gm_free_set_check tells. */
+/* Where @block hangs. NULL: it is not there. */
 static inline uint32_t *tree_place(struct gm_free_link *links, uint32_t *at, uint32_t block)
 {
 	tree_key key = key_of(links[block].size, links[block].address);
@@ -472,67 +465,4 @@ uint64_t gm_free_set_largest(struct gm_free_set *set)
 			largest = set->blocks[id].size;
 	}
 	return largest;
-}
-
-/* ---- check ---- */
-
-static int check_tree(const struct gm_free_set *set, const struct gm_free_stream *s, uint32_t c,
-		      uint32_t root, uint32_t *count)
-{
-	const struct gm_block *b = &set->blocks[root];
-	int bad = 0;
-
-	if (!root)
-		return 0;
-	bad += b->state != GM_BLOCK_INACTIVE;
-	bad += b->stream != s->stream;
-	bad += class_of(b->size) != c;
-	bad += b->size != set->links[root].size || b->address != set->links[root].address;
-	for (int side = 0; side < 2; side++) {
-		uint32_t child = side ? set->links[root].right : set->links[root].left;
-
-		if (!child)
-			continue;
-		bad += tree_before(set->links, child, key_of(b->size, b->address)) != !side;
-		bad += tree_priority(child) > tree_priority(root);
-		bad += check_tree(set, s, c, child, count);
-	}
-	++*count;
-	return bad;
-}
-
-/* Of the classes of one word. Nearly all are empty, and who looks at all after each step has time for little else. */
-static bool any_root(const uint32_t *root)
-{
-	uint32_t any = 0;
-
-	for (unsigned int i = 0; i < 64; i++)
-		any |= root[i];
-	return any;
-}
-
-int gm_free_set_check(const struct gm_free_set *set)
-{
-	uint32_t total = 0;
-	int bad = 0;
-
-	for (uint32_t i = 0; i <= set->streams_mask; i++) {
-		const struct gm_free_stream *s = set->streams[i];
-		uint32_t count = 0;
-
-		if (!s)
-			continue;
-		for (uint32_t w = 0; w < GM_CLASS_WORDS; w++) {
-			bad += !s->map[w] != !(s->top >> w & 1);
-			if (!s->map[w] && !any_root(&s->root[w * 64]))
-				continue;
-			for (uint32_t c = w * 64; c < w * 64 + 64; c++) {
-				bad += !s->root[c] != !(s->map[w] >> c % 64 & 1);
-				bad += check_tree(set, s, c, s->root[c], &count);
-			}
-		}
-		bad += count != s->blocks;
-		total += count;
-	}
-	return bad + (total != set->count);
 }

@@ -139,7 +139,6 @@ struct gm_heap_class {
 	void (*detach)(struct gm_heap *heap, uint32_t block);
 	int (*release)(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
 	uint64_t (*largest)(struct gm_heap *heap);
-	int (*check)(struct gm_heap *heap, uint32_t first_segment);
 };
 
 extern const struct gm_heap_class gm_segments_heap __attribute__((visibility("hidden")));
@@ -230,13 +229,6 @@ static inline uint64_t gm_heap_largest(struct gm_heap *heap)
 	return heap->class->largest(heap);
 }
 
-/* Returns how often a structural rule is broken, the statistics among them where no other heap has
- * them; 0 if sound. O(blocks). */
-static inline int gm_heap_check(struct gm_heap *heap, uint32_t first_segment)
-{
-	return heap->class->check(heap, first_segment);
-}
-
 /* Block @id is about to be freed: fetch what that reads, which is in no cache of the processor
  * where many blocks are live. */
 static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
@@ -266,12 +258,6 @@ static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t byte
 		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
 	return gm_heap_round(&heap->config, bytes);
 }
-
-/* How often these rules are broken (heap_check.c): the page map finds block @id at its first,
- * middle and last byte, if no other heap is in the map; @stats agree with @sum, for which the
- * caller counted blocks and segments. */
-int gm_heap_check_page_map(const struct gm_heap *heap, uint32_t id);
-int gm_heap_check_stats(const struct gm_stats *stats, const struct gm_stats *sum);
 
 /* ---- heap_stats.c ---- */
 

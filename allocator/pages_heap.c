@@ -350,5 +350,5 @@ const struct gm_heap_class gm_pages_heap = {
 	.name = "pages", .bytes = sizeof(struct gm_pages_heap), .init = init,
 	.alloc = gm_pages_alloc, .find = gm_pages_find, .free_requested = free_requested,
 	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,
-	.detach = gm_pages_detach, .release = gm_pages_release, .largest = largest, .check = gm_pages_check,
+	.detach = gm_pages_detach, .release = gm_pages_release, .largest = largest,
 };

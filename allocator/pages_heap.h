@@ -23,7 +23,6 @@
  *   pages_place.c   where a request goes that no free block serves
  *   pages_move.c    whose pages it gets
  *   pages_grow.c    the driver: growth, giving back
- *   pages_check.c   every rule, counted
  *
  * Context: as heap.h.
  */
@@ -202,7 +201,7 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
  * (ops->may_go). */
 int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes);
 
-/* ---- pages_grow.c, pages_check.c ---- */
+/* ---- pages_grow.c ---- */
 
 static inline bool gm_pages_lock(const struct gm_heap *heap, bool grown)
 {
@@ -235,6 +234,5 @@ int gm_pages_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes
  * where all blocks behind it are free. For a heap that is about to end: the rules about pages no
  * longer hold. */
 void gm_pages_detach(struct gm_heap *heap, uint32_t id);
-int gm_pages_check(struct gm_heap *heap, uint32_t first_segment);
 
 #endif

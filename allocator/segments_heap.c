@@ -352,5 +352,4 @@ const struct gm_heap_class gm_segments_heap = {
 	.alloc = gm_segments_alloc, .find = gm_segments_find, .free_requested = free_requested,
 	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,
 	.detach = gm_segments_detach, .release = gm_segments_release, .largest = largest,
-	.check = gm_segments_check,
 };

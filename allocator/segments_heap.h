@@ -9,7 +9,6 @@
  *   segments_heap.c   finding, splitting, merging; the class
  *   heap_grow.c   the driver: growth, collection, release
  *   heap_stats.c  the statistics
- *   heap_check.c  every rule, counted
  *
  * Context: as heap.h.
  */
@@ -45,11 +44,10 @@ void gm_segments_detach(struct gm_heap *heap, uint32_t block);
 int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
 		  uint64_t address, uint64_t bytes, uint32_t *ret_block);
 
-/* ---- heap_grow.c, heap_check.c ---- */
+/* ---- heap_grow.c ---- */
 
 int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		      uint32_t *ret_block);
 int gm_segments_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
-int gm_segments_check(struct gm_heap *heap, uint32_t first_segment);
 
 #endif

@@ -101,8 +101,6 @@ static int verify(const struct wish *wish, const struct gm_trace *trace,
 	if (json_object_size(verdict.expected) != verdict.compared && !verdict.wrong++)
 		printf("first difference: %zu statistics are recorded, %u were compared\n",
 		       json_object_size(verdict.expected), verdict.compared);
-	if (run->violations && !verdict.wrong++)
-		printf("%d rules of the heap are violated\n", run->violations);
 	printf("%s: %" PRIu64 " allocations, %zu operations: 0 addresses differ, %u of %u "
 	       "statistics differ\n", gm_show_clean(wish->trace), run->allocations, trace->count, verdict.wrong,
 	       verdict.compared);

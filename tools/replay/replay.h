@@ -109,7 +109,7 @@ struct gm_simulation {
 	uint64_t pages_moved;
 	uint64_t operations, ns;	/* and how long all of them took, in all */
 	char difference[512];		/* the first one from the recording; "" none */
-	int violations;			/* of gm_heap_check, when following: now and then, and at the end */
+	int violations;			/* what @check returned, in all */
 };
 
 struct gm_simulate_how {
@@ -117,6 +117,8 @@ struct gm_simulate_how {
 	uint64_t capacity;		/* of the ideal device, GM_HEAP_UNLIMITED: no end */
 	uint64_t lag;			/* pages heap: as in gm_trace_needs, operations */
 	unsigned int order;		/* of the ideal device's addresses: 0 rising, 1 falling, 2 .. mixed */
+	/* Tests': how many rules of the heap are broken, asked now and then, and at the end. */
+	int (*check)(struct gm_heap *heap, uint32_t first_segment);
 };
 
 /* Run @trace under @config. Returns 0, -ENOMEM, or -E2BIG. */

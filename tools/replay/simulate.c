@@ -448,24 +448,13 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	setup.segments = sim->segments;
 	setup.blocks = sim->blocks;
 	setup.links = sim->links;
-	if (sim->how.follow) {		/* only gm_heap_check reads it */
+	if (sim->how.check) {		/* nobody else reads it */
 		setup.map = gm_page_map_new(memory, sim);
 		if (!setup.map)
 			return -ENOMEM;
 	}
 	sim->heap = gm_heap_new(&setup);
 	return sim->heap ? 0 : -ENOMEM;
-}
-
-/* The recording step by step, and the heap checked now and then. */
-static void follow_recording(struct simulation *sim)
-{
-	for (size_t i = 0; i < sim->trace->count && !sim->result->difference[0]; i++) {
-		step(sim, &sim->trace->lines[i]);
-		if (i % CHECK_EVERY == 0)
-			sim->result->violations += gm_heap_check(sim->heap, sim->first_segment);
-	}
-	sim->result->violations += gm_heap_check(sim->heap, sim->first_segment);
 }
 
 static uint64_t now_ns(void)
@@ -495,10 +484,11 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 		return -E2BIG;
 	r = prepare(&sim, config, &ops);
 	ret->ns = now_ns();
-	if (!r && how->follow)
-		follow_recording(&sim);
-	for (size_t i = 0; !r && !how->follow && i < trace->count; i++)
+	for (size_t i = 0; !r && i < trace->count && !ret->difference[0]; i++) {
 		step(&sim, &trace->lines[i]);
+		if (how->check && (i % CHECK_EVERY == 0 || i == trace->count - 1))
+			ret->violations += how->check(sim.heap, sim.first_segment);
+	}
 	ret->ns = now_ns() - ret->ns;
 	ret->operations = sim.operations;
 	if (!r) {

@@ -28,6 +28,7 @@ struct driver {
 	bool waits;			/* for what was freed, rather than grow */
 };
 
+#include "test/rules/check.h"
 #include "test/unit/allocator/heap_world.h"
 
 /* An assertion of libcheck's writes to a file, also when it holds: too slow for each 512 bytes. */

@@ -10,6 +10,7 @@ struct driver {
 	unsigned int calls;
 };
 
+#include "test/rules/check.h"
 #include "test/unit/allocator/heap_world.h"
 #include "test/suite.h"
 
