@@ -58,6 +58,23 @@ with Room() as room:
     check("seconds since the record began, device, action, address, size", line[:4] ==
           ["%.6f" % ((rows[0]["time_us"] - start) / 1e6), "host" if rows[0]["device"] is None else "0",
            rows[0]["action"], "%#x" % rows[0]["addr"]] and line[-1] == "demo_app.static", lines[1])
+    def in_units(size):
+        for unit in ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]:
+            if size < 1024 or unit == "EiB":
+                return "%d B" % size if unit == "B" else "%.2f %s" % (size, unit)
+            size /= 1024
+
+    sizes = [0, 1023, 1024, 1152, 1408, 1029, 1049, (1 << 20) - 1, 1 << 20, 1664 << 10, 5 << 30, 7 << 40, (1 << 50) + (1 << 47), 9 << 58]
+    trace = {column: [1] * len(sizes) for column in COLUMNS}
+    trace.update(dropped=0, action=["alloc"] * len(sizes), addr=[size + 4096 for size in sizes], size=sizes, kind=["device"] * len(sizes),
+                 time_us=[start + 1000003 * n - 1500000 for n in range(len(sizes))], module=[0] * len(sizes))
+    with open(room.out + "/sizes.json", "w", encoding="utf-8") as out:
+        json.dump(dict(snapshot, device_traces=[trace], annotations=[]), out)
+    done = gpumem("events", "--device", "0", room.out + "/sizes.json")
+    wanted = ["%14s %6s %-14s %18s %12s %-8s %8d  %s" % ("%.6f" % (n * 1.000003 - 1.5), 0, "alloc", hex(size + 4096), in_units(size), "device", 1, "(unknown)")
+              for n, size in enumerate(sizes)]
+    check("columns and sizes as printf has them", [line for line in done.stdout.splitlines()[1:] if not line.startswith(" " * 22)] == wanted,
+          (done.stdout, wanted))
     oom = [text for text in lines if " oom " in text]
     check("an oom shows what was free", oom and all("GiB free" in text for text in oom), oom)
 

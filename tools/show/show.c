@@ -221,18 +221,20 @@ void gm_show_heading(FILE *out, const char *format, ...)
 void gm_units_bytes(uint64_t bytes, char *ret, size_t room)
 {
 	static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
-	double value = (double)bytes / 1024;
-	size_t u = 0;
+	unsigned __int128 hundredths = (unsigned __int128)bytes * 100;
+	unsigned int u = 0, shift = 10;
 
 	if (bytes < 1024) {
 		snprintf(ret, room, "%llu B", (unsigned long long)bytes);
 		return;
 	}
-	while (value >= 1024 && u + 1 < sizeof(units) / sizeof(units[0])) {
-		value /= 1024;
+	for (; bytes >> shift >= 1024; shift += 10)
 		u++;
-	}
-	snprintf(ret, room, "%.2f %s", value, units[u]);
+	/* Rounded as %.2f rounds, which takes three times as long: a half to even. */
+	hundredths += (UINT64_C(1) << (shift - 1)) - 1 + (uint64_t)(hundredths >> shift & 1);
+	hundredths >>= shift;
+	snprintf(ret, room, "%llu.%02llu %s", (unsigned long long)(hundredths / 100),
+		 (unsigned long long)(hundredths % 100), units[u]);
 }
 
 int gm_units_parse(const char *text, uint64_t *ret)

@@ -18,6 +18,8 @@
 #include "tools/write/convert.h"
 #include "tools/write/writer.h"
 
+#define BLANKS "                  "
+
 enum format { GM_EVENTS_TABLE, GM_EVENTS_CSV, GM_EVENTS_JSONL };
 
 struct events {
@@ -190,16 +192,31 @@ static void put_said(struct gm_out *out, const struct gm_row *row, const json_t 
 		      gm_show_clean(domain), domain[0] ? ")" : "");
 }
 
+/* A cell, as %*s of printf has it, which takes five times as long; @width < 0: to the left. */
+static void put_cell(struct gm_out *out, int width, const char *text)
+{
+	int blanks = abs(width) - (int)strlen(text);
+
+	if (width > 0 && blanks > 0)
+		gm_out_put(out, BLANKS, (size_t)blanks);
+	gm_out_text(out, text);
+	if (width < 0 && blanks > 0)
+		gm_out_put(out, BLANKS, (size_t)blanks);
+	gm_out_put(out, BLANKS, 1);
+}
+
 static void put_memory(struct gm_out *out, const json_t *root, const struct gm_row *row)
 {
-	char address[64];
+	char text[64];
 
 	if (!strcmp(row->action, "oom"))
-		snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
+		snprintf(text, sizeof(text), "%s free", gm_show_bytes((int64_t)row->address));
 	else
-		snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
-	gm_out_format(out, "%18s %12s %-8s %8lld  %s\n", address, gm_show_bytes(row->size),
-		      gm_show_clean(row->kind), (long long)row->thread, gm_show_module(root, row->module));
+		snprintf(text, sizeof(text), "%#llx", (unsigned long long)row->address);
+	put_cell(out, 18, text);
+	put_cell(out, 12, gm_show_bytes(row->size));
+	put_cell(out, -8, gm_show_clean(row->kind));
+	gm_out_format(out, "%8lld  %s\n", (long long)row->thread, gm_show_module(root, row->module));
 }
 
 static void put_row(struct gm_out *out, const struct events *events, const struct gm_row *row)
@@ -207,13 +224,13 @@ static void put_row(struct gm_out *out, const struct events *events, const struc
 	const json_t *annotation = gm_row_annotation(events->root, row);
 	int64_t time_us = gm_wrap_subtract(row->time_us, events->origin_us);
 	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
-	char seconds[40], device[16] = "host";
+	char text[64];
 
-	snprintf(seconds, sizeof(seconds), "%s%" PRIu64 ".%06" PRIu64, time_us < 0 ? "-" : "", us / 1000000,
-		 us % 1000000);
-	if (row->device != GM_ROW_HOST)
-		snprintf(device, sizeof(device), "%d", row->device);
-	gm_out_format(out, "%14s %6s %-14s ", seconds, device, gm_show_clean(row->action));
+	snprintf(text, sizeof(text), "%s%" PRIu64 ".%06" PRIu64, time_us < 0 ? "-" : "", us / 1000000, us % 1000000);
+	put_cell(out, 14, text);
+	snprintf(text, sizeof(text), row->device == GM_ROW_HOST ? "host" : "%d", row->device);
+	put_cell(out, 6, text);
+	put_cell(out, -14, gm_show_clean(row->action));
 	if (annotation)
 		put_said(out, row, annotation);
 	else
