@@ -47,7 +47,6 @@ struct gm_reuse {
 	_Atomic(uint64_t) items;	/* blocks in limbo; read without the lock, too */
 	_Atomic(uint64_t) bytes, completed;	/* bytes in limbo; blocks completed ever */
 	_Atomic(uint64_t) vain;		/* how often ops->complete took back fewer blocks than it was given */
-	uint64_t lost_bytes;		/* blocks that found no room in a list: never handed out again */
 	uint64_t *owner_bytes;
 	uint32_t owners;		/* room in owner_bytes */
 	struct gm_reuse_chunk *spare_chunks;

@@ -208,8 +208,7 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 		}
 	} else if (!now && add_item_locked(reuse, item)) {
 		account_locked(reuse, item, 1);
-	} else if (!now) {
-		reuse->lost_bytes += item->bytes;
+	} else if (!now) {		/* no room: it is never handed out again */
 		reuse->stamp++;		/* no event marks this moment: nothing later shares it */
 	}
 	gm_reuse_attention_locked(reuse);

@@ -130,6 +130,6 @@ int gpumem_memory_summary(int device, FILE *stream)
 		return r;
 	if (!stream)
 		return -EINVAL;
-	gm_stats_table(&stats, device, put_line, stream);
+	gm_stats_table(&stats, NULL, device, put_line, stream);
 	return ferror(stream) ? -EIO : 0;
 }

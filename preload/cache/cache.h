@@ -153,9 +153,8 @@ void gm_cache_synchronised(void);
  * */
 
 /* May a request on @domain's device be served from the cache: is the pool that it would come from
- * the device's default one, with its attributes unchanged? @pool NULL: the current pool. Costs a
- * load or two once it is known. */
-bool gm_pool_served(uint8_t domain, CUmemoryPool pool);
+ * the device's default one, with its attributes unchanged? Costs a load or two once it is known. */
+bool gm_pool_served(uint8_t domain);
 
 /* The driver served a request for @domain's memory itself, from @pool (NULL: the current one). */
 void gm_pool_passed(uint8_t domain, CUmemoryPool pool);

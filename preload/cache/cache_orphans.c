@@ -69,8 +69,8 @@ static struct orphan take_orphan(uint32_t number)
 	return orphan;
 }
 
-/* How many there are that no event covers; @cover: one will that is recorded after this. */
-static unsigned int uncovered(bool cover)
+/* How many there are that no event covers. One that is recorded after this will. */
+static unsigned int cover(void)
 {
 	unsigned int count = 0;
 
@@ -78,7 +78,7 @@ static unsigned int uncovered(bool cover)
 		return 0;
 	for (unsigned int i = 0; i < ORPHANS; i++)
 		if (orphans[i].address && !orphans[i].covered) {
-			orphans[i].covered = cover;
+			orphans[i].covered = true;
 			count++;
 		}
 	gm_unlock(&orphans_lock);
@@ -184,7 +184,7 @@ static uint64_t look_at_orphans(void)
 		gm_ticket_drop(NULL, ticket);
 		bytes = give_orphans_back();
 	}
-	if (ticket_out || !uncovered(true))
+	if (ticket_out || !cover())
 		return bytes;
 	ticket_out = gm_order_ticket(&ticket);
 	if (!ticket_out)

@@ -91,16 +91,14 @@ static bool find_out(struct pool *pool, CUdevice device)
 	return known;
 }
 
-bool gm_pool_served(uint8_t domain, CUmemoryPool handle)
+bool gm_pool_served(uint8_t domain)
 {
 	struct pool *pool;
 
 	if (domain >= GM_MAX_DEVICES)
 		return false;
 	pool = &pools[domain];
-	if (!pool->current && !find_out(pool, domain) && (!handle || !pool->handle))
-		return false;
-	if ((handle && (uintptr_t)handle != pool->handle) || pool->changed)
+	if ((!pool->current && !find_out(pool, domain)) || pool->changed)
 		return false;
 	if (!(served >> domain & 1))
 		served |= UINT64_C(1) << domain;

@@ -85,7 +85,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t si
 
 /* ---- import ---- */
 
-static uint64_t size_at(CUdeviceptr address)
+uint64_t gm_import_bytes(CUdeviceptr address)
 {
 	struct gm_relaxed relaxed = gm_relax();
 	size_t size = 0;
@@ -112,7 +112,7 @@ static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle hand
 		result = real(pdptr, handle, flags);
 	if (result)
 		return result;
-	all = size_at(*pdptr);
+	all = gm_import_bytes(*pdptr);
 	if (size && (offset >= all || size > all - offset))	/* no word of ours after all */
 		offset = size = 0;
 	r = gm_import_opened(*pdptr, all, offset, size);

@@ -11,6 +11,7 @@
 #include "preload/order/order.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
+#include "preload/hooks/imports.h"
 
 /* ---- where a pool's memory lies ---- */
 
@@ -134,7 +135,7 @@ static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUmemoryPool poo
 		stream = CU_STREAM_PER_THREAD;
 	where = where_of_stream(call, stream, key);
 	/* A stream of another device's than the current one: the driver knows how. */
-	if (where.domain != call->where.domain || !gm_pool_served(where.domain, NULL))
+	if (where.domain != call->where.domain || !gm_pool_served(where.domain))
 		return false;
 	return gm_cache_malloc_async(call, dptr, stream, key, ret_result);
 }
@@ -167,33 +168,22 @@ free_inside(__typeof__(cuMemFreeAsync) *real, CUdeviceptr dptr, CUstream stream,
 
 /* On a capturing stream a free is a node of the graph too, of a graph's pointer: the map does not
  * know it, and the free of what it does know is refused. */
-CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
-{
-	struct gm_call call;
-	CUresult result;
-
-	if (!gm_enter(false))
-		return free_inside(GM_REAL(cuMemFreeAsync), dptr, hStream, false);
-	if (gm_cache_free_async(dptr, hStream, false, &result))
-		return result;
-	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream);
-	result = GM_REAL(cuMemFreeAsync)(dptr, hStream);
-	return gm_free_end(&call, result);
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
-{
-	struct gm_call call;
-	CUresult result;
-
-	if (!gm_enter(false))
-		return free_inside(GM_REAL(cuMemFreeAsync_ptsz), dptr, hStream, true);
-	if (gm_cache_free_async(dptr, hStream, true, &result))
-		return result;
-	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream ? hStream : CU_STREAM_PER_THREAD);
-	result = GM_REAL(cuMemFreeAsync_ptsz)(dptr, hStream);
-	return gm_free_end(&call, result);
-}
+#define FREE_ASYNC(name, per_thread, none) \
+	CUresult name(CUdeviceptr dptr, CUstream hStream) \
+	{ \
+		struct gm_call call; \
+		CUresult result; \
+		\
+		if (!gm_enter(false)) \
+			return free_inside(GM_REAL(name), dptr, hStream, per_thread); \
+		if (gm_cache_free_async(dptr, hStream, per_thread, &result)) \
+			return result; \
+		gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream ? hStream : (none)); \
+		result = GM_REAL(name)(dptr, hStream); \
+		return gm_free_end(&call, result); \
+	}
+FREE_ASYNC(cuMemFreeAsync, false, NULL)
+FREE_ASYNC(cuMemFreeAsync_ptsz, true, CU_STREAM_PER_THREAD)
 
 /* ---- pools ---- */
 
@@ -242,16 +232,6 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	return gm_leave(result);
 }
 
-static size_t size_of(CUdeviceptr ptr)
-{
-	struct gm_relaxed relaxed = gm_relax();
-	size_t size = 0;
-
-	GM_REAL(cuMemGetAddressRange_v2)(NULL, &size, ptr);
-	gm_unrelax(&relaxed);
-	return size;
-}
-
 /* A pointer of another process's pool; it is freed like one of our own. */
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 				CUmemPoolPtrExportData *shareData)
@@ -267,6 +247,6 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 	call.alloc.domain = domain_of_pointer(*ptr_out, true, call.where.domain);
 	call.alloc.context = 0;
 	call.alloc.handle = (uintptr_t)pool;
-	call.alloc.requested = size_of(*ptr_out);
+	call.alloc.requested = gm_import_bytes(*ptr_out);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, *ptr_out, call.alloc.requested);
 }

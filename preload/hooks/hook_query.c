@@ -281,26 +281,17 @@ static void finish_giving_back(void)
 		gm_cache_back_done(where.domain);
 }
 
-CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
-{
-	CUresult result;
-
-	GM_ASK(cuMemGetInfo_v2, free, total);
-	finish_giving_back();
-	result = GM_REAL(cuMemGetInfo_v2)(free, total);
-	if (!result && free && total && *free <= *total)
-		*free = with_idle(*free, *total);
-	return gm_leave(result);
-}
-
-CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
-{
-	CUresult result;
-
-	GM_ASK(cuMemGetInfo, free, total);
-	finish_giving_back();
-	result = GM_REAL(cuMemGetInfo)(free, total);
-	if (!result && free && total && *free <= *total)
-		*free = (unsigned int)with_idle(*free, *total);
-	return gm_leave(result);
-}
+#define GET_INFO(name, bytes_t) \
+	CUresult name(bytes_t *free, bytes_t *total) \
+	{ \
+		CUresult result; \
+		\
+		GM_ASK(name, free, total); \
+		finish_giving_back(); \
+		result = GM_REAL(name)(free, total); \
+		if (!result && free && total && *free <= *total) \
+			*free = (bytes_t)with_idle(*free, *total); \
+		return gm_leave(result); \
+	}
+GET_INFO(cuMemGetInfo_v2, size_t)
+GET_INFO(cuMemGetInfo, unsigned int)

@@ -41,6 +41,9 @@ struct gm_import {
 	uint32_t opens;
 };
 
+/* Bytes of the driver's memory at @address, which was imported just now (hook_ipc.c); 0: not known. */
+uint64_t gm_import_bytes(CUdeviceptr address);
+
 /* Was anything ever imported? */
 bool gm_imports_any(void);
 

@@ -184,14 +184,8 @@ void gm_value_allowed(const struct gm_option_row *row, struct gm_line *line)
 		add_range(row, true, line);
 		break;
 	case GM_TYPE_COUNT:
-		gm_line_add(line, "a number");
-		add_range(row, false, line);
-		gm_line_add(line, " (");
-		gm_line_add(line, row->unit);
-		gm_line_add(line, ")");
-		break;
 	case GM_TYPE_FRACTION:
-		gm_line_add(line, "a fraction");
+		gm_line_add(line, row->type == GM_TYPE_COUNT ? "a number" : "a fraction");
 		add_range(row, false, line);
 		gm_line_add(line, " (");
 		gm_line_add(line, row->unit);

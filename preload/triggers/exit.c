@@ -156,29 +156,26 @@ static __attribute__((destructor)) void unloading(void)
 
 /* ---- the hooked ways out ----------------------------------------------------------------------- */
 
-GM_PUBLIC void quick_exit(int status)
+static _Noreturn void end_by(void (*real)(int status), int status)
 {
 	if (gm_state_is_mine())
 		end();
-	if (gm_libc.quick_exit)
-		gm_libc.quick_exit(status);
+	if (real)
+		real(status);
 	leave(status);
+}
+
+GM_PUBLIC void quick_exit(int status)
+{
+	end_by(gm_libc.quick_exit, status);
 }
 
 GM_PUBLIC void _exit(int status)
 {
-	if (gm_state_is_mine())
-		end();
-	if (gm_libc.exit_now)
-		gm_libc.exit_now(status);
-	leave(status);
+	end_by(gm_libc.exit_now, status);
 }
 
 GM_PUBLIC void _Exit(int status)
 {
-	if (gm_state_is_mine())
-		end();
-	if (gm_libc.exit_now_c)
-		gm_libc.exit_now_c(status);
-	leave(status);
+	end_by(gm_libc.exit_now_c, status);
 }

@@ -118,29 +118,21 @@ static void put_metrics(const struct table *table, const struct gm_stats *stats,
 	}
 }
 
-void gm_stats_table_pool(const struct gm_stats *stats, const char *name, int device,
-			 void (*line)(void *arg, const char *text), void *arg)
-{
-	const struct table table = { line, arg };
-
-	put_head(&table, stats, name, device);
-	put_metrics(&table, stats, true);
-	put_rule(&table, '=');
-}
-
-void gm_stats_table(const struct gm_stats *stats, int device,
+void gm_stats_table(const struct gm_stats *stats, const char *pool, int device,
 		    void (*line)(void *arg, const char *text), void *arg)
 {
 	const struct table table = { line, arg };
 
-	put_head(&table, stats, NULL, device);
-	put_metrics(&table, stats, false);
-	put_rule(&table, '-');
-	put_row(&table, "Oversize allocations", &stats->oversize_allocations,
-		&stats->oversize_allocations, false);
-	put_rule(&table, '-');
-	put_row(&table, "Oversize GPU segments", &stats->oversize_segments,
-		&stats->oversize_segments, false);
+	put_head(&table, stats, pool, device);
+	put_metrics(&table, stats, pool);
+	if (!pool) {
+		put_rule(&table, '-');
+		put_row(&table, "Oversize allocations", &stats->oversize_allocations,
+			&stats->oversize_allocations, false);
+		put_rule(&table, '-');
+		put_row(&table, "Oversize GPU segments", &stats->oversize_segments,
+			&stats->oversize_segments, false);
+	}
 	put_rule(&table, '=');
 }
 

@@ -9,14 +9,10 @@
 
 #include "allocator/table.h"
 
-/* Calls @line for each line, without its newline, at most 80 bytes. */
-void gm_stats_table(const struct gm_stats *stats, int device,
+/* Calls @line for each line, without its newline, at most 80 bytes. @pool: the name of a pool of the program's,
+ * which is cut to 24 bytes, and the statistics that are known of it; NULL: of the device itself. */
+void gm_stats_table(const struct gm_stats *stats, const char *pool, int device,
 		    void (*line)(void *arg, const char *text), void *arg);
-
-/* The same for a pool of the program's, with the statistics that are known of it. @name is cut to
- * 24 bytes. */
-void gm_stats_table_pool(const struct gm_stats *stats, const char *name, int device,
-			 void (*line)(void *arg, const char *text), void *arg);
 
 /* Calls @put for each statistic, sorted by name, as "allocated_bytes.all.current"; a name has at most 55
  * bytes. */

@@ -73,7 +73,8 @@ int64_t gm_cfi_signed(struct gm_cfi_cursor *cursor, unsigned int bytes)
 	return (int64_t)(gm_cfi_unsigned(cursor, bytes) << shift) >> shift;
 }
 
-uint64_t gm_cfi_uleb(struct gm_cfi_cursor *cursor)
+/* @extend: by the sign, which is the highest bit that is there. */
+static uint64_t leb(struct gm_cfi_cursor *cursor, bool extend)
 {
 	uint64_t value = 0;
 
@@ -83,29 +84,20 @@ uint64_t gm_cfi_uleb(struct gm_cfi_cursor *cursor)
 		if (shift < 64)
 			value |= (byte & 0x7f) << shift;
 		if (!(byte & 0x80))
-			return value;
+			return value | (extend && shift + 7 < 64 && byte & 0x40 ? ~UINT64_C(0) << (shift + 7) : 0);
 	}
 	cursor->failed = true;
 	return 0;
 }
 
+uint64_t gm_cfi_uleb(struct gm_cfi_cursor *cursor)
+{
+	return leb(cursor, false);
+}
+
 int64_t gm_cfi_sleb(struct gm_cfi_cursor *cursor)
 {
-	uint64_t value = 0;
-
-	for (unsigned int shift = 0; shift < 70; shift += 7) {
-		uint64_t byte = gm_cfi_unsigned(cursor, 1);
-
-		if (shift < 64)
-			value |= (byte & 0x7f) << shift;
-		if (!(byte & 0x80)) {
-			if (shift + 7 < 64 && (byte & 0x40))
-				value |= ~UINT64_C(0) << (shift + 7);
-			return (int64_t)value;
-		}
-	}
-	cursor->failed = true;
-	return 0;
+	return (int64_t)leb(cursor, true);
 }
 
 uintptr_t gm_cfi_pointer(struct gm_cfi_cursor *cursor, uint8_t encoding, uintptr_t data_base)

@@ -130,23 +130,20 @@ START_TEST(test_served)
 
 	OK(cuDeviceGetDefaultMemPool(&normal, 0));
 	OK(cuMemPoolCreate(&other, &props));
-	ck_assert(gm_pool_served(0, NULL));
-	ck_assert(gm_pool_served(0, normal));
-	ck_assert(!gm_pool_served(0, other));
-	ck_assert(!gm_pool_served(63, NULL));
+	ck_assert(gm_pool_served(0));
+	ck_assert(!gm_pool_served(63));
 	OK(cuDeviceSetMemPool(0, other));
-	ck_assert(!gm_pool_served(0, NULL));
+	ck_assert(!gm_pool_served(0));
 	OK(cuDeviceSetMemPool(0, normal));
-	ck_assert(gm_pool_served(0, NULL));
+	ck_assert(gm_pool_served(0));
 	OK(cuMemSetMemPool(&here, CU_MEM_ALLOCATION_TYPE_PINNED, other));
-	ck_assert(!gm_pool_served(0, NULL));
+	ck_assert(!gm_pool_served(0));
 	OK(cuMemPoolDestroy(other));		/* the default one is current again */
-	ck_assert(gm_pool_served(0, NULL));
+	ck_assert(gm_pool_served(0));
 	OK(cuMemPoolSetAttribute(normal, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &off));
-	ck_assert(!gm_pool_served(0, NULL));
-	ck_assert(!gm_pool_served(0, normal));
+	ck_assert(!gm_pool_served(0));
 	OK(cuMemPoolSetAttribute(normal, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &on));
-	ck_assert(gm_pool_served(0, NULL));
+	ck_assert(gm_pool_served(0));
 }
 END_TEST
 

@@ -119,7 +119,7 @@ static void print_pools(const struct gm_summary *view, long long device)
 		struct gm_stats stats = stats_of(gm_json_object(pool->root, "memory_stats"));
 
 		if (pool->device == device && shown++ < POOLS_SHOWN)
-			gm_stats_table_pool(&stats, gm_show_cut(pool->name, 24), (int)device, put_line, NULL);
+			gm_stats_table(&stats, gm_show_cut(pool->name, 24), (int)device, put_line, NULL);
 	}
 }
 
@@ -137,7 +137,7 @@ static void print_device(const struct gm_summary *view, const json_t *device)
 	putchar('\n');
 	gm_show_heading(stdout, "device %lld%s%s", number, name[0] ? ": " : "",
 			gm_show_clean(name));
-	gm_stats_table(&stats, (int)number, put_line, NULL);
+	gm_stats_table(&stats, NULL, (int)number, put_line, NULL);
 	print_pools(view, number);
 	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
 		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
