@@ -8,6 +8,7 @@
 #include "allocator/segments_heap.h"
 #include "test/rules/check.h"
 #include "test/suite.h"
+#include "tools/read/input.h"
 #include "tools/replay/replay.h"
 
 #define TRACES 8
@@ -40,6 +41,7 @@ START_TEST(recorded_programs)
 
 	ck_assert_int_eq(glob("test/traces/*.trace.gz", 0, NULL, &found), 0);
 	ck_assert_uint_eq(found.gl_pathc, TRACES);
+	gm_limit_lift();		/* a sanitizer needs more than the command may have */
 	ck_assert_int_eq(gm_trace_read(&trace, found.gl_pathv[_i]), 0);
 	looks = 0;
 	replay(&trace, &gm_segments_heap, 0);
