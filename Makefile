@@ -235,7 +235,7 @@ SAN_OF_check-tsan := thread
 check-abi: all built-aarch64
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/preload/test_abi.py
 
-bench: all $(CALLS) $(BUILD)/test/bench/bench_heaps
+bench: all $(CALLS) $(BUILD)/test/bench/bench_heaps $(BUILD)/test/preload/torch/libc10_cuda.so
 	$(Q)$(PYTHON) scripts/bench.py
 # Single steps of the library: a program for each.
 bench-steps: all tests $(BENCH)

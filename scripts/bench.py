@@ -10,8 +10,8 @@ median of the rounds, a ratio the median of the rounds' ratios. Below 1 the libr
 further run begins.
 
 Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
-instructions a pair takes, counted by callgrind where valgrind is installed; --parts N lists the N functions that
-take most of them. --rows chooses rows by what they begin with: pair, live, holes, random, threads; on a GPU held,
+instructions a pair takes, and a block that PyTorch's pool hands out and takes back (calls_pool.py), counted by callgrind
+where valgrind is installed; --parts N lists the N functions that take most of them. --rows chooses rows by what they begin with: pair, live, holes, random, threads; on a GPU held,
 memset and streams (calls.cu); without one replay and instructions.
 """
 import argparse
@@ -162,22 +162,42 @@ def counted(command, env, count, room):
     return found
 
 
+def parts_of(command, env, few, many):
+    """Instructions by function of one pair."""
+    with tempfile.TemporaryDirectory() as room:
+        before, after = (counted(command, env, count, room) for count in (few, many))
+    return {name: (value - before.get(name, 0)) / (many - few) for name, value in after.items()}
+
+
+def print_parts(parts, count):
+    for name, value in sorted(parts.items(), key=lambda part: -part[1])[:count]:
+        print("    %-54s %10.1f" % (name, value))
+
+
 def print_instructions(bench, args):
-    if not shutil.which("valgrind"):
-        print("# no valgrind: instructions are not counted")
-        return
     envs = {kind: env for kind, _, env in bench.kinds()}
     totals = {}
-    with tempfile.TemporaryDirectory() as room:
-        for kind, about in (("trivial hook", "trivial hook"), *SERVED.items(), ("async off", "cudaMallocAsync, no history")):
-            command = [bench.calls, "async" if kind.startswith("async") else "malloc"]
-            few, many = (counted(command, envs[kind], count, room) for count in (20000, 30000))
-            parts = {name: (value - few.get(name, 0)) / 10000 for name, value in many.items()}
-            totals[kind] = sum(parts.values())
-            line("instructions of a pair of 4 KiB, %s" % about, [totals[kind]], "",
-                 [] if kind == "trivial hook" else [("the trivial hook", [totals["trivial hook"]])])
-            for name, value in sorted(parts.items(), key=lambda part: -part[1])[:args.parts]:
-                print("    %-54s %10.1f" % (name, value))
+    for kind, about in (("trivial hook", "trivial hook"), *SERVED.items(), ("async off", "cudaMallocAsync, no history")):
+        parts = parts_of([bench.calls, "async" if kind.startswith("async") else "malloc"], envs[kind], 20000, 30000)
+        totals[kind] = sum(parts.values())
+        line("instructions of a pair of 4 KiB, %s" % about, [totals[kind]], "",
+             [] if kind == "trivial hook" else [("the trivial hook", [totals["trivial hook"]])])
+        print_parts(parts, args.parts)
+
+
+def print_pool_instructions(args):
+    """Beyond those of the same program without the library."""
+    bare = None
+    for stacks, frames in ((None, 10), ("none", 10), ("native", 10), ("all", 10), ("all", 40)):
+        command = [sys.executable, os.path.join(ROOT, "test/bench/calls_pool.py"), os.path.join(BUILD, "test/preload/torch"), str(frames)]
+        env = dict(preloaded(GPUMEM_HISTORY="16384", GPUMEM_STACKS=stacks) if stacks else environment(), PYTHONHASHSEED="0")
+        parts = parts_of(command, env, 5000, 20000)
+        if not stacks:
+            bare = parts
+            continue
+        parts = {name: value - bare.get(name, 0) for name, value in parts.items()}
+        line("instructions of a pool's block, stacks:%s, %d frames" % (stacks, frames), [sum(parts.values())], "", [])
+        print_parts(parts, args.parts)
 
 
 def main():
@@ -198,8 +218,11 @@ def main():
         print_calls(bench.measure())
     if not args.gpu and bench.wanted("replay"):
         print_heaps(args)
-    if not args.gpu and bench.wanted("instructions"):
+    if not args.gpu and bench.wanted("instructions") and not shutil.which("valgrind"):
+        print("# no valgrind: instructions are not counted")
+    elif not args.gpu and bench.wanted("instructions"):
         print_instructions(bench, args)
+        print_pool_instructions(args)
 
 
 main()
