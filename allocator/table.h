@@ -188,7 +188,7 @@ static inline void gm_stat_move(struct gm_stat *stat, uint64_t in, uint64_t out)
 	stat->current = (int64_t)((uint64_t)stat->current + in - out);
 	stat->allocated = (int64_t)((uint64_t)stat->allocated + in);
 	stat->freed = (int64_t)((uint64_t)stat->freed + out);
-	if (stat->current > stat->peak)
+	if (in && stat->current > stat->peak)
 		stat->peak = stat->current;
 }
 

@@ -247,7 +247,7 @@ struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	uint32_t first_segment, last_segment;
 	uint32_t unused_segments, unused_blocks;	/* lists of free ids */
 	struct gm_event_counts counts;
-	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
+	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted; of a pool 0 */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* how often the accumulated counters were reset */
 	struct gm_pool pool;		/* all 0 in a device's and the host's */
@@ -285,7 +285,7 @@ static inline void gm_usage_move(struct gm_usage *row, const struct gm_flow *flo
 	row->freed_bytes = (int64_t)((uint64_t)row->freed_bytes + flow->out_bytes);
 	row->allocations = (int64_t)((uint64_t)row->allocations + flow->in);
 	row->frees = (int64_t)((uint64_t)row->frees + flow->out);
-	if (row->current_bytes > row->peak_bytes)
+	if (flow->in_bytes && row->current_bytes > row->peak_bytes)
 		row->peak_bytes = row->current_bytes;
 }
 

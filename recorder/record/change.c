@@ -49,15 +49,17 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	struct gm_txn txn;
 	uint32_t stack = to->stack == GM_STACK_OF_BLOCK ? block->stack : to->stack;
 	bool begins = !segment->size && stack;
+	int64_t more = (int64_t)(to->size - segment->size), asked;
 	uint8_t flags;
 
 	if (to->size > segment->size)
 		gm_caches_flush_locked(change);
-	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
-			   change->writer.nested))
+	if (!gm_delta_init(&delta, change->number, change->number >= GM_DOMAIN_POOLS,
+			   segment->module, segment->kind, segment->flags, change->writer.nested))
 		return -ETIMEDOUT;
-	delta.bytes = (int64_t)(to->size - segment->size);
-	delta.requested = delta.bytes ? (int64_t)(to->size - block->requested) : 0;
+	asked = more ? (int64_t)(to->size - block->requested) : 0;
+	delta.flow = (struct gm_flow){ .in_bytes = gm_more(more), .out_bytes = gm_less(more) };
+	delta.requested = (struct gm_flow){ .in_bytes = gm_more(asked), .out_bytes = gm_less(asked) };
 	gm_change_begin(change, &txn);
 	gm_txn_save(&txn, &segment->address);
 	gm_txn_save(&txn, &segment->size);
@@ -68,17 +70,18 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	gm_txn_save(&txn, &block->requested);
 	gm_txn_save(&txn, &block->op);
 	gm_txn_save(&txn, &block->tsc);
-	flags = gm_untraced(delta.bytes ? to->size : block->requested) ? GM_BLOCK_UNTRACED : 0;
+	flags = gm_untraced(more ? to->size : block->requested) ? GM_BLOCK_UNTRACED : 0;
 	if (flags != block->flags)		/* in the word of the state, which others change */
 		gm_txn_save(&txn, &block->flags);
 	if (begins) {
 		gm_txn_save(&txn, &segment->stack);
 		gm_txn_save(&txn, &block->stack);
 	}
+	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
 	if (segment->size)
 		events_before(change, segment, block, tsc, stack);
-	if (delta.bytes)
+	if (more)
 		block->requested = to->size;
 	if (begins)
 		segment->stack = block->stack = stack;
@@ -91,7 +94,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->op = change->op;
 	block->flags = flags;
 	block->tsc = tsc;		/* as the trace has it: handed out again */
-	gm_delta_apply(&delta, &txn);
+	gm_delta_apply(&delta);
 	gm_change_comes(change);
 	if (segment->size)
 		events_after(change, segment, block, tsc, stack);

@@ -32,6 +32,17 @@ static void store_failure(struct gm_header *header, struct gm_failure *failure)
 	gm_set_release(&record->number, number);
 }
 
+static uint64_t live_of(const struct gm_domain *domain)
+{
+	uint64_t live = 0;
+
+	if (domain->pool.source)
+		return (uint64_t)domain->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current;
+	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
+		live += domain->live_bytes[kind];
+	return live;
+}
+
 uint64_t gm_record_failure(struct gm_failure *failure)
 {
 	struct gm_segment like = { .module = failure->module, .kind = failure->kind };
@@ -44,9 +55,7 @@ uint64_t gm_record_failure(struct gm_failure *failure)
 		return 0;
 	failure->tsc = failure->tsc ? failure->tsc : gm_stamp();
 	failure->tid = gm_writer_tid(&change.writer);
-	failure->live_bytes = 0;
-	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
-		failure->live_bytes += change.domain->live_bytes[kind];
+	failure->live_bytes = live_of(change.domain);
 	store_failure(header, failure);
 	gm_change_begin(&change, &txn);
 	gm_txn_save(&txn, &change.domain->stats.num_ooms);

@@ -14,6 +14,10 @@
 #define NO_OP UINT64_MAX		/* enter, but write nothing */
 #define STUCK_WAIT_NS UINT64_C(1000000)
 
+/* What inserts and removes is compiled twice, for pools of the program's and for the driver's memory: of a pool
+ * most is constant. */
+#define INLINED static inline __attribute__((always_inline))
+
 static bool lock_domain(struct gm_domain_state *state, bool nested)
 {
 	uint64_t limit = nested ? 0 : gm_unlikely(gm_get(&state->stuck)) ? STUCK_WAIT_NS :
@@ -81,7 +85,7 @@ struct new_ids {
 };
 
 /* Find a segment and a block that nobody has. Nothing of the domain changes yet. */
-static int find_ids(const struct gm_change *change, struct new_ids *ret)
+INLINED int find_ids(const struct gm_change *change, struct new_ids *ret)
 {
 	struct gm_domain_state *state = &gm_rec.domain[change->number];
 	bool nested = change->writer.nested;
@@ -107,7 +111,7 @@ static int find_ids(const struct gm_change *change, struct new_ids *ret)
 	return -ENOMEM;
 }
 
-static void save_insert(struct gm_txn *txn, const struct gm_domain *domain,
+INLINED void save_insert(struct gm_txn *txn, const struct gm_domain *domain,
 			const struct new_ids *ids)
 {
 	const struct gm_segment *segment = &gm_rec.segments[ids->ids.segment];
@@ -130,7 +134,7 @@ static void save_insert(struct gm_txn *txn, const struct gm_domain *domain,
 		gm_txn_save(txn, &block->next);
 }
 
-static void fill_segment(struct gm_segment *segment, const struct gm_alloc *alloc,
+INLINED void fill_segment(struct gm_segment *segment, const struct gm_alloc *alloc,
 			 const struct gm_change *change, uint64_t tsc, uint8_t flags)
 {
 	segment->address = alloc->address;
@@ -157,7 +161,7 @@ static bool untraced(const struct gm_alloc *alloc)
 	return gm_untraced(alloc->requested) && !(alloc->flags & GM_SEGMENT_HELD);
 }
 
-static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
+INLINED void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 		       const struct gm_change *change, uint64_t tsc)
 {
 	block->address = alloc->address;
@@ -180,7 +184,7 @@ static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 }
 
 /* Put the pair at the end of the domain's list, taking it off the lists of unused ids. */
-static void link_pair(struct gm_domain *domain, const struct new_ids *ids)
+INLINED void link_pair(struct gm_domain *domain, const struct new_ids *ids)
 {
 	struct gm_segment *segment = &gm_rec.segments[ids->ids.segment];
 	struct gm_block *block = &gm_rec.blocks[ids->ids.block];
@@ -201,27 +205,28 @@ static void link_pair(struct gm_domain *domain, const struct new_ids *ids)
 }
 
 /* What a pool of the program's hands out is no segment; what it holds is nothing else. */
-static void alloc_events(const struct gm_change *change, const struct gm_alloc *alloc,
-			 const struct gm_segment *segment, uint64_t tsc)
+INLINED void alloc_events(const struct gm_change *change, const struct gm_alloc *alloc,
+				const struct gm_segment *segment, uint64_t tsc, bool pool)
 {
 	uint32_t stack = alloc->stack_of_block_only ? GM_NONE : alloc->stack;
+	bool held = segment->flags & GM_SEGMENT_HELD;
 
-	const struct gm_traced events[] = {
-		{ GM_ACTION_SEGMENT_ALLOC, alloc->address, alloc->size },
-		{ GM_ACTION_ALLOC, alloc->address, alloc->requested },
-	};
-	bool pool = change->number >= GM_DOMAIN_POOLS, held = segment->flags & GM_SEGMENT_HELD;
-
-	gm_change_trace(change, segment, tsc, alloc->stream, stack, events + (pool && !held),
-			pool ? 1 : 2);
+	if (!gm_rec.history)
+		return;
+	if (!pool || held)
+		gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address,
+				alloc->size, alloc->stream, stack);
+	if (!held)
+		gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, alloc->address,
+				alloc->requested, alloc->stream, stack);
 }
 
-static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
-			 struct new_ids *ids)
+INLINED int insert_locked(struct gm_change *change, const struct gm_alloc *alloc, bool pool,
+			  struct new_ids *ids)
 {
 	struct gm_domain *domain = change->domain;
 	uint64_t tsc = alloc->tsc ? alloc->tsc : gm_stamp();
-	bool held = alloc->flags & GM_SEGMENT_HELD;
+	bool held = pool && alloc->flags & GM_SEGMENT_HELD;
 	uint8_t flags = alloc->flags & (uint8_t)~(held ? 0 : GM_SEGMENT_SMALL);
 	struct gm_segment *segment;
 	struct gm_delta delta;
@@ -230,29 +235,30 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 
 	if (alloc->size <= GM_SMALL_BYTES && alloc->kind != GM_KIND_GRAPH && !held)
 		flags |= GM_SEGMENT_SMALL;
-	gm_caches_flush_locked(change);
-	if (!gm_delta_init(&delta, change->number, alloc->module, alloc->kind, flags,
+	if (!pool)
+		gm_caches_flush_locked(change);
+	if (!gm_delta_init(&delta, change->number, pool, alloc->module, alloc->kind, flags,
 			   change->writer.nested))
 		return -ETIMEDOUT;
-	delta.count = 1;
-	delta.bytes = (int64_t)alloc->size;
-	delta.requested = (int64_t)alloc->requested;
+	delta.flow = (struct gm_flow){ .in = 1, .in_bytes = alloc->size };
+	delta.requested.in_bytes = alloc->requested;
 	r = find_ids(change, ids);
 	if (r < 0)
 		return r;
 	segment = &gm_rec.segments[ids->ids.segment];
 	gm_change_begin(change, &txn);
 	save_insert(&txn, domain, ids);
+	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
 	link_pair(domain, ids);
 	fill_segment(segment, alloc, change, tsc, flags);
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
-	gm_delta_apply(&delta, &txn);
+	gm_delta_apply(&delta);
 	gm_change_comes(change);
 	if (untraced(alloc))
-		gm_change_untraced(change, change->number >= GM_DOMAIN_POOLS ? 1 : 2);
+		gm_change_untraced(change, pool ? 1 : 2);
 	else if (gm_likely(alloc->size))
-		alloc_events(change, alloc, segment, tsc);
+		alloc_events(change, alloc, segment, tsc, pool);
 	gm_txn_end(&txn);
 	return 0;
 }
@@ -269,7 +275,8 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 	r = gm_change_enter(&change, alloc->domain, op);
 	if (r < 0)
 		return r;
-	r = insert_locked(&change, alloc, &ids);
+	r = alloc->domain >= GM_DOMAIN_POOLS ? insert_locked(&change, alloc, true, &ids) :
+	    insert_locked(&change, alloc, false, &ids);
 	gm_change_leave(&change);
 	if (gm_likely(r == 0))
 		*ret_block = ids.ids.block;
@@ -278,7 +285,7 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 	return r;
 }
 
-static void save_remove(struct gm_txn *txn, const struct gm_domain *domain,
+INLINED void save_remove(struct gm_txn *txn, const struct gm_domain *domain,
 			const struct gm_segment *segment, const struct gm_block *block)
 {
 	gm_txn_save(txn, &domain->unused_segments);
@@ -296,7 +303,7 @@ static void save_remove(struct gm_txn *txn, const struct gm_domain *domain,
 	gm_txn_save(txn, &block->op);
 }
 
-static void unlink_pair(struct gm_domain *domain, struct gm_pair_ids ids, uint64_t op)
+INLINED void unlink_pair(struct gm_domain *domain, struct gm_pair_ids ids, uint64_t op)
 {
 	struct gm_segment *segment = &gm_rec.segments[ids.segment];
 	struct gm_block *block = &gm_rec.blocks[ids.block];
@@ -319,52 +326,62 @@ static void unlink_pair(struct gm_domain *domain, struct gm_pair_ids ids, uint64
 	domain->unused_blocks = ids.block;
 }
 
-static void free_events(const struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
-			uint64_t stream, uint32_t stack)
+INLINED void free_events(const struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
+			       uint64_t stream, uint32_t stack, bool pool)
 {
 	const struct gm_segment *segment = &gm_rec.segments[ids.segment];
 	const struct gm_block *block = &gm_rec.blocks[ids.block];
+	bool held = segment->flags & GM_SEGMENT_HELD;
 
-	const struct gm_traced events[] = {
-		{ GM_ACTION_FREE_REQUESTED, block->address, block->requested },
-		{ GM_ACTION_FREE_COMPLETED, block->address, block->requested },
-		{ GM_ACTION_SEGMENT_FREE, segment->address, segment->size },
-	};
-
-	bool pool = change->number >= GM_DOMAIN_POOLS, held = segment->flags & GM_SEGMENT_HELD;
-
-	gm_change_trace(change, segment, tsc, stream, stack, events + (held ? 2 : 0),
-			!pool ? 3 : held ? 1 : 2);
+	if (!gm_rec.history)
+		return;
+	if (!held) {
+		gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,
+				block->requested, stream, stack);
+		gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
+				block->requested, stream, stack);
+	}
+	if (!pool || held)
+		gm_change_event(change, segment, GM_ACTION_SEGMENT_FREE, tsc, segment->address,
+				segment->size, stream, stack);
 }
 
-int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
-		     uint64_t stream, uint32_t stack)
+INLINED int remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
+			  uint64_t stream, uint32_t stack, bool pool)
 {
 	struct gm_segment *segment = &gm_rec.segments[ids.segment];
 	const struct gm_block *block = &gm_rec.blocks[ids.block];
 	struct gm_delta delta;
 	struct gm_txn txn;
 
-	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
-			   change->writer.nested))
+	if (!gm_delta_init(&delta, change->number, pool, segment->module, segment->kind,
+			   segment->flags, change->writer.nested))
 		return -ETIMEDOUT;
-	delta.count = -1;
-	delta.bytes = -(int64_t)segment->size;
-	delta.requested = -(int64_t)block->requested;
+	delta.flow = (struct gm_flow){ .out = 1, .out_bytes = segment->size };
+	delta.requested.out_bytes = block->requested;
 	if (stack == GM_STACK_OF_BLOCK)
 		stack = block->stack;
 	gm_change_begin(change, &txn);
 	save_remove(&txn, change->domain, segment, block);
+	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
-	gm_delta_apply(&delta, &txn);
+	gm_delta_apply(&delta);
 	unlink_pair(change->domain, ids, change->op);
 	/* What else the records say stays until they are used again. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
-		gm_change_untraced(change, change->number >= GM_DOMAIN_POOLS ? 2 : 3);
+		gm_change_untraced(change, pool ? 2 : 3);
 	else if (gm_likely(segment->size))
-		free_events(change, ids, tsc, stream, stack);
+		free_events(change, ids, tsc, stream, stack, pool);
 	gm_txn_end(&txn);
 	return 0;
+}
+
+int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
+		     uint64_t stream, uint32_t stack)
+{
+	return change->number >= GM_DOMAIN_POOLS ?
+	       remove_locked(change, ids, tsc, stream, stack, true) :
+	       remove_locked(change, ids, tsc, stream, stack, false);
 }
 
 void gm_record_freeing(uint32_t id)

@@ -115,9 +115,10 @@ static inline void gm_change_untraced(const struct gm_change *change, unsigned i
 }
 
 /* Write one event of a change; without room it is counted. */
-static inline void gm_change_event(const struct gm_change *change, const struct gm_segment *segment,
-				   enum gm_action action, uint64_t tsc, uint64_t address,
-				   uint64_t size, uint64_t stream, uint32_t stack)
+static inline __attribute__((always_inline)) void
+gm_change_event(const struct gm_change *change, const struct gm_segment *segment,
+		enum gm_action action, uint64_t tsc, uint64_t address, uint64_t size, uint64_t stream,
+		uint32_t stack)
 {
 	struct gm_event_place at = gm_event_open(&change->writer, change->counts, action);
 	struct gm_event *event = at.event;

@@ -179,8 +179,8 @@ static void check_usage(struct check *check)
 		INSIST(check, row->current_bytes == minus(row->allocated_bytes, row->freed_bytes), i);
 		INSIST(check, row->current_bytes >= 0 && row->peak_bytes >= row->current_bytes, i);
 		if (row->module == GM_USAGE_ALL_MODULES && row->kind < GM_KIND_COUNT)
-			INSIST(check, (uint64_t)row->current_bytes == domain->live_bytes[row->kind],
-			       i);
+			INSIST(check, row->domain >= GM_DOMAIN_POOLS ||
+			       (uint64_t)row->current_bytes == domain->live_bytes[row->kind], i);
 		else if (row->kind == GM_USAGE_ALL_KINDS)
 			by_module[row->domain] += (uint64_t)row->current_bytes;
 		else if (row->kind < GM_KIND_COUNT)
@@ -224,7 +224,13 @@ static void check_domain(struct check *check, unsigned int d, const struct gm_do
 		}
 	}
 	for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
-		INSIST(check, domain->live_bytes[k] == check->sum.live[k], d);
+		INSIST(check, domain->live_bytes[k] == (d < GM_DOMAIN_POOLS ? check->sum.live[k] : 0), d);
+	for (size_t i = 1; d >= GM_DOMAIN_POOLS && i < gm_copy_items(check->copy, GM_REGION_USAGE); i++) {
+		const struct gm_usage *row = gm_copy_usage(check->copy, i);
+
+		INSIST(check, row->used != 1 || row->domain != d || row->module != GM_USAGE_ALL_MODULES ||
+		       (uint64_t)row->current_bytes == check->sum.live[row->kind % GM_KIND_COUNT], i);
+	}
 	INSIST(check, domain->stats_resets || d >= GM_DOMAIN_POOLS || in_pages(check->copy) ||
 	       minus(domain->stats.num_device_alloc, domain->stats.num_device_free) ==
 	       domain->stats.stat[GM_STAT_SEGMENT][GM_POOL_ALL].current, d);

@@ -48,15 +48,18 @@ struct aux_live aux_replayed(const struct gm_copy *copy, uint64_t first, uint64_
 	for (size_t i = 0; i < copy->event_count; i++) {
 		const struct gm_event *e = copy->events[i];
 		uint64_t cell = (e->address - first) / stride;
+		bool pool = e->domain >= GM_DOMAIN_POOLS;	/* there a block is no segment */
 
 		if (e->address < first || cell >= AUX_CELLS)
 			continue;
-		if (e->action == GM_ACTION_SEGMENT_ALLOC || e->action == GM_ACTION_SEGMENT_MAP) {
+		if (e->action == GM_ACTION_SEGMENT_ALLOC || e->action == GM_ACTION_SEGMENT_MAP ||
+		    (pool && e->action == GM_ACTION_ALLOC)) {
 			ck_assert_uint_eq(live.size[cell], 0);
 			live.address[cell] = e->address;
 			live.size[cell] = e->size;
 		} else if (e->action == GM_ACTION_SEGMENT_FREE ||
-			   e->action == GM_ACTION_SEGMENT_UNMAP) {
+			   e->action == GM_ACTION_SEGMENT_UNMAP ||
+			   (pool && e->action == GM_ACTION_FREE_COMPLETED)) {
 			ck_assert_uint_eq(live.size[cell], e->size);
 			live.address[cell] = 0;
 			live.size[cell] = 0;

@@ -19,6 +19,7 @@
 
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "recorder/record/pools.h"
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/journal/aux_live.h"
@@ -37,7 +38,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define STEP_FIRST UINT64_C(0x100000000)
 #define STEP_STRIDE (16 * MIB)
-#define STEP_OPS 12u
+#define STEP_OPS 16u
 
 static _Atomic(uint32_t) *returned;	/* shared: operations of the stepped child that are over */
 
@@ -67,6 +68,12 @@ static void step_one(unsigned int n, uint32_t *block)
 	case 8: gm_record_note(GM_ACTION_ANNOTATE, 0, 1, 0); break;
 	case 9: gm_record_reset_stats(0, GM_RESET_PEAK); break;
 	case 10: gm_record_freeing(block[1]); gm_record_free(op, block[1], 0, 0); break;
+	/* A pool of the program's: a piece that it holds, a block that it hands out; both end. */
+	case 11: alloc = step_alloc(GM_DOMAIN_POOLS, 5, 8 * MIB); alloc.flags = GM_SEGMENT_HELD;
+		gm_record_alloc(op, &alloc, &block[4]); break;
+	case 12: alloc = step_alloc(GM_DOMAIN_POOLS, 6, MIB); gm_record_alloc(op, &alloc, &block[5]); break;
+	case 13: gm_record_free_stack(op, block[5], 0, 0, GM_STACK_OF_BLOCK); break;
+	case 14: gm_record_free(op, block[4], 0, 0); break;
 	default: gm_record_context_end(op, 1, 0, GM_NONE, NULL, NULL);
 	}
 	gm_op_end(op);
@@ -76,8 +83,8 @@ static void step_one(unsigned int n, uint32_t *block)
 static struct aux_live step_live(unsigned int n)
 {
 	static const struct { uint8_t cell, after, until; uint64_t size; } when[] = {
-		{ 0, 1, 4, 3 * MIB }, { 1, 2, 7, 512 }, { 2, 3, 12, 2 * MIB }, { 3, 5, 6, MIB },
-		{ 3, 6, 12, 7 * MIB }, { 4, 7, 11, 512 },
+		{ 0, 1, 4, 3 * MIB }, { 1, 2, 7, 512 }, { 2, 3, 16, 2 * MIB }, { 3, 5, 6, MIB },
+		{ 3, 6, 16, 7 * MIB }, { 4, 7, 11, 512 }, { 5, 12, 15, 8 * MIB }, { 6, 13, 14, MIB },
 	};
 	struct aux_live live = { .size = { 0 } };
 
@@ -102,7 +109,7 @@ static bool part_of_end(const struct aux_live *live)
 }
 
 /* Peak of domain 0's allocated bytes when the first @n operations have returned: the tenth sets
- * it to what is live. Cell 2 is on domain 1. */
+ * it to what is live. Cell 2 is on domain 1, cells from 5 on are a pool's. */
 static int64_t step_peak(unsigned int n)
 {
 	int64_t peak = 0;
@@ -111,7 +118,7 @@ static int64_t step_peak(unsigned int n)
 		struct aux_live live = step_live(i);
 		int64_t sum = 0;
 
-		for (unsigned int cell = 0; cell < AUX_CELLS; cell++)
+		for (unsigned int cell = 0; cell < 5; cell++)
 			sum += cell == 2 ? 0 : (int64_t)live.size[cell];
 		if (sum > peak || i == 10)
 			peak = sum;
@@ -129,7 +136,7 @@ static int small_limit(int resource, struct rlimit *ret)
 
 static void step_child(uint64_t history, unsigned int notes, char *path)
 {
-	uint32_t blocks[4] = { 0 };
+	uint32_t blocks[6] = { 0 };
 
 	gm_sys.limit = small_limit;
 	if (aux_try_start(history, "") < 0)
@@ -139,6 +146,8 @@ static void step_child(uint64_t history, unsigned int notes, char *path)
 	for (unsigned int i = 0; i < notes; i++)
 		gm_record_note(GM_ACTION_ANNOTATE, 0, i, 0);
 	gm_record_free_bytes(0, 1, 2, 0);
+	if (gm_record_pool(GM_POOL_API, 0, gm_intern_string("pool", 4), 1) != GM_DOMAIN_POOLS)
+		_exit(3);
 	strcpy(path, aux_report.path);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
 		_exit(2);
