@@ -23,7 +23,10 @@ struct shard {
 	uint64_t count;
 } __attribute__((aligned(64)));
 
-struct gm_map { struct shard shards[SHARDS]; };
+struct gm_map {
+	struct shard shards[SHARDS];
+	bool locked;			/* by the caller, at every call */
+};
 
 static void *pages(size_t bytes)
 {
@@ -63,13 +66,26 @@ static struct shard *shard_of(struct gm_map *map, uint64_t h)
 	return &map->shards[h >> 60 & (SHARDS - 1)];
 }
 
-struct gm_map *gm_map_new(void)
+struct gm_map *gm_map_new(bool locked)
 {
 	struct gm_map *map = gm_map_pages(sizeof(*map));
 
 	for (unsigned int i = 0; map && i < SHARDS; i++)
 		map->shards[i].lock.rank = GM_RANK_LEAF;
+	if (map)
+		map->locked = locked;
 	return map;
+}
+
+static inline bool enter(const struct gm_map *map, struct shard *s)
+{
+	return map->locked || gm_lock(&s->lock);
+}
+
+static inline void leave(const struct gm_map *map, struct shard *s)
+{
+	if (!map->locked)
+		gm_unlock(&s->lock);
 }
 
 /* The entry of (space, key), or the empty one where it would go. The table is never full. */
@@ -119,7 +135,7 @@ int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64
 
 	if (!value)
 		return -EINVAL;
-	if (!gm_lock(&s->lock))
+	if (!enter(map, s))
 		return -ETIMEDOUT;
 	r = grow_locked(s);
 	e = s->entries ? find_locked(s, space, key, h) : NULL;
@@ -131,7 +147,7 @@ int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64
 	s->count += !e->value;
 	*e = (struct entry){ key, value, (uint64_t)space };
 out:
-	gm_unlock(&s->lock);
+	leave(map, s);
 	return r;
 }
 
@@ -140,11 +156,11 @@ uint64_t gm_map_get(struct gm_map *map, enum gm_map_space space, uint64_t key)
 	uint64_t h = hash(space, key), value = 0;
 	struct shard *s = shard_of(map, h);
 
-	if (!gm_lock(&s->lock))
+	if (!enter(map, s))
 		return 0;
 	if (s->entries)
 		value = find_locked(s, space, key, h)->value;
-	gm_unlock(&s->lock);
+	leave(map, s);
 	return value;
 }
 
@@ -172,7 +188,7 @@ static uint64_t take(struct gm_map *map, enum gm_map_space space, uint64_t key, 
 	uint64_t h = hash(space, key), value = 0;
 	struct shard *s = shard_of(map, h);
 
-	if (!gm_lock(&s->lock))
+	if (!enter(map, s))
 		return 0;
 	if (s->entries) {
 		struct entry *e = find_locked(s, space, key, h);
@@ -182,7 +198,7 @@ static uint64_t take(struct gm_map *map, enum gm_map_space space, uint64_t key, 
 			remove_locked(s, e);
 		}
 	}
-	gm_unlock(&s->lock);
+	leave(map, s);
 	return value;
 }
 

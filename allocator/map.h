@@ -1,7 +1,8 @@
 /*
  * map.h - from a pointer or handle to the block that it names.
  *
- * An open-addressing table in memory of its own (mmap, grows), in shards with a gm_lock each.
+ * An open-addressing table in memory of its own (mmap, grows), in shards with a gm_lock each, which are
+ * not taken where the map is only used under a lock of its owner's.
  * Thread context: any. Signal context: none. Fork: a child does not have the memory
  * (MADV_DONTFORK), and uses no map of its parent's. Keys are (name space, 64-bit value); a
  * CUdeviceptr and a host pointer share a name space.
@@ -12,6 +13,7 @@
 #ifndef GM_ALLOCATOR_MAP_H
 #define GM_ALLOCATOR_MAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,8 +22,9 @@ enum gm_map_space { GM_MAP_ADDRESS, GM_MAP_ARRAY, GM_MAP_HANDLE, GM_MAP_MAPPING,
 
 struct gm_map;
 
-/* A new, empty map; NULL when there is no memory. */
-struct gm_map *gm_map_new(void);
+/* A new, empty map; NULL when there is no memory. @locked: the caller has a lock of its own, which it
+ * holds at every call, and the map takes none. */
+struct gm_map *gm_map_new(bool locked);
 
 /* Insert or replace. Returns 0; -ENOMEM, or -ETIMEDOUT when the lock could not be had, and nothing
  * has changed. @ret_old (may be NULL): the value before, 0 none. @value must not be 0. */

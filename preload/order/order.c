@@ -404,7 +404,7 @@ int gm_order_start(const struct gm_order_blocks *blocks)
 		.arg = (void *)(uintptr_t)blocks,
 	};
 
-	reborn = gm_map_new();
+	reborn = gm_map_new(false);
 	if (!reborn)
 		return -ENOMEM;
 	reuse = gm_reuse_new(&ops, &gm_order_hot);

@@ -41,9 +41,3 @@ void gm_held_remove(struct gm_held_list *list, size_t index)
 	list->count--;
 	memmove(&list->at[index], &list->at[index + 1], (list->count - index) * sizeof(*list->at));
 }
-
-void gm_held_count(struct gm_held_list *list, uint64_t address, uint64_t end, int by)
-{
-	for (size_t i = gm_held_from(list, address); i < list->count && list->at[i].address < end; i++)
-		list->at[i].live += (uint64_t)(int64_t)by;
-}

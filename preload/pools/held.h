@@ -47,6 +47,10 @@ int gm_held_insert(struct gm_held_list *list, size_t index, const struct gm_held
 void gm_held_remove(struct gm_held_list *list, size_t index);
 
 /* A block of [@address, @end) becomes live (@by +1) or ends (-1). */
-void gm_held_count(struct gm_held_list *list, uint64_t address, uint64_t end, int by);
+static inline void gm_held_count(struct gm_held_list *list, uint64_t address, uint64_t end, int by)
+{
+	for (size_t i = gm_held_from(list, address); i < list->count && list->at[i].address < end; i++)
+		list->at[i].live += (uint64_t)(int64_t)by;
+}
 
 #endif

@@ -125,21 +125,12 @@ static struct teller *teller_slow(const struct gm_object *object, uintptr_t call
 	return found;
 }
 
-/* Never NULL: who has no place among the tellers is looked for in @spare at every call. That takes
- * longer, but the profiler gets the call. */
-static struct teller *teller_of(uintptr_t caller, struct teller *spare)
+__attribute__((noinline))
+static struct teller *teller_anew(uintptr_t caller, struct teller *spare)
 {
-	uint32_t count = gm_get_acquire(&teller_count), generation = gm_modules_generation();
 	struct gm_object object = { 0 };	/* stays so for code that is no object's */
-	struct teller *teller = NULL;
+	struct teller *teller = gm_object_find(caller, &object) ? teller_slow(&object, caller) : NULL;
 
-	for (uint32_t i = count; i-- > 0;) {	/* the newest first: older ones may be gone */
-		teller = &tellers[i];
-		if (gm_get_acquire(&teller->generation) == generation &&
-		    caller >= teller->caller.start && caller < teller->caller.end)
-			return teller;
-	}
-	teller = gm_object_find(caller, &object) ? teller_slow(&object, caller) : NULL;
 	if (!teller) {
 		memset(spare, 0, sizeof(*spare));
 		spare->caller = object;
@@ -149,22 +140,42 @@ static struct teller *teller_of(uintptr_t caller, struct teller *spare)
 	return teller;
 }
 
+/* Never NULL: who has no place among the tellers is looked for in @spare at every call. That takes
+ * longer, but the profiler gets the call. */
+static inline struct teller *teller_of(uintptr_t caller, struct teller *spare)
+{
+	uint32_t count = gm_get_acquire(&teller_count), generation = gm_modules_generation();
+
+	for (uint32_t i = count; i-- > 0;) {	/* the newest first: older ones may be gone */
+		struct teller *teller = &tellers[i];
+
+		if (gm_get_acquire(&teller->generation) == generation &&
+		    caller >= teller->caller.start && caller < teller->caller.end)
+			return teller;
+	}
+	return teller_anew(caller, spare);
+}
+
 /* ---- what is told ------------------------------------------------------------------------------- */
 
-static uint8_t pool_of(struct teller *teller, int device)
+__attribute__((noinline))
+static uint8_t open_pool(struct teller *teller, uint32_t device)
 {
 	uint64_t key = teller->real.start ? teller->real.start : teller->caller.start;
+	uint8_t domain = gm_pool_open(GM_POOL_LIBC10, device, gm_pool_name_id("pytorch"), key);
+
+	gm_set(&teller->pools[device], domain);
+	return domain;
+}
+
+static inline uint8_t pool_of(struct teller *teller, int device)
+{
 	uint8_t domain;
 
 	if (device < 0 || device >= (int)GM_MAX_DEVICES)
 		return 0;
 	domain = gm_get(&teller->pools[device]);
-	if (gm_unlikely(!domain)) {
-		domain = gm_pool_open(GM_POOL_LIBC10, (uint32_t)device,
-				      gm_pool_name_id("pytorch"), key);
-		gm_set(&teller->pools[device], domain);
-	}
-	return domain;
+	return gm_likely(domain) ? domain : open_pool(teller, (uint32_t)device);
 }
 
 static void note_usage(struct teller *teller, void *block, int64_t bytes, size_t allocated,

@@ -22,7 +22,7 @@
 
 struct pool {
 	struct gm_lock lock;
-	struct gm_map *blocks;		/* address -> length in grains << 32 | its record */
+	struct gm_map *blocks;		/* address -> length in grains << 32 | its record; lock: @lock */
 	struct gm_held_list held;
 	_Atomic(uint64_t) low, high;	/* all of @held lies between them; without the lock, too */
 	/* where nothing of the driver's was found, and gm_record_comings then */
@@ -39,14 +39,6 @@ static struct pool *pool_of(uint8_t domain)
 	uint32_t index = (uint32_t)domain - GM_DOMAIN_POOLS;
 
 	return domain >= GM_DOMAIN_POOLS && index < gm_get_acquire(&pool_count) ? &pools[index] : NULL;
-}
-
-bool gm_pools_recording(void)
-{
-	uint32_t word = gm_state_word();
-
-	return (word == GM_STATE_RUNNING ||
-		(word == GM_STATE_RUNNING_CHECKED && gm_state_is_mine())) && gm_recorder_header();
 }
 
 /* ---- which pools there are ---- */
@@ -84,7 +76,7 @@ static uint8_t make_pool(enum gm_pool_source source, uint32_t device, uint32_t n
 	if (count == GM_MAX_POOLS)
 		return 0;
 	if (!pool->blocks)
-		pool->blocks = gm_map_new();
+		pool->blocks = gm_map_new(true);
 	domain = pool->blocks ? gm_record_pool(source, device, name, key) : 0;
 	if (!domain)
 		return 0;
@@ -290,21 +282,30 @@ const struct gm_context_watcher gm_pools_of_contexts = { .ended = context_ended 
 
 /* ---- what is told ---- */
 
+/* The piece in which @address lies; NULL where nothing is known of it. */
+static inline const struct gm_held_piece *piece_at(struct pool *pool, uint64_t address)
+{
+	size_t index = gm_held_from(&pool->held, address);
+	const struct gm_held_piece *piece = &pool->held.at[index];
+
+	return index < pool->held.count && piece->address <= address ? piece : NULL;
+}
+
 /* A block is recorded, of the kind that its memory is; an older one at its address, if any, ends. */
 static int give_locked(struct pool *pool, struct gm_alloc *alloc)
 {
-	struct gm_pool *told = gm_pool_at(alloc->domain);
-	uint64_t old = 0, value;
+	uint64_t old = 0, value, end = alloc->address + alloc->size;
+	const struct gm_held_piece *piece = piece_at(pool, alloc->address);
 	uint32_t block;
-	size_t first;
 	int r;
 
-	if (!hold_all(pool, alloc->domain, alloc->address, alloc->address + alloc->size,
-		      alloc->size <= GM_SMALL_BYTES))
-		gm_count(&told->outside, 1);
-	first = gm_held_from(&pool->held, alloc->address);
-	if (first < pool->held.count && pool->held.at[first].address <= alloc->address)
-		alloc->kind = pool->held.at[first].kind;
+	if (gm_unlikely(!piece || piece->end < end)) {
+		if (!hold_all(pool, alloc->domain, alloc->address, end, alloc->size <= GM_SMALL_BYTES))
+			gm_count(&gm_pool_at(alloc->domain)->outside, 1);
+		piece = piece_at(pool, alloc->address);
+	}
+	if (gm_likely(piece))
+		alloc->kind = piece->kind;
 	r = gm_record_alloc(0, alloc, &block);
 	if (r)
 		return r;
@@ -316,7 +317,7 @@ static int give_locked(struct pool *pool, struct gm_alloc *alloc)
 	}
 	gm_held_count(&pool->held, alloc->address, end_of(alloc->address, value), 1);
 	if (old) {
-		gm_count(&told->double_allocations, 1);
+		gm_count(&gm_pool_at(alloc->domain)->double_allocations, 1);
 		/* It ends before: in the history an address is free when it is handed out again. */
 		end_block(pool, alloc->address, old, gm_rec.blocks[block].tsc - 1, GM_NONE);
 	}
@@ -372,8 +373,13 @@ int gm_pool_take(uint8_t domain, uint64_t address)
 uint64_t gm_pool_size_at(uint8_t domain, uint64_t address)
 {
 	struct pool *pool = pool_of(domain);
+	uint64_t value;
 
-	return pool ? end_of(0, gm_map_get(pool->blocks, GM_MAP_ADDRESS, address)) : 0;
+	if (!pool || !gm_lock(&pool->lock))
+		return 0;
+	value = gm_map_get(pool->blocks, GM_MAP_ADDRESS, address);
+	gm_unlock(&pool->lock);
+	return end_of(0, value);
 }
 
 void gm_pool_name(uint8_t domain, uint64_t address, uint32_t name)

@@ -22,10 +22,17 @@
 #include <stdint.h>
 
 #include "preload/order/context.h"
+#include "preload/process/state.h"
 #include "recorder/record/pools.h"
 
 /* Can something be recorded now, in this process? */
-bool gm_pools_recording(void);
+static inline bool gm_pools_recording(void)
+{
+	uint32_t word = gm_state_word();
+
+	return (gm_likely(word == GM_STATE_RUNNING) ||
+		(word == GM_STATE_RUNNING_CHECKED && gm_state_is_mine())) && gm_header_get();
+}
 
 /* The id of a pool's name, of which at most 256 bytes are kept; 0: it has none, or there is no room. */
 uint32_t gm_pool_name_id(const char *name);

@@ -158,7 +158,7 @@ static int start_hooks(void)
 {
 	int version;
 
-	gm_pointers = gm_map_new();
+	gm_pointers = gm_map_new(false);
 	if (!gm_pointers)
 		return -ENOMEM;
 	if (!GM_REAL(cuDriverGetVersion)(&version))

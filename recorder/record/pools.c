@@ -123,16 +123,6 @@ unsigned int gm_record_given(uint8_t number, uint64_t address, uint64_t size, st
 	return count;
 }
 
-void gm_record_told(uint8_t number, uint64_t allocated_bytes, uint64_t reserved_bytes)
-{
-	struct gm_pool *pool = gm_pool_at(number);
-
-	if (!pool)
-		return;
-	gm_set(&pool->told_allocated_bytes, allocated_bytes);
-	gm_set(&pool->told_reserved_bytes, reserved_bytes);
-}
-
 void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes)
 {
 	const struct gm_domain *domain = &gm_rec.domains[device];

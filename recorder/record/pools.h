@@ -63,6 +63,14 @@ void gm_record_name(uint32_t block, uint32_t name);
 void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
 
 /* The totals that the pool itself reports. */
-void gm_record_told(uint8_t domain, uint64_t allocated_bytes, uint64_t reserved_bytes);
+static inline void gm_record_told(uint8_t domain, uint64_t allocated_bytes, uint64_t reserved_bytes)
+{
+	struct gm_pool *pool = gm_pool_at(domain);
+
+	if (!pool)
+		return;
+	gm_set(&pool->told_allocated_bytes, allocated_bytes);
+	gm_set(&pool->told_reserved_bytes, reserved_bytes);
+}
 
 #endif

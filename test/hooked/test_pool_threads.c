@@ -51,6 +51,9 @@ static void *hand_out(void *arg)
 		pthread_rwlock_rdlock(&swapping);
 		mine[slot] = pieces[next_random(&random) % PIECES] + offset;
 		ck_assert_int_eq(gm_pool_give(pool, mine[slot], 512 + next_random(&random) % 30000, 0, NULL), 0);
+		ck_assert_uint_ge(gm_pool_size_at(pool, mine[slot]), 512);
+		for (uint32_t other = 0; other < 64; other++)	/* another thread may have it, or nobody */
+			gm_pool_size_at(pool, pieces[0] + other * (PIECE / 64));
 		pthread_rwlock_unlock(&swapping);
 	}
 	for (uint32_t slot = 0; slot < 16; slot++)

@@ -73,11 +73,13 @@ static uint64_t key_of(uint32_t i)
 	return UINT64_C(0x7f0000000000) + (uint64_t)i * (2 << 20);
 }
 
+/* A map with locks of its own, and one without. */
 START_TEST(test_model)
 {
-	struct gm_map *map = gm_map_new();
+	struct gm_map *map = gm_map_new(_i);
 	uint32_t random = 42;
 
+	memset(model, 0, sizeof(model));
 	ck_assert_ptr_nonnull(map);
 	for (unsigned int step = 0; step < 200000; step++) {
 		unsigned int space = next_random(&random) & 1, i = next_random(&random) % KEYS;
@@ -118,7 +120,7 @@ END_TEST
 
 START_TEST(test_edges)
 {
-	struct gm_map *map = gm_map_new();
+	struct gm_map *map = gm_map_new(false);
 	uint64_t old = 1;
 
 	ck_assert_uint_eq(gm_map_get(map, GM_MAP_ADDRESS, 1), 0);
@@ -158,7 +160,7 @@ START_TEST(test_no_memory)
 		unsigned int refused = 0;
 
 		pages_asked = 0;
-		map = gm_map_new();
+		map = gm_map_new(false);
 		if (!map) {
 			ck_assert_uint_eq(pages_fail_at, 1);
 			continue;
@@ -221,7 +223,7 @@ static void *work(void *arg)
 
 START_TEST(test_threads)
 {
-	struct gm_map *map = gm_map_new();
+	struct gm_map *map = gm_map_new(false);
 	struct worker workers[16];
 	pthread_t threads[16];
 
@@ -241,7 +243,7 @@ END_TEST
 /* A forked child has no copy of the memory, and can make a map of its own. */
 START_TEST(test_fork)
 {
-	struct gm_map *map = gm_map_new();
+	struct gm_map *map = gm_map_new(false);
 	unsigned char resident;
 	int status;
 	pid_t child;
@@ -251,7 +253,7 @@ START_TEST(test_fork)
 	ck_assert_int_ge(child, 0);
 	if (child == 0) {
 		bool gone = mincore(map, 4096, &resident) < 0 && errno == ENOMEM;
-		struct gm_map *other = gm_map_new();
+		struct gm_map *other = gm_map_new(false);
 
 		_exit(gone && other && gm_map_put(other, GM_MAP_ADDRESS, 1, 3, NULL) == 0 ? 0 : 1);
 	}
@@ -268,7 +270,7 @@ int main(void)
 	TCase *tc = tcase_create("map");
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, test_model);
+	tcase_add_loop_test(tc, test_model, 0, 2);
 	tcase_add_test(tc, test_edges);
 	tcase_add_test(tc, test_no_memory);
 	tcase_add_test(tc, test_threads);
