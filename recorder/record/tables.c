@@ -18,14 +18,14 @@
  * most is constant. */
 #define INLINED static inline __attribute__((always_inline))
 
-static bool lock_domain(struct gm_domain_state *state, bool nested)
+/* A lock that somebody has, or that was not to be had lately. */
+__attribute__((noinline))
+static bool lock_domain_slow(struct gm_domain_state *state, bool nested)
 {
-	uint64_t limit = nested ? 0 : gm_unlikely(gm_get(&state->stuck)) ? STUCK_WAIT_NS :
-			 GM_LOCK_LIMIT_NS;
+	uint64_t limit = nested ? 0 : gm_get(&state->stuck) ? STUCK_WAIT_NS : GM_LOCK_LIMIT_NS;
 
-	if (gm_likely(gm_lock_within(&state->lock, limit))) {
-		if (gm_unlikely(gm_get(&state->stuck)))
-			gm_set(&state->stuck, 0);
+	if (gm_lock_within(&state->lock, limit)) {
+		gm_set(&state->stuck, 0);
 		return true;
 	}
 	/* Its holder ended (asynchronous cancellation): the host shall not wait like this again. */
@@ -34,18 +34,20 @@ static bool lock_domain(struct gm_domain_state *state, bool nested)
 	return false;
 }
 
-int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
+INLINED int enter(struct gm_change *change, uint8_t domain, uint64_t op)
 {
-	struct gm_header *header = gm_header_get();
+	struct gm_domain_state *state = &gm_rec.domain[domain];
 
-	if (gm_unlikely(!header))
+	if (gm_unlikely(!gm_header_get()))
 		return -ENODEV;
 	if (gm_unlikely(domain >= gm_get_acquire(&gm_rec.domain_count)))
 		return -EINVAL;
 	gm_writer_enter(&change->writer);
-	if (gm_unlikely(!lock_domain(&gm_rec.domain[domain], change->writer.nested))) {
+	if (gm_likely(!change->writer.nested && !gm_get(&state->stuck) && gm_lock_grab(&state->lock))) {
+		gm_lock_rank_taken(&state->lock, true);
+	} else if (gm_unlikely(!lock_domain_slow(state, change->writer.nested))) {
 		gm_writer_leave(&change->writer);
-		gm_count(&header->operations_lost, 1);
+		gm_count(&gm_header_get()->operations_lost, 1);
 		return -ETIMEDOUT;
 	}
 	change->number = domain;
@@ -55,8 +57,12 @@ int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
 	return 0;
 }
 
-int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
-			  struct gm_block **ret_block)
+int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
+{
+	return enter(change, domain, op);
+}
+
+INLINED int enter_block(struct gm_change *change, uint32_t id, uint64_t op, struct gm_block **ret_block)
 {
 	struct gm_header *header = gm_header_get();
 	struct gm_block *block;
@@ -67,7 +73,7 @@ int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
 	block = gm_block_at(header, id);
 	if (!block)
 		return -ENOENT;
-	r = gm_change_enter(change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
+	r = enter(change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
 	if (r < 0)
 		return r;
 	if (gm_get(&block->state) == GM_BLOCK_UNUSED ||
@@ -77,6 +83,12 @@ int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
 	}
 	*ret_block = block;
 	return 0;
+}
+
+int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
+			  struct gm_block **ret_block)
+{
+	return enter_block(change, id, op, ret_block);
 }
 
 struct new_ids {
@@ -272,7 +284,7 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 	*ret_block = GM_NONE;
 	if (alloc->kind >= GM_KIND_COUNT)
 		return -EINVAL;
-	r = gm_change_enter(&change, alloc->domain, op);
+	r = enter(&change, alloc->domain, op);
 	if (r < 0)
 		return r;
 	r = alloc->domain >= GM_DOMAIN_POOLS ? insert_locked(&change, alloc, true, &ids) :
@@ -419,7 +431,7 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 {
 	struct gm_change change;
 	struct gm_block *block;
-	int r = gm_change_enter_block(&change, id, op, &block);
+	int r = enter_block(&change, id, op, &block);
 
 	if (r < 0)
 		return r;
