@@ -9,7 +9,9 @@ export const bytes = (value) => {
 		rest /= 1024;
 		unit++;
 	}
-	return `${sign}${unit ? rest.toFixed(2) : rest} ${UNITS[unit]}`;
+	/* Of an eighth C rounds to the even digit, and toFixed() up. */
+	const even = rest * 8 % 4 === 1 ? rest - 0.005 : rest;
+	return `${sign}${unit ? even.toFixed(2) : rest} ${UNITS[unit]}`;
 };
 
 /* The same for an axis, whose numbers are round. */
@@ -29,6 +31,9 @@ const grouped = (number) => {
 };
 
 export const count = (value) => grouped(Math.round(value));
+
+/* "1 segment", "1,000 segments". */
+export const plural = (value, what) => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
 
 /* @us microseconds. */
 export const duration = (us) => {
@@ -65,7 +70,7 @@ export const hex = (value) => value < 0 ?
 	`0x${BigInt.asUintN(64, BigInt(value)).toString(16)}` : `0x${value.toString(16)}`;
 
 /* A call site where there is little room: its file without the folders, so that the line is not what is cut off. */
-export const brief = (site) => site.replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)$/, " ($1)");
+export const brief = (site) => site.replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)( #[0-9a-f]{8})?$/, " ($1)$2");
 
 export const percent = (part, whole) => {
 	if (!whole)

@@ -22,7 +22,7 @@ const aboutOf = (doc) => {
 /* Where a program hands its memory out a second time, the driver's level is called so. */
 const sourceText = (source, doc) => {
 	const driver = source.level === "driver" && source.device !== null && doc.sources.some(({ level }) => level === "pool");
-	return `${source.name}${driver ? ", driver" : ""} – ${bytes(source.peakBytes)} at its peak`;
+	return `${source.name}${driver ? ", driver" : ""}: peak ${bytes(source.peakBytes)}`;
 };
 
 export class Head {

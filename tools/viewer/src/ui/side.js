@@ -3,7 +3,7 @@
  * or of the peak, and who holds the memory then.
  */
 import { h, pressable, replace } from "./dom.js";
-import { brief, bytes, count, duration, hex, percent } from "./format.js";
+import { brief, bytes, count, duration, hex, percent, plural } from "./format.js";
 
 const MOST = 14, LINES = 12;
 
@@ -107,7 +107,7 @@ export class Side {
 			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
 			h("div", { class: "sub" }, h("span", {}, `By ${app.state.by === "site" ? "call site" : app.state.by}`)),
 			h("ol", { class: "bars" }, moment.top.map((row) => h("li", {
-				title: `${row.name}\n${count(row.count)} blocks`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
+				title: `${row.name}\n${plural(row.count, "block")}`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
 				...pressable(() => app.addTerm({ by: app.state.by, is: row.name })),
 			}, h("span", { class: "what" }, brief(row.name)),
 			h("span", { class: "much" }, bytes(row.bytes)), h("span", { class: "much" }, percent(row.bytes, moment.bytes))))),

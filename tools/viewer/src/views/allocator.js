@@ -4,7 +4,7 @@
  */
 import { css } from "../ui/color.js";
 import { fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { bytes, count, hex } from "../ui/format.js";
+import { bytes, hex, plural } from "../ui/format.js";
 import { Events } from "./events.js";
 
 const GAP = 3, SIDE = 16;
@@ -64,11 +64,11 @@ export class Allocator {
 		const parts = [["live", sums.live], ["waiting for the GPU", sums.waiting], ["free", sums.free], ["rounding", sums.rounding]];
 		replace(this.sums, parts.filter(([name, value]) => value || name === "live" || name === "free").map(([name, value]) =>
 			h("span", {}, h("span", { class: `dot ${name.split(" ")[0]}` }), ` ${name} `, h("b", {}, bytes(value)))),
-		h("span", {}, `${count(sums.segments)} segments, `, `largest hole ${bytes(sums.largest)}`));
+		h("span", {}, `${plural(sums.segments, "segment")}, `, `largest hole ${bytes(sums.largest)}`));
 		this.note.hidden = !refusal;
 		if (refusal)
 			replace(this.note, h("b", {}, `${bytes(refusal.asked)} could not be had. `),
-				`The cache had ${bytes(refusal.free)} free in ${count(refusal.holes)} holes, the largest of ${bytes(refusal.largest)}`,
+				`The cache had ${bytes(refusal.free)} free in ${plural(refusal.holes, "hole")}, the largest of ${bytes(refusal.largest)}`,
 				refusal.waiting ? `, and ${bytes(refusal.waiting)} waiting for the GPU` : "",
 				`; the device had ${bytes(refusal.deviceFree)} free.`,
 				refusal.free >= refusal.asked && refusal.largest < refusal.asked ? " Enough was free, but in pieces too small." : "",

@@ -2,7 +2,7 @@
  * compare.js - two snapshots side by side, on one scale, and below them their difference by call site, module and so on.
  */
 import { fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { bytes, count, duration } from "../ui/format.js";
+import { brief, bytes, count, duration } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
 const BY = [["site", "call site"], ["stack", "stack"], ["module", "module"], ["kind", "kind"], ["size", "size"], ["stream", "stream"]];
@@ -101,7 +101,7 @@ export class Compare {
 	row(i) {
 		const row = this.data?.rows[i], growth = row ? row.b - row.a : 0;
 		return row ? h("div", { class: "vlist-row differs", role: "option", title: row.name, onclick: () => this.app.addTerm({ by: this.by, is: row.name }) },
-			h("span", { class: "what" }, row.name), h("span", { class: "much" }, bytes(row.a)), h("span", { class: "much" }, bytes(row.b)),
+			h("span", { class: "what" }, brief(row.name)), h("span", { class: "much" }, bytes(row.a)), h("span", { class: "much" }, bytes(row.b)),
 			h("span", { class: `much change ${growth > 0 ? "more" : "less"}`, vars: { "--share": `${(100 * Math.abs(growth)) / this.most}%` } }, signed(growth)),
 			h("span", { class: "much" }, `${count(row.blocksA)} → ${count(row.blocksB)}`)) : null;
 	}

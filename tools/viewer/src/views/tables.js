@@ -3,7 +3,7 @@
  * in all frames of all stacks. A click on a row filters every view by it, or pins the allocation.
  */
 import { h, replace } from "../ui/dom.js";
-import { bytes, count, duration, hex } from "../ui/format.js";
+import { brief, bytes, count, duration, hex, plural } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
 const GROUPS = [["site", "Call sites"], ["stack", "Stacks"], ["module", "Modules"], ["stream", "Streams"], ["size", "Sizes"],
@@ -11,12 +11,12 @@ const GROUPS = [["site", "Call sites"], ["stack", "Stacks"], ["module", "Modules
 const LIVES = [["leaks", "Never freed"], ["longest", "Longest-lived"], ["churn", "Churn"]];
 
 const GROUP_COLUMNS = [
-	["name", "name", (value) => value], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
+	["name", "name", brief], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
 	["left", "never freed", bytes], ["bytes", "allocated", bytes], ["allocs", "allocations", count], ["longest", "longest life", (us) => us ? duration(us) : "–"],
 ];
 const LIFE_COLUMNS = [
-	["name", "call site", (value) => value], ["size", "size", bytes], ["lifetime", "lived", duration], ["born", "from", duration],
-	["addr", "address", hex], ["kind", "kind", (value) => value], ["stream", "stream", (value) => value],
+	["name", "call site", brief], ["size", "size", bytes], ["lifetime", "lived", duration], ["born", "from", duration],
+	["addr", "address", hex], ["kind", "kind", (value) => value], ["stream", "stream", (value) => value.replace(/ ?stream ?/, "")],
 ];
 const UNSORTED = new Set(["addr", "kind", "stream"]);
 
@@ -113,8 +113,8 @@ export class Tables {
 		answer.rows.forEach((row, i) => this.rows.set(answer.first + i, row));
 		this.sums = answer.sums;
 		const { sums } = answer;
-		this.note.textContent = this.isLives ? `${count(answer.all)} allocations, ${bytes(sums.size ?? 0)}` :
-			`${count(answer.all)} rows: ${bytes(sums.live ?? 0)} at the cursor, ${bytes(sums.peak ?? 0)} at the peak`;
+		this.note.textContent = this.isLives ? `${plural(answer.all, "allocation")}, ${bytes(sums.size ?? 0)}` :
+			`${plural(answer.all, "row")}: ${bytes(sums.live ?? 0)} at the cursor, ${bytes(sums.peak ?? 0)} at the peak`;
 		if (this.fresh || this.list.count !== answer.all) {
 			this.fresh = false;
 			this.list.setCount(answer.all);
