@@ -29,6 +29,9 @@ export const pageOf = (name, ...snapshots) => {
 	return path;
 };
 
+/* The texts of the packs in the page at @path. */
+export const packsOf = (path) => [...readFileSync(path, "latin1").matchAll(/<script type="text\/plain" class="snapshot">([^<]*)</g)].map(([, text]) => text);
+
 /* A pack of its text, which comes in @parts. */
 export const readPackText = (...parts) => {
 	const reader = new PackReader();
@@ -38,8 +41,8 @@ export const readPackText = (...parts) => {
 
 /* What the page at @path has in it. */
 export const readPage = async (path) => {
-	const html = readFileSync(path, "latin1"), found = [];
-	for (const [, text] of html.matchAll(/<script type="text\/plain" class="snapshot">([^<]*)</g)) {
+	const found = [];
+	for (const text of packsOf(path)) {
 		const doc = documentOf(await readPackText(text)), models = modelsOf(doc);
 		found.push({ doc, stacks: models[0]?.stacks, models });
 	}
@@ -53,10 +56,10 @@ export const large = (name, ...words) => {
 	return path;
 };
 
-/* Run one of test/apps/ under the library, without a GPU; the snapshots that it left, by reason. */
-export const runApp = (words, options = {}) => {
+/* Run @words under the library, without a GPU; the snapshots that it left, by reason. */
+const run = (words, options) => {
 	const out = mkdtempSync(join(room, "run-"));
-	const done = spawnSync(join(BUILD, "test/apps", words[0]), words.slice(1), {
+	const done = spawnSync(words[0], words.slice(1), {
 		cwd: out, encoding: "utf8", env: {
 			...process.env, LD_LIBRARY_PATH: join(BUILD, "fakecuda"), LD_PRELOAD: join(BUILD, "libgpumem.so"),
 			GPUMEM_OUTPUT: join(out, "%r.json"), GPUMEM_JOURNAL: out, ...options,
@@ -66,6 +69,13 @@ export const runApp = (words, options = {}) => {
 		throw new Error(`${words.join(" ")}: ${done.status} ${done.stderr}`);
 	return (reason) => join(out, `${reason}.json`);
 };
+
+/* One of test/apps/. */
+export const runApp = ([name, ...words], options) => run([join(BUILD, "test/apps", name), ...words], options);
+
+/* A program in Python with pools of its own: what pool_user.py has, and a stand-in of PyTorch's libraries. */
+export const runPools = (program) => run(["python3", "-c", `from pool_user import *\ncontext()\n${program}`],
+	{ PYTHONPATH: join(ROOT, "test/preload/programs"), TORCH: join(BUILD, "test/preload/torch"), B: BUILD });
 
 /* A program of no device's, a random stream of numbers that is the same every time. */
 export const randomOf = (seed) => () => {

@@ -1,9 +1,7 @@
 /* What a program hands out of its memory a second time: PyTorch's pool, and others, as sources of their own. */
 // timeout: 300
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, readdirSync } from "node:fs";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { ACT, ACTIONS } from "../../tools/viewer/src/model/document.js";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
@@ -11,29 +9,12 @@ import { modelsOf } from "../../tools/viewer/src/model/model.js";
 import { phasesOf } from "../../tools/viewer/src/model/groups.js";
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { rangesOf, stateAt } from "../../tools/viewer/src/model/segments.js";
-import { ROOT, launch, missing, openPage, settle } from "./browser.mjs";
-import { BUILD, gpumem, pageOf, readPage, room, runApp } from "./documents.mjs";
-
-const PROGRAM = `
-from pool_user import *
-context()
-kept = both_levels(%d, 400)
-snapshot()
-`;
+import { bytes, count } from "../../tools/viewer/src/ui/format.js";
+import { launch, missing, openPage, settle } from "./browser.mjs";
+import { gpumem, pageOf, readPage, runApp, runPools } from "./documents.mjs";
 
 /* A snapshot of the program under the library, whose pools are a stand-in's of PyTorch and its own. */
-const snapshotOf = (expandable) => {
-	const out = mkdtempSync(join(room, "pools-"));
-	const done = spawnSync("python3", ["-c", PROGRAM.replace("%d", expandable)], {
-		cwd: out, encoding: "utf8", env: {
-			...process.env, PYTHONPATH: join(ROOT, "test/preload/programs"), LD_LIBRARY_PATH: join(BUILD, "fakecuda"),
-			LD_PRELOAD: join(BUILD, "libgpumem.so"), GPUMEM_OUTPUT: join(out, "%r.json"), GPUMEM_JOURNAL: out,
-			TORCH: join(BUILD, "test/preload/torch"), B: BUILD,
-		},
-	});
-	assert.equal(done.status, 0, done.stderr);
-	return join(out, readdirSync(out).find((name) => name.startsWith("api")));
-};
+const snapshotOf = (expandable) => runPools(`kept = both_levels(${expandable}, 400)\nsnapshot()`)("api-1");
 
 test("a pool has its own events, segments, blocks and sums", async () => {
 	for (const expandable of [0, 1]) {
@@ -130,7 +111,7 @@ const browser = missing ? null : await launch();
 after(() => browser?.close());
 
 test("a pool is shown first, and the driver's level can be chosen", { skip: missing || false }, async () => {
-	const { page, errors, requests } = await openPage(browser, pageOf("pools", snapshotOf(0)));
+	const path = snapshotOf(0), { page, errors, requests } = await openPage(browser, pageOf("pools", path));
 	await settle(page);
 	assert.equal(await page.evaluate(() => gpumem.source.name), "pytorch on GPU 0");
 	const options = await page.getByLabel("device or pool").locator("option").allInnerTexts();
@@ -138,5 +119,11 @@ test("a pool is shown first, and the driver's level can be chosen", { skip: miss
 	await page.getByLabel("device or pool").selectOption("0");
 	await settle(page);
 	assert.equal(await page.evaluate(() => gpumem.source.level), "driver");
+	await page.getByRole("tab", { name: "Summary" }).click();
+	const { by_pool: idle } = JSON.parse(gpumem("summary", "--json", path)), { pools } = JSON.parse(readFileSync(path, "utf8"));
+	assert.deepEqual(await page.getByRole("table", { name: "pools" }).locator("tbody tr").allInnerTexts(), pools.map(({ name, memory_stats: stats }, i) =>
+		[`${name} on GPU 0`, ...["allocated_bytes.all.current", "allocated_bytes.all.peak", "reserved_bytes.all.current"].map((key) => bytes(stats[key])),
+			bytes(idle[i].idle_bytes), count(stats["allocation.all.allocated"])].join("\t")));
+	assert.match(await page.locator(".sheet").innerText(), /from pool_user import \* context\(\) kept = /, "what has lines is on one");
 	assert.deepEqual([errors, requests], [[], []]);
 });

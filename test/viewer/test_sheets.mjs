@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { compare } from "../../tools/viewer/src/work/compare.js";
 import { openPack } from "../../tools/viewer/src/work/open.js";
 import { missing, openPage, settle, withBrowser } from "./browser.mjs";
-import { DATA, gpumem, large, pageOf, room, runApp } from "./documents.mjs";
+import { DATA, gpumem, large, packsOf, pageOf, room, runApp } from "./documents.mjs";
 
 const run = runApp(["app_training", "--steps", "20", "--leak", "--oom"]);
 const later = runApp(["app_training", "--steps", "60", "--leak"]);
@@ -25,8 +25,6 @@ const named = (path) => {
 	return to;
 };
 
-const packsOf = (page) => [...readFileSync(page, "latin1").matchAll(/<script type="text\/plain" class="snapshot">([^<]*)</g)].map(([, text]) => text);
-
 test("the difference of two snapshots is that of gpumem diff, by everything it can be made by", async () => {
 	let compared = 0;
 	for (const [name, a, b] of [["steps", named(run("exit")), named(later("exit"))], ["back", named(later("exit")), named(run("oom-1"))],
@@ -34,13 +32,14 @@ test("the difference of two snapshots is that of gpumem diff, by everything it c
 		const opened = [];
 		for (const text of packsOf(pageOf(name, a, b)))
 			opened.push(await openPack({ text }));
-		for (const by of ["site", "module", "kind", "size"]) {
+		for (const by of ["site", "stack", "module", "kind", "size", "stream"]) {
 			const diff = JSON.parse(gpumem("diff", "--json", "--by", by, "--device", "0", a, b));
-			const wanted = diff.map((row) => [row.name, row.bytes_a, row.bytes_b, row.blocks_a, row.blocks_b]);
+			const named = { stack: () => "", stream: (stream) => stream.replace("default stream", "0").replace("stream ", "") }[by] ?? ((text) => text);
+			const wanted = diff.map((row) => [row.name ?? "", row.bytes_a, row.bytes_b, row.blocks_a, row.blocks_b]);
 			const source = opened[0].sources.find(({ device, level }) => device === 0 && level === "driver");
 			const { rows, same } = compare({ doc: opened[0].number, source: source.number, other: opened[1].number, by, when: "end" });
 			const sorted = (list) => list.filter((row) => row[1] !== row[2] || row[3] !== row[4]).map((row) => row.join("|")).sort();
-			assert.deepEqual(sorted(rows.map((row) => [row.name, row.a, row.b, row.blocksA, row.blocksB])), sorted(wanted), `${name} by ${by}`);
+			assert.deepEqual(sorted(rows.map((row) => [named(row.name), row.a, row.b, row.blocksA, row.blocksB])), sorted(wanted), `${name} by ${by}`);
 			for (let i = 1; i < rows.length; i++)
 				assert.ok(rows[i - 1].b - rows[i - 1].a >= rows[i].b - rows[i].a, "the largest growth is first");
 			assert.ok(name !== "same" || (!rows.length && same > 0));
@@ -104,6 +103,16 @@ test("summary and compare in a browser", { skip: missing || false }, async (t) =
 			assert.equal(asked, Math.min(12, snapshot.failures.length));
 			assert.equal(await page.locator(".strip").isVisible(), false);
 		}));
+		await t.test("what waits for the GPU is not idle", () => {
+			const path = join(room, "waiting.json"), waits = JSON.parse(readFileSync(run("exit"), "utf8"));
+			for (const [i, key] of ["allocated", "active", "reserved"].entries())
+				waits.devices[0].memory_stats[`${key}_bytes.all.current`] = [1, 4, 20][i] * 2 ** 20;
+			writeFileSync(path, JSON.stringify(waits));
+			return visit(browser, pageOf("waiting", path), "view=summary", async (page) => {
+				assert.match(await page.locator(".card .note").first().innerText(),
+					/live 1\.00 MiB\s+waiting for the GPU 3\.00 MiB\s+reserved and idle 16\.00 MiB/);
+			});
+		});
 		await t.test("of PyTorch's snapshot there is what it says", () => visit(browser, pageOf("torch", join(DATA, "torch-snapshot.pickle")), "view=summary", async (page) => {
 			const text = await page.locator(".sheet").innerText();
 			assert.match(text, /max_split_size/);

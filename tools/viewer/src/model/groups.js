@@ -10,15 +10,15 @@ export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phas
 
 /*
  * Numbers for the values of @column (by life), in the order in which they first appear. All values that are not below
- * @limit are one; so are values with the same text, unless @apart.
+ * @limit are one; so are values with the same text.
  */
-const number = (column, limit, textOf, apart = false) => {
+const number = (column, limit, textOf) => {
 	const group = new Uint32Array(column.length), known = new Int32Array(limit + 1).fill(-1), called = new Map(), names = [];
 	for (let l = 0; l < column.length; l++) {
 		const value = column[l], slot = value >= 0 && value < limit ? value : limit;
 		if (known[slot] < 0) {
 			const text = textOf(value);
-			if (apart || !called.has(text)) {
+			if (!called.has(text)) {
 				called.set(text, names.length);
 				names.push(text);
 			}
@@ -103,13 +103,31 @@ export const phasesOf = (doc, source) => {
 	return { phase, names };
 };
 
+/*
+ * Stacks by what tells them apart in every run, as tools/show/groups.c does: functions, modules, lines of Python and the
+ * kind of memory; without frames the module that asked.
+ */
+const byStack = ({ lives, stacks, doc }) => {
+	const known = new Map(), list = [];
+	const column = Uint32Array.from(lives.stack, (id, l) => {
+		const kind = lives.kind[l], asked = stacks.site(id) < 0 ? lives.module[l] : 0;
+		const value = (id * doc.texts.length + kind) * (doc.modules.length + 1) + asked;
+		if (!known.has(value)) {
+			known.set(value, list.length);
+			list.push({ id, about: `${doc.texts[kind]}\n${stacks.site(id) < 0 ? doc.modules[asked] : ""}` });
+		}
+		return known.get(value);
+	});
+	return number(column, list.length, (i) => stacks.stackText(list[i].id, list[i].about));
+};
+
 export const groupLives = (model, by) => {
 	const { lives, stacks, doc, source } = model;
 	switch (by) {
 	case "site":
 		return number(lives.stack, stacks.count, (id) => stacks.siteText(id));
 	case "stack":
-		return number(lives.stack, stacks.count, (id) => stacks.siteText(id), true);
+		return byStack(model);
 	case "module":
 		return number(lives.module, doc.modules.length, (id) => baseName(doc.modules[id] ?? "") || "(unknown)");
 	case "stream":

@@ -21,6 +21,13 @@ export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 
 export const NO_STACK = "(no stack)";
 
+/* FNV-1a. */
+const hashOf = (text, hash = 0x811c9dc5) => {
+	for (let i = 0; i < text.length; i++)
+		hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+	return hash >>> 0;
+};
+
 export class Stacks {
 	constructor(doc) {
 		const { parent, frame, tip, frames } = doc.stacks;
@@ -55,9 +62,11 @@ export class Stacks {
 	/* How a frame is called where there is one line for it. */
 	label(f) {
 		return this.labels[f] ??= this.python(f) || this.line(f) > 0 ?
-			`${this.name(f)} (${this.python(f) ? this.file(f) : baseName(this.file(f))}:${this.line(f)})` :
-			`${this.name(f)}${this.module(f) ? ` (${this.module(f)})` : ""}`;
+			`${this.name(f)} (${this.python(f) ? this.file(f) : baseName(this.file(f))}:${this.line(f)})` : this.functionLabel(f);
 	}
+
+	/* The same without its line. */
+	functionLabel(f) { return `${this.name(f)}${this.module(f) ? ` (${this.module(f)})` : ""}`; }
 
 	/* How a flame graph calls it, and `gpumem flame`: a native function is one, wherever it calls from. */
 	flameLabel(f) {
@@ -148,6 +157,18 @@ export class Stacks {
 			return NO_STACK;
 		const step = this.sorts[f] === BACKWARD ? backwardOf(this.name(f)) : null;
 		return step ? `${step} (${this.module(f) || "backward"})` : this.label(f);
+	}
+
+	/*
+	 * What stack @id is called where every stack has a name of its own, the same in every run: its call site and a number of
+	 * its functions, modules and lines of Python, and of the text @about it.
+	 */
+	stackText(id, about) {
+		this.keys ??= Uint32Array.from({ length: this.frameCount }, (_, f) =>
+			hashOf(`${this.name(f)}\n${this.module(f)}\n${this.python(f) ? this.line(f) : 0}`));
+		const key = this.list(id).reduce((hash, f) => Math.imul(hash ^ this.keys[f], 0x01000193) >>> 0, hashOf(about));
+		const f = this.site(id), native = f >= 0 && this.sorts[f] <= NATIVE;
+		return `${native ? this.functionLabel(f) : this.siteText(id)} #${key.toString(16).padStart(8, "0")}`;
 	}
 
 	/* A stack as a page shows it. */

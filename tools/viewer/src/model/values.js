@@ -13,3 +13,27 @@ export const lazy = (object, name, make) => {
 		get: () => made ??= make(), set: (value) => { made = value; }, enumerable: true, configurable: true,
 	});
 };
+
+/*
+ * Control characters, line breaks and what steers the direction of writing are '?', one for each byte, as gm_show_clean()
+ * of the command has it: a name can then neither hide nor turn around what stands beside it.
+ */
+const ODD = /[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/;
+const EVERY = new RegExp(ODD, "g");
+export const clean = (text) => ODD.test(text) ?
+	text.replace(EVERY, (one) => "?".repeat(one < "\x80" ? 1 : one < "\u0800" ? 2 : 3)) : text;
+
+/* The same of all texts in the object @value, in place; of a pickle an object may be within itself. */
+export const cleanAll = (value) => {
+	const seen = new Set([value]);
+	for (const object of seen)
+		for (const [key, one] of Object.entries(object)) {
+			const called = clean(key), made = typeof one === "string" ? clean(one) : one;
+			if (called !== key)
+				delete object[key];
+			if (called !== key || made !== one)
+				object[called] = made;
+			if (one !== null && typeof one === "object")
+				seen.add(one);
+		}
+};

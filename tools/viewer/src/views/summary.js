@@ -3,7 +3,7 @@
  * statistics, settings, modules. Nothing here depends on the cursor.
  */
 import { h, replace } from "../ui/dom.js";
-import { bytes, clock, count, duration, percent } from "../ui/format.js";
+import { bytes, clock, count, duration, percent, plural } from "../ui/format.js";
 
 const MOST = 12;
 /* As torch.cuda.memory_summary() has them. */
@@ -36,7 +36,7 @@ export class Summary {
 			return;
 		this.shown = doc;
 		replace(this.element, h("div", { class: "cards" }, this.failure(doc), doc.devices.filter((one) => one.present !== false)
-			.map((device) => this.device(doc, device)), this.host(doc), this.process(doc), this.settings(doc), this.history(doc), this.modules(doc)));
+			.map((device) => this.device(doc, device)), this.pools(doc), this.host(doc), this.process(doc), this.settings(doc), this.history(doc), this.modules(doc)));
 		this.app.shown();
 	}
 
@@ -76,14 +76,27 @@ export class Summary {
 	device(doc, device) {
 		const stats = device.memory_stats ?? {}, total = device.total_bytes;
 		const reserved = stats["reserved_bytes.all.current"] ?? 0, live = stats["allocated_bytes.all.current"] ?? 0;
+		const waiting = Math.max(0, (stats["active_bytes.all.current"] ?? live) - live), idle = Math.max(0, reserved - live - waiting);
 		const others = Math.max(0, device.unattributed_bytes ?? 0);
-		const parts = [["live", live], ["idle", Math.max(0, reserved - live)], ["others", others]];
+		const parts = [["live", live], ["waiting", waiting], ["idle", idle], ["others", others]];
 		const bar = number(total) && total > 0 ? [h("div", { class: "parts", role: "img", "aria-label": "the device's memory" }, parts.map(([name, value]) =>
 			h("span", { class: name, title: `${name}: ${bytes(value)}`, vars: { "--share": `${Math.min(100, (100 * value) / total)}%` } }))),
-		h("div", { class: "note" }, h("span", { class: "dot live" }), ` live ${bytes(live)} `, h("span", { class: "dot idle" }), ` reserved and idle ${bytes(reserved - live)} `,
+		h("div", { class: "note" }, h("span", { class: "dot live" }), ` live ${bytes(live)} `,
+			waiting ? [h("span", { class: "dot waiting" }), ` waiting for the GPU ${bytes(waiting)} `] : null,
+			h("span", { class: "dot idle" }), ` reserved and idle ${bytes(idle)} `,
 			h("span", { class: "dot others" }), ` not recorded here ${device.unattributed_bytes === null ? "unknown" : bytes(device.unattributed_bytes)}, of ${bytes(total)}`)] : null;
 		return card(`GPU ${word(device.device)}${device.name ? `: ${word(device.name)}` : ""}`, bar, this.statistics(stats, `statistics of GPU ${word(device.device)}`),
 			h("div", { class: "pair" }, this.holders("By module", device.by_module, (row) => word(row.path) || "(unknown)"), this.holders("By kind", device.by_kind, (row) => word(row.kind))));
+	}
+
+	/* What frameworks handed out of the memory that the devices' cards count as live. */
+	pools(doc) {
+		const rows = doc.sources.filter(({ level }) => level === "pool").map(({ name, pool }) => {
+			const stats = pool?.memory_stats ?? {}, of = (key) => stats[key] ?? 0;
+			const live = of("allocated_bytes.all.current"), reserved = of("reserved_bytes.all.current");
+			return [name, bytes(live), bytes(of("allocated_bytes.all.peak")), bytes(reserved), bytes(Math.max(0, reserved - live)), count(of("allocation.all.allocated"))];
+		});
+		return rows.length ? card("Pools", table(["", "handed out", "peak", "reserved", "idle", "allocations"], rows, "pools")) : null;
 	}
 
 	host(doc) {
@@ -140,7 +153,7 @@ export class Summary {
 
 	modules(doc) {
 		const rows = doc.modules.filter((module) => module?.path);
-		return rows.length ? card("Modules", h("details", {}, h("summary", {}, `${count(rows.length)} files of code`),
+		return rows.length ? card("Modules", h("details", {}, h("summary", {}, `${plural(rows.length, "file")} of code`),
 			table(["file", "build id"], rows.map((module) => [word(module.path), h("code", {}, word(module.build_id))]), "modules"))) : null;
 	}
 }

@@ -17,10 +17,11 @@ const addTo = (rows, model, { by, when }, bytes, blocks) => {
 		const there = when === "peak" ? lives.born[l] < peak && peak <= lives.died[l] : isLeft(lives, l, count);
 		if (!there || !lives.weight[l])
 			continue;
-		const name = names[group[l]];
-		if (!rows.has(name))
-			rows.set(name, { name, a: 0, b: 0, blocksA: 0, blocksB: 0 });
-		const row = rows.get(name);
+		/* Call sites are decided in each snapshot by itself: a stack is known by its number. */
+		const name = names[group[l]], key = by === "stack" ? name.slice(-8) : name;
+		if (!rows.has(key))
+			rows.set(key, { name, a: 0, b: 0, blocksA: 0, blocksB: 0 });
+		const row = rows.get(key);
 		row[bytes] += lives.weight[l];
 		row[blocks]++;
 	}

@@ -8,6 +8,7 @@ import { fileDocument } from "../model/file.js";
 import { isJournal, journalDocument } from "../model/journal.js";
 import { modelsOf } from "../model/model.js";
 import { PackReader, unpackText } from "../model/pack.js";
+import { clean, cleanAll } from "../model/values.js";
 
 const open = [];
 
@@ -42,6 +43,12 @@ const about = (entry, number) => {
 const add = (doc) => {
 	if (!doc.sources.length)
 		throw new BadInput(`${doc.name}: nothing is in it: neither events nor segments`);
+	const { root, texts, modules, sources } = doc;
+	if (typeof root.process?.command_line === "string")
+		root.process.command_line = root.process.command_line.replace(/\s+/g, " ");	/* python3 -c has lines */
+	cleanAll({ root, texts, modules, pools: sources.map(({ pool }) => pool) });
+	for (const one of [doc, ...sources])
+		one.name = clean(one.name);
 	const models = modelsOf(doc);
 	open.push({ doc, models });
 	return about(open.at(-1), open.length - 1);
