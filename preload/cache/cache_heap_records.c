@@ -178,32 +178,11 @@ static void block_drop(void *arg, uint32_t id)
 
 /* ---- events ---- */
 
-/* As PyTorch: a segment goes with the stack of the allocation that needs its memory, else with its
- * own. One so small that no block in it can be traced is not traced either. */
-static void segment_event(void *arg, bool allocated, uint32_t id)
+/* As PyTorch: memory goes with the stack of the allocation that needs it, else with its segment's. So little
+ * of it that no block in it can be traced is not traced either. @tsc 0: the section's, or now. */
+static void memory_event(const struct gm_cache_heap *heap, uint32_t id, enum gm_action action, uint64_t tsc,
+			 uint64_t address, uint64_t bytes)
 {
-	struct gm_cache_heap *heap = arg;
-	const struct gm_section *section = heap->section;
-	const struct gm_segment *segment = &gm_rec.segments[id];
-	uint32_t stack = section->alloc ? section->alloc->stack :
-			 section->drops && section->stack != GM_STACK_OF_BLOCK ? section->stack :
-			 segment->stack;
-	uint64_t tsc = allocated ? segment->tsc : section->tsc ? section->tsc : gm_stamp();
-
-	if (gm_get(&gm_header_get()->history_context) == GM_CONTEXT_STATE)
-		stack = GM_NONE;
-	if (gm_untraced(segment->size))
-		gm_change_untraced(&section->change, 1);
-	else
-		gm_change_event(&section->change, segment,
-				allocated ? GM_ACTION_SEGMENT_ALLOC : GM_ACTION_SEGMENT_FREE, tsc,
-				segment->address, segment->size, segment->stream, stack);
-}
-
-/* The same of pages, one beside another. */
-static void page_event(void *arg, bool mapped, uint32_t id, uint64_t address, uint64_t bytes)
-{
-	struct gm_cache_heap *heap = arg;
 	const struct gm_section *section = heap->section;
 	const struct gm_segment *segment = &gm_rec.segments[id];
 	uint32_t stack = section->alloc ? section->alloc->stack :
@@ -215,9 +194,21 @@ static void page_event(void *arg, bool mapped, uint32_t id, uint64_t address, ui
 	if (gm_untraced(bytes))
 		gm_change_untraced(&section->change, 1);
 	else
-		gm_change_event(&section->change, segment,
-				mapped ? GM_ACTION_SEGMENT_MAP : GM_ACTION_SEGMENT_UNMAP,
-				section->tsc ? section->tsc : gm_stamp(), address, bytes, segment->stream, stack);
+		gm_change_event(&section->change, segment, action, tsc ? tsc : section->tsc ? section->tsc : gm_stamp(),
+				address, bytes, segment->stream, stack);
+}
+
+static void segment_event(void *arg, bool allocated, uint32_t id)
+{
+	const struct gm_segment *segment = &gm_rec.segments[id];
+
+	memory_event(arg, id, allocated ? GM_ACTION_SEGMENT_ALLOC : GM_ACTION_SEGMENT_FREE,
+		     allocated ? segment->tsc : 0, segment->address, segment->size);
+}
+
+static void page_event(void *arg, bool mapped, uint32_t id, uint64_t address, uint64_t bytes)
+{
+	memory_event(arg, id, mapped ? GM_ACTION_SEGMENT_MAP : GM_ACTION_SEGMENT_UNMAP, 0, address, bytes);
 }
 
 void gm_cache_heap_ops(struct gm_cache_heap *heap, const struct gm_cache_driver *driver)

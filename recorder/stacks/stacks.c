@@ -35,7 +35,7 @@ struct parts {
 enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000, WANT_BITS = 18,
        EPOCHS = 0x3fffffff };		/* both fit into a key's @what */
 
-static _Atomic(uint64_t) met;
+_Atomic(uint64_t) gm_stacks_met;
 static uintptr_t own_start, own_end;
 _Atomic(uint32_t) gm_stacks_what;	/* WANT_..., and how many frames; 0: nothing is captured */
 
@@ -366,18 +366,13 @@ static uint32_t meet(struct parts *parts, bool look, uint64_t hash, uint16_t *re
 	uint32_t stack;
 	bool late;
 
-	atomic_fetch_add_explicit(&met, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&gm_stacks_met, 1, memory_order_relaxed);
 	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
 	late = look && discover(parts);
 	stack = intern_stack(parts);
 	if (!late && (stack || !parts->native))
 		gm_seen_keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
 	return stack;
-}
-
-uint64_t gm_stacks_met(void)
-{
-	return atomic_load_explicit(&met, memory_order_relaxed);
 }
 
 /* The stack is walked, and looked for among those seen; @cache: entered, or NULL. */

@@ -35,9 +35,9 @@ static inline bool gm_stacks_wanted(void)
  * @ret_module: the module of the caller, as gm_modules_caller returns it. */
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module);
 
-/* How many captures, since the process began, found a stack that was not among those kept, and
- * interned it. Async-signal-safe. */
-uint64_t gm_stacks_met(void);
+/* For tests: how many captures, since the process began, found a stack that was not among those kept, and
+ * interned it. */
+extern _Atomic(uint64_t) gm_stacks_met;
 
 /* ---- for the tests: the stacks seen by any thread ---- */
 

@@ -17,12 +17,7 @@
 #include "recorder/unwind/unwind_step.h"
 #include "recorder/unwind/window.h"
 
-static _Atomic(uint64_t) misses;
-
-uint64_t gm_unwind_misses(void)
-{
-	return atomic_load_explicit(&misses, memory_order_relaxed);
-}
+_Atomic(uint64_t) gm_unwind_misses;
 
 void gm_unwind_flush(void)
 {
@@ -291,7 +286,7 @@ static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
 		else
 			rule = walk_plain(w, pcs, max, generation);
 		if (!rule && !w->by_records) {
-			atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(&gm_unwind_misses, 1, memory_order_relaxed);
 			rule = gm_step_learn(w->pc - !w->exact, generation);
 		}
 		next = step_rare(w, rule, is_fault);

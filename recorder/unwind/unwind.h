@@ -102,6 +102,6 @@ bool gm_unwind_is_own(void);
 void gm_unwind_flush(void);
 
 /* For tests and benchmarks: how many rules were worked out since the start. */
-uint64_t gm_unwind_misses(void);
+extern _Atomic(uint64_t) gm_unwind_misses;
 
 #endif

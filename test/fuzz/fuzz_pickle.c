@@ -44,7 +44,7 @@ static void open_input(struct input *in, const uint8_t *data, size_t size)
 	in->pickle = size && data[0] == 0x80;
 	if (in->pickle)
 		in->copy = realloc(in->copy, size);
-	in->source = gm_source_of(in->copy, size);
+	in->source = (struct gm_source){ .bytes = in->copy, .have = size, .whole = true, .fd = -1 };
 	in->values = gm_values_open();
 	insist(in->values != NULL, "out of memory");
 }

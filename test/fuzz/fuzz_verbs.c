@@ -145,7 +145,7 @@ static bool known(const char *command)
 static void check_json(const char *command, const char *text, size_t length)
 {
 	struct gm_values *values = gm_values_open();
-	struct gm_source source = gm_source_of(text, length);
+	struct gm_source source = { .bytes = (char *)(uintptr_t)text, .have = length, .whole = true, .fd = -1 };
 	const struct gm_value *root = NULL;
 	char error[256] = "";
 
@@ -157,7 +157,7 @@ static void check_json(const char *command, const char *text, size_t length)
 static void check_pickle(const char *command, const char *text, size_t length)
 {
 	struct gm_values *values = gm_values_open();
-	struct gm_source source = gm_source_of(text, length);
+	struct gm_source source = { .bytes = (char *)(uintptr_t)text, .have = length, .whole = true, .fd = -1 };
 	const struct gm_value *root = NULL;
 	char error[256] = "";
 

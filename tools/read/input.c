@@ -162,11 +162,6 @@ int gm_source_open(struct gm_source *source, int fd)
 	return 0;
 }
 
-struct gm_source gm_source_of(const char *bytes, size_t have)
-{
-	return (struct gm_source){ .bytes = (char *)(uintptr_t)bytes, .have = have, .whole = true, .fd = -1 };
-}
-
 void gm_source_close(struct gm_source *source)
 {
 	if (source->mapped) {

@@ -40,10 +40,8 @@ struct gm_source {
 	size_t room, mapped, dropped;
 };
 
-/* From the file @fd, which stays the caller's; or from memory, whose @bytes[@have] is NUL. The first
- * returns 0 or -errno. */
+/* From the file @fd, which stays the caller's. Returns 0 or -errno. */
 int gm_source_open(struct gm_source *source, int fd);
-struct gm_source gm_source_of(const char *bytes, size_t have);
 void gm_source_close(struct gm_source *source);
 
 /* Read on, until there are @needed bytes in all or no more. What lies before @used may be forgotten.

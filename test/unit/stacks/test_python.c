@@ -252,7 +252,7 @@ START_TEST(without_frames_is_met_once)
 	*(void **)symbol("fake_state") = NULL;
 	for (volatile int i = 0; i < 3; i++) {
 		fake_eval(capture, state);
-		met[i] = gm_stacks_met();
+		met[i] = gm_stacks_met;
 	}
 	ck_assert_uint_eq(met[1], met[0]);
 	ck_assert_uint_eq(met[2], met[0]);
