@@ -129,6 +129,13 @@ GM_PYTHON_INLINE uintptr_t gm_py_word_at(bool probed, uintptr_t at, size_t offse
 	return view ? gm_py_word(view, 0) : 0;
 }
 
+/* The same of an object to which a code object refers: in place it is where that says, as the type of the code
+ * object was looked at. */
+GM_PYTHON_INLINE uintptr_t gm_py_part_at(bool probed, uintptr_t at, size_t offset)
+{
+	return probed ? gm_py_word_at(true, at, offset) : gm_py_word((const uint8_t *)at, offset);
+}
+
 /* Where @frame stands: an address within the code, or up to 3.10 the int f_lasti. */
 GM_PYTHON_INLINE uintptr_t gm_py_instr(const struct gm_python_layout *layout, const uint8_t *frame)
 {
@@ -154,22 +161,22 @@ GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout
 					   const struct gm_py_objects *objects, bool probed,
 					   uintptr_t at)
 {
-	uintptr_t word = gm_py_word_at(probed, at, objects->text_hash), length, end;
+	uintptr_t word = gm_py_part_at(probed, at, objects->text_hash), length, end;
 	unsigned int state;
 
 	if (__builtin_expect(word != (uintptr_t)-1, 1))
 		return word;
-	length = gm_py_word_at(probed, at, objects->text_length);
-	state = (unsigned int)gm_py_word_at(probed, at, objects->text_state) >> objects->text_kind;
+	length = gm_py_part_at(probed, at, objects->text_length);
+	state = (unsigned int)gm_py_part_at(probed, at, objects->text_state) >> objects->text_kind;
 	if (!(state >> 3 & 1))		/* not compact: its characters are elsewhere */
 		return length;
 	at += state >> 4 & 1 ? layout->text_ascii : layout->text_wide;
 	if (length * (state & 7) > 8)
 		at += (length * (state & 7) - 1) & ~(uintptr_t)7;
 	/* the word with the last character: of an object's memory, which ends at such a boundary */
-	end = gm_py_word_at(probed, at, 0);
+	end = gm_py_part_at(probed, at, 0);
 	if (length * (state & 7) > 8)
-		end += gm_py_word_at(probed, at - 8, 0) * 31;
+		end += gm_py_part_at(probed, at - 8, 0) * 31;
 	return end ^ length << 56;
 }
 
@@ -188,7 +195,7 @@ GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
 
 	b = (file ^ gm_py_swap(name) ^ gm_py_text_word(layout, objects, probed, file) ^
 	     gm_py_swap(gm_py_text_word(layout, objects, probed, name))) * UINT64_C(0xff51afd7ed558ccd);
-	c = (lines ^ gm_py_swap(first) ^ gm_py_word_at(probed, lines, objects->bytes_data)) *
+	c = (lines ^ gm_py_swap(first) ^ gm_py_part_at(probed, lines, objects->bytes_data)) *
 	    UINT64_C(0xc4ceb9fe1a85ec53);
 	return (b ^ b >> 29) + (c ^ c >> 31);
 }

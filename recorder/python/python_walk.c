@@ -148,7 +148,7 @@ GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_pytho
 }
 
 /* Walk one thread state's frames. Returns false when something is not as it should be. */
-GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
+GM_PYTHON_INLINE bool walk_chain(const struct gm_python *python,
 				 const struct gm_python_layout *layout,
 				 const struct gm_py_objects *objects, bool probed,
 				 uintptr_t state, int max, struct gm_python_walk *walk)
@@ -185,6 +185,19 @@ GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
 		chain.frame = gm_py_word(view, layout->frame_previous);
 	}
 	return true;
+}
+
+/* With @walk in registers. */
+GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
+				 const struct gm_python_layout *layout,
+				 const struct gm_py_objects *objects, bool probed,
+				 uintptr_t state, int max, struct gm_python_walk *walk)
+{
+	struct gm_python_walk here = *walk;
+	bool fits = walk_chain(python, layout, objects, probed, state, max, &here);
+
+	*walk = here;
+	return fits;
 }
 
 /* Compiled three times, for the sake of the direct reads, and of offsets that are constant there. */
