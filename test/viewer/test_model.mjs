@@ -18,7 +18,7 @@ const random = large("random", "--events", "30000", "--live", "700", "--frames",
 const training = runApp(["app_training", "--steps", "30", "--leak", "--oom"]);
 const SNAPSHOTS = {
 	random, training: training("exit"), oom: training("oom-1"), data: join(DATA, "gpumem-snapshot.json"),
-	pickle: join(DATA, "torch-snapshot.pickle"),
+	pickle: join(DATA, "torch-snapshot.pickle"), kinds: runApp(["app_random", "3", "3000"])("exit"),
 };
 const opened = {};
 for (const [name, path] of Object.entries(SNAPSHOTS))
@@ -186,7 +186,7 @@ test("lives have what their events have, also where the beginning of the history
 test("at the end the allocator's state is the tables of the snapshot", () => {
 	for (const { models } of Object.values(opened))
 		for (const model of models) {
-			const { segments, blocks } = model.source, state = stateAt(model, rangesOf(model.source), model.count);
+			const { segments, blocks } = model.source, state = stateAt(model, rangesOf(model), model.count);
 			const inactive = model.doc.texts.indexOf("inactive"), wanted = new Map();
 			for (let s = 0, b = 0; s < segments.addr.length; s++)
 				for (let end = b + segments.blocks[s]; b < end; b++)
@@ -204,8 +204,8 @@ test("at the end the allocator's state is the tables of the snapshot", () => {
 
 test("in every state that was tried, segments and blocks are those that the events lead to", () => {
 	let compared = 0;
-	for (const name of ["training", "oom", "random"]) {
-		const [model] = opened[name].models, ranges = rangesOf(model.source), { events } = model.source;
+	for (const name of ["training", "oom", "random", "kinds"]) {
+		const [model] = opened[name].models, ranges = rangesOf(model), { events } = model.source;
 		const segments = new Map(), blocks = new Map();
 		for (let s = 0; s <= model.count; s++) {
 			if (s % Math.ceil(model.count / 60) === 0) {
@@ -214,6 +214,7 @@ test("in every state that was tried, segments and blocks are those that the even
 				assert.deepEqual(state.flatMap((one) => one.blocks.map(({ addr, requested }) => [addr, requested])).sort((a, b) => a[0] - b[0]),
 					[...blocks].sort((a, b) => a[0] - b[0]));
 				assert.equal(sums.live + sums.waiting, model.curve.values[s]);
+				assert.equal(sums.reserved, model.reserved.values[s]);
 				assert.equal(sums.live + sums.waiting + sums.rounding + sums.free, sums.reserved);
 				compared += state.length;
 			}
@@ -241,7 +242,7 @@ test("what is mapped and unmapped in parts is cut and joined", () => {
 			addr: [1000, 1400, 1200, 900, 5000], size: [400, 200, 300, 150, 100], stream: [1, 1, 1, 1, 1], kind: [0, 0, 0, 0, 0],
 		},
 	};
-	const ranges = rangesOf(source), at = (s) => ranges.filter(({ born, died }) => born < s && s <= died).map(({ addr, size }) => [addr, size]);
+	const ranges = rangesOf({ doc: { texts: [] }, source }), at = (s) => ranges.filter(({ born, died }) => born < s && s <= died).map(({ addr, size }) => [addr, size]);
 	assert.deepEqual(at(0), [[900, 100], [5000, 100]]);
 	assert.deepEqual(at(2), [[900, 100], [1000, 400], [1400, 200], [5000, 100]]);
 	assert.deepEqual(at(3), [[900, 100], [1000, 200], [1500, 100], [5000, 100]]);

@@ -29,7 +29,7 @@ test("a pool has its own events, segments, blocks and sums", async () => {
 			assert.deepEqual(Array.from(segments.addr), wanted.segments.map(({ address }) => address));
 			assert.equal(model.curve.values[model.count], wanted.memory_stats["allocated_bytes.all.current"]);
 			assert.equal(model.reserved.values[model.count], wanted.memory_stats["reserved_bytes.all.current"]);
-			const state = stateAt(model, rangesOf(model.source), model.count), listed = wanted.segments.flatMap(({ blocks }) => blocks);
+			const state = stateAt(model, rangesOf(model), model.count), listed = wanted.segments.flatMap(({ blocks }) => blocks);
 			assert.deepEqual(state.flatMap(({ blocks }) => blocks.map(({ addr }) => addr)),
 				listed.filter((block) => block.state === "active_allocated").map(({ address }) => address));
 		});

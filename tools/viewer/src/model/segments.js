@@ -45,14 +45,18 @@ class Open {
 	}
 }
 
-export const rangesOf = (source) => {
+/* Of these kinds an address may be a handle: what has it begins and ends as a whole, and says nothing of its neighbours. */
+const WHOLE = new Set(["array", "external", "graph", "ipc", "vmm"]);
+
+export const rangesOf = ({ doc: { texts }, source }) => {
 	const { action, addr, size, stream, kind } = source.events, { segments, count } = source;
-	const found = [], open = new Open();
-	const begin = (row, at, bytes, more) => {
+	const found = [], open = new Open(), handles = new Map(), whole = texts.map((text) => WHOLE.has(text));
+	const make = (row, at, bytes, more) => {
 		const range = { addr: at, size: bytes, born: row, died: count + 1, ...more };
 		found.push(range);
-		open.add(range);
+		return range;
 	};
+	const begin = (...what) => open.add(make(...what));
 	/* End what is in [from, to): what reaches beyond it goes on as another range; what nobody had seen was there before. */
 	const end = (row, from, to, more) => {
 		const { pieces, gaps } = open.take(from, to);
@@ -65,14 +69,22 @@ export const rangesOf = (source) => {
 				begin(row, to, last - to, { stream: piece.stream, kind: piece.kind, expandable: piece.expandable });
 		}
 		for (const [low, high] of gaps)
-			found.push({ addr: low, size: high - low, born: -1, died: row, ...more });
+			make(-1, low, high - low, more).died = row;
 	};
 	for (let i = 0; i < count; i++) {
 		const a = action[i];
 		if (a < ACT.segment_alloc || a > ACT.segment_unmap || !size[i])
 			continue;
-		const more = { stream: stream[i], kind: kind[i], expandable: a >= ACT.segment_map };
-		if (a === ACT.segment_alloc || a === ACT.segment_map) {
+		const begins = a === ACT.segment_alloc || a === ACT.segment_map;
+		const more = { stream: stream[i], kind: kind[i], expandable: a >= ACT.segment_map && !whole[kind[i]] };
+		if (whole[kind[i]]) {
+			const before = handles.get(addr[i]) ?? (begins ? null : make(-1, addr[i], size[i], more));
+			if (before)
+				before.died = i;
+			handles.delete(addr[i]);
+			if (begins)
+				handles.set(addr[i], make(i, addr[i], size[i], more));
+		} else if (begins) {
 			const { pieces } = open.take(addr[i], addr[i] + size[i]);
 			for (const piece of pieces)
 				piece.died = i;		/* its end was lost */
@@ -85,11 +97,15 @@ export const rangesOf = (source) => {
 	for (let s = 0; s < segments.addr.length; s++) {
 		const from = segments.addr[s], to = from + segments.size[s];
 		const more = { stream: segments.stream[s], kind: segments.kind[s], expandable: (segments.flags[s] & SEGMENT_EXPANDABLE) !== 0 };
+		if (whole[more.kind]) {
+			(handles.get(from) ?? make(-1, from, segments.size[s], more)).kept = true;
+			continue;
+		}
 		const { pieces, gaps } = open.take(from, to);
 		for (const piece of pieces)
 			piece.kept = true;
 		for (const [low, high] of gaps)
-			found.push({ addr: low, size: high - low, born: -1, died: count + 1, kept: true, ...more });
+			make(-1, low, high - low, more).kept = true;
 	}
 	for (const range of found)
 		if (range.died === count + 1 && !range.kept)

@@ -22,7 +22,7 @@ const refusal = (model, s, sums) => {
 export const allocator = ({ doc, source, state, by, dark }) => {
 	const model = modelOf({ doc, source });
 	const s = Math.max(0, Math.min(model.count, state));
-	model.ranges ??= rangesOf(model.source);
+	model.ranges ??= rangesOf(model);
 	const segments = stateAt(model, model.ranges, s), sums = sumsOf(segments);
 	const color = colorsOf(model, by, dark);
 	const blocks = segments.reduce((sum, one) => sum + one.blocks.length, 0);
