@@ -175,6 +175,13 @@ test("a filter leaves what it names, in every number", { skip }, () => visit(tra
 	await page.keyboard.press("Escape");	/* out of the field */
 	await page.keyboard.press("Escape");
 	await page.keyboard.press("/");
+	await page.keyboard.type("nowhere at all");
+	await page.keyboard.press("Enter");
+	await settle(page);
+	assert.match(await side(page), /0 B\s+nothing passes the filter/);
+	await page.keyboard.press("Escape");
+	await page.keyboard.press("Escape");
+	await page.keyboard.press("/");
 	await page.keyboard.type("/((/");
 	await page.keyboard.press("Enter");
 	await page.getByRole("alert").waitFor();

@@ -207,6 +207,22 @@ test("the flame graph: a click comes closer, a search marks, a double click filt
 	assert.equal(await page.evaluate(() => gpumem.view.data.total), await page.evaluate(() => gpumem.source.lives));
 }));
 
+test("a flame graph of thousands of narrow stacks is not empty", { skip }, () => visit(pageOf("narrow", large("narrow", "--events", "60000", "--live", "5000")), { hash: "view=flame" }, async (page) => {
+	const [narrow, roots, share, shown] = await page.evaluate(() => {
+		const { surface, data, x } = gpumem.view, top = [...data.depth.keys()].filter((n) => data.depth[n] === 1), copy = document.createElement("canvas");
+		[copy.width, copy.height] = [surface.width, surface.height];
+		const c = copy.getContext("2d");
+		c.drawImage(surface, 0, 0);
+		const pixels = c.getImageData(16, 32, gpumem.view.wide, 1).data.filter((_, i) => i % 4 === 3);
+		const at = (n) => x.call(gpumem.view, data.begin[n] + data.weight[n]) - x.call(gpumem.view, data.begin[n]);
+		return [top.filter((n) => at(n) < 0.6).length, top.length, pixels.filter((alpha) => alpha > 0).length / pixels.length,
+			top.reduce((sum, n) => sum + data.weight[n], 0) / data.total];
+	});
+	assert.ok(narrow > roots * 0.9 && roots > 1000, `${narrow} of ${roots}`);
+	assert.ok(shown > 0.3 && shown < 0.95 && share > shown * 0.9, `${share} of ${shown}`);
+	assert.match(await page.locator(".tools .soft").innerText(), /^4\.9\d GiB; the smallest [0-9,]+ functions left out$/);
+}));
+
 test("no number of a table is cut off, beside an allocation that is pinned", { skip }, () => {
 	const path = join(room, "torch-oom.json");
 	writeFileSync(path, gunzipSync(readFileSync(join(DATA, "torch-oom.json.gz"))));

@@ -103,9 +103,10 @@ export class Side {
 		replace(this.element, why,
 			h("h2", {}, app.state.at === null ? "At the peak" : peak ? "At the cursor: the peak" : "At the cursor"),
 			h("div", { class: "big" }, bytes(moment.bytes)),
-			h("div", { class: "note" }, app.filtered ? `of what the filter leaves, ${place}` : `live ${place}`),
+			h("div", { class: "note" }, app.filtered ? app.filtered.lives ? `of what the filter leaves, ${place}` :
+				"nothing passes the filter" : `live ${place}`),
 			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-			h("div", { class: "sub" }, h("span", {}, `By ${app.state.by === "site" ? "call site" : app.state.by}`)),
+			moment.top.length ? h("div", { class: "sub" }, h("span", {}, `By ${app.state.by === "site" ? "call site" : app.state.by}`)) : null,
 			h("ol", { class: "bars" }, moment.top.map((row) => h("li", {
 				title: `${row.name}\n${plural(row.count, "block")}`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
 				...pressable(() => app.addTerm({ by: app.state.by, is: row.name })),

@@ -4,7 +4,7 @@
  */
 import { css, hueOf, oklch } from "../ui/color.js";
 import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { bytes, count, percent } from "../ui/format.js";
+import { bytes, count, percent, plural } from "../ui/format.js";
 
 const TALL = 20, SIDE = 16;
 const WEIGHTS = [
@@ -124,8 +124,9 @@ export class Flame {
 					matched += data.weight[n];
 					end = data.begin[n] + data.weight[n];
 				}
-		replace(this.note, found ? `${this.amount(matched)} of ${this.amount(data.total)} (${percent(matched, data.total) || "0%"}) in what was found` :
-			this.amount(data.total));
+		const left = data.left ? `; the smallest ${plural(data.left, "function")} left out` : "";
+		replace(this.note, (found ? `${this.amount(matched)} of ${this.amount(data.total)} (${percent(matched, data.total) || "0%"}) in what was found` :
+			this.amount(data.total)) + left);
 	}
 
 	zoom(n) {
@@ -172,13 +173,15 @@ export class Flame {
 		for (let n = root; n >= 0; n = data.parent[n])
 			ancestors.add(n);
 		const ink = variable("--ink"), faint = variable("--sunken"), mark = variable("--mark"), found = variable("--found");
+		const drawn = new Float64Array(deepest + 1);		/* how far each row is: of what is narrow, one in each pixel stands for all */
 		for (let n = 0; n < data.labels.length; n++) {
 			const above = ancestors.has(n), begin = data.begin[n], end = begin + data.weight[n];
 			if (!above && (begin >= rootEnd || end <= rootBegin || data.depth[n] <= data.depth[root]))
 				continue;
 			const left = Math.max(SIDE, this.x(begin)), right = Math.min(SIDE + this.wide, this.x(end)), y = data.depth[n] * TALL + 4;
-			if (right - left < 0.6)
+			if (right - left < 0.6 && right - drawn[data.depth[n]] < 1)
 				continue;
+			drawn[data.depth[n]] = right;
 			c.globalAlpha = above && n !== root ? 0.55 : 1;
 			c.fillStyle = n === 0 ? faint : this.found?.[n] ? found : colorOf(data.labels[n], app.dark);
 			if (this.found && !this.found[n] && n !== 0)

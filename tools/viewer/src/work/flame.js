@@ -1,4 +1,4 @@
-/* flame.js - a flame graph, laid out: what is too small to be seen at any zoom is left out. */
+/* flame.js - a flame graph, laid out: of very many functions the smallest are left out. */
 import { flameOf, weigher } from "../model/flame.js";
 import { modelOf } from "./open.js";
 
@@ -6,7 +6,7 @@ const MOST = 60000;		/* nodes that are sent */
 
 /*
  * @return by node, parents first: label, depth, where it begins and how much it weighs; the largest first among those of
- * one parent. @from, @to: states.
+ * one parent; left: how many nodes are left out. @from, @to: states.
  */
 export const flame = ({ doc, source, weigh, at, from, to }) => {
 	const model = modelOf({ doc, source });
@@ -31,7 +31,7 @@ export const flame = ({ doc, source, weigh, at, from, to }) => {
 	}
 	const place = new Map(order.map((n, i) => [n, i]));
 	return {
-		total, weigh, labels: order.map((n) => nodes[n].label), begin: Float64Array.from(order, (n) => begin.get(n)),
+		total, weigh, left: nodes.length - order.length, labels: order.map((n) => nodes[n].label), begin: Float64Array.from(order, (n) => begin.get(n)),
 		weight: Float64Array.from(order, (n) => nodes[n].weight), self: Float64Array.from(order, (n) => nodes[n].self),
 		depth: Uint16Array.from(order, (n) => depth.get(n)),
 		parent: Int32Array.from(order, (n) => nodes[n].parent < 0 ? -1 : place.get(nodes[n].parent)),
