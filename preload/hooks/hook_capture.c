@@ -31,14 +31,11 @@ static CUresult ended(CUstream stream, bool per_thread, CUresult result)
 	return gm_leave(result);
 }
 
-CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
-{
-	GM_ENTER(cuStreamEndCapture, hStream, phGraph);
-	return ended(hStream, false, GM_REAL(cuStreamEndCapture)(hStream, phGraph));
-}
-
-CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
-{
-	GM_ENTER(cuStreamEndCapture_ptsz, hStream, phGraph);
-	return ended(hStream, true, GM_REAL(cuStreamEndCapture_ptsz)(hStream, phGraph));
-}
+#define END_CAPTURE(name, per_thread) \
+	CUresult name(CUstream hStream, CUgraph *phGraph) \
+	{ \
+		GM_ENTER(name, hStream, phGraph); \
+		return ended(hStream, per_thread, GM_REAL(name)(hStream, phGraph)); \
+	}
+END_CAPTURE(cuStreamEndCapture, false)
+END_CAPTURE(cuStreamEndCapture_ptsz, true)

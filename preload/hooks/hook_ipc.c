@@ -137,23 +137,17 @@ static CUresult open_handle(struct gm_call *call, open_fn *real, CUdeviceptr *pd
 	return gm_alloc_end(call, result, GM_MAP_EXTERNAL, *pdptr, size);
 }
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	struct gm_call call;
-
-	GM_ENTER(cuIpcOpenMemHandle_v2, pdptr, handle, Flags);
-	gm_alloc_begin(&call, "cuIpcOpenMemHandle_v2", GM_KIND_IPC, 0, GM_CALLER);
-	return open_handle(&call, GM_REAL(cuIpcOpenMemHandle_v2), pdptr, handle, Flags);
-}
-
-CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	struct gm_call call;
-
-	GM_ENTER(cuIpcOpenMemHandle, pdptr, handle, Flags);
-	gm_alloc_begin(&call, "cuIpcOpenMemHandle", GM_KIND_IPC, 0, GM_CALLER);
-	return open_handle(&call, GM_REAL(cuIpcOpenMemHandle), pdptr, handle, Flags);
-}
+#define OPEN_HANDLE(name) \
+	CUresult name(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) \
+	{ \
+		struct gm_call call; \
+		\
+		GM_ENTER(name, pdptr, handle, Flags); \
+		gm_alloc_begin(&call, #name, GM_KIND_IPC, 0, GM_CALLER); \
+		return open_handle(&call, GM_REAL(name), pdptr, handle, Flags); \
+	}
+OPEN_HANDLE(cuIpcOpenMemHandle_v2)
+OPEN_HANDLE(cuIpcOpenMemHandle)
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 {

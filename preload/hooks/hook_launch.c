@@ -111,20 +111,14 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 	return result;
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
-			  void **extra)
-{
-	GM_ENTER(cuLaunchKernelEx, config, f, kernelParams, extra);
-	return gm_leave(launch(GM_REAL(cuLaunchKernelEx), config, f, kernelParams, extra, false));
-}
-
-CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
-			       void **extra)
-{
-	GM_ENTER(cuLaunchKernelEx_ptsz, config, f, kernelParams, extra);
-	return gm_leave(launch(GM_REAL(cuLaunchKernelEx_ptsz), config, f, kernelParams, extra,
-			       true));
-}
+#define LAUNCH(name, per_thread) \
+	CUresult name(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) \
+	{ \
+		GM_ENTER(name, config, f, kernelParams, extra); \
+		return gm_leave(launch(GM_REAL(name), config, f, kernelParams, extra, per_thread)); \
+	}
+LAUNCH(cuLaunchKernelEx, false)
+LAUNCH(cuLaunchKernelEx_ptsz, true)
 
 /* ---- on several devices ---- */
 

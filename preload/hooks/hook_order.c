@@ -90,19 +90,15 @@ static CUresult stream_ended(CUstream stream, CUresult result)
 	return gm_leave(result);
 }
 
-CUresult cuStreamDestroy_v2(CUstream hStream)
-{
-	GM_ENTER(cuStreamDestroy_v2, hStream);
-	stream_ends(hStream);
-	return stream_ended(hStream, GM_REAL(cuStreamDestroy_v2)(hStream));
-}
-
-CUresult cuStreamDestroy(CUstream hStream)
-{
-	GM_ENTER(cuStreamDestroy, hStream);
-	stream_ends(hStream);
-	return stream_ended(hStream, GM_REAL(cuStreamDestroy)(hStream));
-}
+#define STREAM_DESTROY(name) \
+	CUresult name(CUstream hStream) \
+	{ \
+		GM_ENTER(name, hStream); \
+		stream_ends(hStream); \
+		return stream_ended(hStream, GM_REAL(name)(hStream)); \
+	}
+STREAM_DESTROY(cuStreamDestroy_v2)
+STREAM_DESTROY(cuStreamDestroy)
 
 /* ---- contexts ---- */
 

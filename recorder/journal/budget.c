@@ -7,15 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "recorder/journal/format.h"
 #include "recorder/journal/sys.h"
 
 #define NO_LIMIT (UINT64_C(1) << 60)	/* cgroup v1 writes 2^63 rounded down to pages */
 #define LEVELS_MAX 64
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* The number after @key at the beginning of a line of @text; UINT64_MAX when it is not there. */
 static uint64_t field(const char *text, const char *key)
@@ -64,7 +60,7 @@ static uint64_t left_in(const char *dir, const struct names *names)
 	    gm_file_read(path, text, sizeof(text)) > 0) {
 		cache = field(text, names->cache);
 		if (cache != UINT64_MAX)
-			usage -= least(cache, usage);
+			usage -= gm_min_u64(cache, usage);
 	}
 	return limit > usage ? limit - usage : 0;
 }
@@ -83,7 +79,7 @@ static uint64_t left_above(const char *root, const char *path, const struct name
 	for (int level = 0; level < LEVELS_MAX; level++) {
 		char *slash;
 
-		left = least(left, left_in(dir, names));
+		left = gm_min_u64(left, left_in(dir, names));
 		slash = strrchr(dir, '/');
 		if (!slash || (size_t)(slash - dir) < root_length)
 			break;
@@ -110,10 +106,10 @@ uint64_t gm_budget_cgroup_left(void)
 		*where++ = '\0';
 		controllers++;
 		if (!*controllers) {
-			left = least(left, left_above(gm_sys.cgroup, where, &v2));
+			left = gm_min_u64(left, left_above(gm_sys.cgroup, where, &v2));
 		} else if (strstr(controllers, "memory")) {
 			snprintf(path, sizeof(path), "%s/memory", gm_sys.cgroup);
-			left = least(left, left_above(path, where, &v1));
+			left = gm_min_u64(left, left_above(path, where, &v1));
 		}
 	}
 	return left;
@@ -135,7 +131,7 @@ uint64_t gm_budget(uint64_t free_bytes)
 {
 	uint64_t cgroup = gm_budget_cgroup_left(), machine = machine_left();
 
-	return least(free_bytes / 8, least(cgroup, machine) / 32);
+	return gm_min_u64(free_bytes / 8, gm_min_u64(cgroup, machine) / 32);
 }
 
 uint64_t gm_budget_span(void)
@@ -146,6 +142,6 @@ uint64_t gm_budget_span(void)
 	if (gm_sys.limit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY)
 		span = file.rlim_cur;
 	if (gm_sys.limit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-		span = least(span, space.rlim_cur / 16);
+		span = gm_min_u64(span, space.rlim_cur / 16);
 	return span;
 }

@@ -72,6 +72,16 @@
 #define GM_MAX_TCACHES 2048u
 #define GM_USAGE_ROWS 8192u
 
+static inline uint64_t gm_min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t gm_whole_pages(uint64_t bytes)
+{
+	return (bytes + GM_PAGE - 1) / GM_PAGE * GM_PAGE;
+}
+
 enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
 	GM_REGION_USAGE, GM_REGION_MODULES, GM_REGION_STRINGS, GM_REGION_STACKS,

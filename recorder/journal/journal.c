@@ -34,16 +34,6 @@
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
 #define AHEAD_WAIT_NS UINT64_C(10000000)	/* for the lock, to grow ahead of need */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t pages(uint64_t bytes)
-{
-	return (bytes + GM_PAGE - 1) / GM_PAGE * GM_PAGE;
-}
-
 /* ---- mapping ---- */
 
 /* errno of a madvise that got no pages; of a full file system it is EFAULT. The
@@ -111,7 +101,7 @@ static int map_within(int fd, uint64_t span, uint64_t history_events, bool whole
 int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
 		   struct gm_journal_map *ret_map)
 {
-	uint64_t span = least(gm_budget_span(), UINT64_C(1) << 40);
+	uint64_t span = gm_min_u64(gm_budget_span(), UINT64_C(1) << 40);
 	bool whole = false;
 	int r = 0;
 
@@ -123,14 +113,14 @@ int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
 		if (r == -EINVAL && !whole) {
 			/* Linux before 5.14: no page may be touched that was not allocated. */
 			whole = true;
-			span = least(span, least(budget_bytes, WHOLE_MOST));
+			span = gm_min_u64(span, gm_min_u64(budget_bytes, WHOLE_MOST));
 			continue;
 		}
 		/* The host limits its address space, its locked memory or its files' length, or the
 		 * file system its files' or the space that is left is short: half of it, then. */
 		if (r != -ENOMEM && r != -EAGAIN && r != -EFBIG && !(r == -ENOSPC && whole))
 			return r;
-		span = least(span, ret_map->plan.file_bytes) / 2;
+		span = gm_min_u64(span, ret_map->plan.file_bytes) / 2;
 	}
 	return r;
 }
@@ -256,10 +246,10 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 	 * this thread did not wait for them. */
 	if (id == GM_REGION_EVENTS && gm_get(&gm_rec.growth.working))
 		step = 0;
-	upto = least(region->capacity, pages(bytes > populated + step || populated == 0 ?
+	upto = gm_min_u64(region->capacity, gm_whole_pages(bytes > populated + step || populated == 0 ?
 					     bytes : populated + step));
 	if (!affordable(id, region, upto - populated))
-		upto = pages(bytes);
+		upto = gm_whole_pages(bytes);
 	if (affordable(id, region, upto - populated))
 		r = populate(gm_rec.base + region->offset + populated, upto - populated);
 	if (r < 0) {
@@ -284,7 +274,7 @@ static uint64_t part_locked(struct gm_header *header, enum gm_region_id id, uint
 
 	if (g->next == g->upto && !gm_get(&g->working)) {
 		g->from = g->next = g->upto = gm_get(&region->populated);
-		bytes = least(least(bytes, region->capacity), g->from + GROWTH_MOST);
+		bytes = gm_min_u64(gm_min_u64(bytes, region->capacity), g->from + GROWTH_MOST);
 		if (bytes <= g->from || gm_rec.patience[id] ||
 		    !affordable(id, region, bytes - g->from))
 			return 0;
@@ -293,7 +283,7 @@ static uint64_t part_locked(struct gm_header *header, enum gm_region_id id, uint
 		grown(header, bytes - g->from);
 	}
 	*ret_from = g->next;
-	bytes = least(g->upto - g->next, PART);
+	bytes = gm_min_u64(g->upto - g->next, PART);
 	g->next += bytes;
 	gm_set(&g->working, gm_get(&g->working) + (bytes != 0));
 	return bytes;
@@ -310,7 +300,7 @@ static void part_done_locked(struct gm_region *region, enum gm_region_id id, boo
 	gm_set(&g->working, gm_get(&g->working) - 1);
 	if (gm_get(&g->working) || g->next != g->upto)
 		return;
-	gm_rec.populated -= g->failed ? g->upto - g->from : least(populated, g->upto) - g->from;
+	gm_rec.populated -= g->failed ? g->upto - g->from : gm_min_u64(populated, g->upto) - g->from;
 	if (g->failed)
 		gm_rec.patience[id] = PATIENCE;
 	else if (populated < g->upto)

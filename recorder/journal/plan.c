@@ -16,16 +16,6 @@
 #define SPAN_MOST (UINT64_C(1) << 40)
 #define EVENTS_MOST (UINT64_C(1) << 30)	/* of option history, in preload/options/options.def */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t pages(uint64_t bytes)
-{
-	return (bytes + GM_PAGE - 1) / GM_PAGE * GM_PAGE;
-}
-
 static const uint32_t item_bytes[GM_REGION_COUNT] = {
 	[GM_REGION_DOMAINS] = sizeof(struct gm_domain),
 	[GM_REGION_THREADS] = sizeof(struct gm_thread),
@@ -77,10 +67,10 @@ int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_pla
 		return -ENOSPC;
 	rest = span - fixed - GM_REGION_COUNT * GM_PAGE;	/* for rounding up to pages */
 	if (tables + interned + events > rest) {
-		interned = least(interned, rest / 8);
-		events = least(events, rest - interned - least(tables, rest / 2)) /
+		interned = gm_min_u64(interned, rest / 8);
+		events = gm_min_u64(events, rest - interned - gm_min_u64(tables, rest / 2)) /
 			 GM_CHUNK_BYTES * GM_CHUNK_BYTES;
-		tables = least(tables, rest - interned - events);
+		tables = gm_min_u64(tables, rest - interned - events);
 	}
 	/* Two blocks a segment: the allocator splits, what is passed through does not. */
 	segments = tables / (sizeof(struct gm_segment) + 2 * sizeof(struct gm_block));
@@ -93,7 +83,7 @@ int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_pla
 	plan.chunks = (uint32_t)(events / GM_CHUNK_BYTES);
 	plan.file_bytes = GM_HEADER_BYTES;
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-		plan.capacity[r] = pages(plan.capacity[r]);
+		plan.capacity[r] = gm_whole_pages(plan.capacity[r]);
 		plan.offset[r] = plan.file_bytes;
 		plan.file_bytes += plan.capacity[r];
 	}

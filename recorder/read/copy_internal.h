@@ -8,11 +8,6 @@
 
 #include "recorder/read/copy.h"
 
-static inline uint64_t gm_min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static inline uint64_t gm_less_u64(uint64_t a, uint64_t b)	/* a - b, not below 0 */
 {
 	return a > b ? a - b : 0;

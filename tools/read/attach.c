@@ -114,24 +114,34 @@ static bool read_line(char *line, struct mapping *ret)
 	return true;
 }
 
+FILE *gm_attach_proc(pid_t pid, const char *name)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%ld/%s", (long)pid, name);
+	return fopen(path, "re");
+}
+
+/* What /proc/PID/@name begins with; "": it cannot be read. */
+static void read_proc(pid_t pid, const char *name, char *ret, size_t bytes)
+{
+	FILE *file = gm_attach_proc(pid, name);
+
+	ret[file ? fread(ret, 1, bytes - 1, file) : 0] = '\0';
+	if (file)
+		fclose(file);
+}
+
 /* Whose journal it is: the user of the file, if every user number of the process is theirs, too. A process that
  * has given up another user's rights may have written anything into a journal of that user's. */
 static uid_t owner_of(pid_t pid, int fd)
 {
-	char path[64], text[4096];
+	char text[4096];
 	unsigned int ids[4];
 	const char *line;
 	struct stat st;
-	ssize_t n;
-	int status;
 
-	snprintf(path, sizeof(path), "/proc/%ld/status", (long)pid);
-	status = open(path, O_RDONLY | O_CLOEXEC);
-	if (status < 0)
-		return NOBODY;
-	n = read(status, text, sizeof(text) - 1);
-	close(status);
-	text[n > 0 ? n : 0] = '\0';
+	read_proc(pid, "status", text, sizeof(text));
 	line = strstr(text, "\nUid:");
 	if (!line || sscanf(line, "\nUid: %u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) != 4 ||
 	    fstat(fd, &st))
@@ -145,7 +155,6 @@ static uid_t owner_of(pid_t pid, int fd)
 int gm_attach(int64_t number, struct gm_attached *ret_attached)
 {
 	pid_t pid = (pid_t)number;
-	char path[64];
 	char *line = NULL;
 	size_t room = 0;
 	unsigned int tries = 0;
@@ -156,8 +165,7 @@ int gm_attach(int64_t number, struct gm_attached *ret_attached)
 	ret_attached->fd = -1;
 	if (number <= 0 || number > INT32_MAX)
 		return -ESRCH;
-	snprintf(path, sizeof(path), "/proc/%ld/maps", (long)pid);
-	maps = fopen(path, "re");
+	maps = gm_attach_proc(pid, "maps");
 	if (!maps)
 		return errno == ENOENT ? -ESRCH : -errno;
 	while (tries < TRIES_MOST && getline(&line, &room, maps) > 0) {
@@ -184,17 +192,10 @@ int gm_attach(int64_t number, struct gm_attached *ret_attached)
 
 bool gm_attach_stopped(int64_t pid)
 {
-	char path[64], text[512] = "";
+	char text[512];
 	const char *state;
-	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	if (read(fd, text, sizeof(text) - 1) < 0)
-		text[0] = '\0';
-	close(fd);
+	read_proc((pid_t)pid, "stat", text, sizeof(text));
 	state = strrchr(text, ')');
 	return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
 }

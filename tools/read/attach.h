@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 struct gm_attached {
@@ -26,6 +27,9 @@ int gm_attach(int64_t pid, struct gm_attached *ret_attached);
 /* Call @visit for every process that has a journal mapped and may be read by us: all of this user's, of
  * root all, those in containers and other mount namespaces too. The pids are as seen from here. */
 void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg);
+
+/* Open /proc/PID/@name. NULL and errno: it cannot be had. */
+FILE *gm_attach_proc(pid_t pid, const char *name);
 
 /* Is process @pid stopped, by job control or a debugger? */
 bool gm_attach_stopped(int64_t pid);

@@ -21,20 +21,12 @@ static const struct { const char *name; int label; } variables[] = {
 };
 #define VARIABLES (sizeof(variables) / sizeof(variables[0]))
 
-static FILE *open_of(pid_t pid, const char *name)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	return fopen(path, "re");
-}
-
 static void read_environment(pid_t pid, struct gm_labels *ret, char host[128])
 {
 	char *found[VARIABLES] = { NULL };
 	char *each = NULL;
 	size_t room = 0;
-	FILE *in = open_of(pid, "environ");
+	FILE *in = gm_attach_proc(pid, "environ");
 
 	if (!in)
 		return;
@@ -79,7 +71,7 @@ static const char *container_in(const char *path)
 static void read_cgroup(pid_t pid, struct gm_labels *ret, const char *host)
 {
 	char line[4096];
-	FILE *in = open_of(pid, "cgroup");
+	FILE *in = gm_attach_proc(pid, "cgroup");
 
 	while (in && fgets(line, sizeof(line), in)) {
 		const char *number = container_in(line);
