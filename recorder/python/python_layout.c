@@ -12,40 +12,6 @@
 #include "recorder/python/python.h"
 #include "recorder/python/python_view.h"
 
-static const struct gm_python_layout layouts[] = {
-	{
-		.minor = 8, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
-		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
-		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
-		.code_units = 48, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 9, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
-		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
-		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
-		.code_units = 48, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 10, .chain = GM_CHAIN_PAIRS, .state_frame = 24, .state_cframe = 48,
-		.state_thread = 176, .cframe_previous = 8,
-		.frame_previous = 24, .frame_code = 32, .frame_instr = 96,
-		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
-		.code_units = 48, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 11, .chain = GM_CHAIN_ENTRIES, .state_cframe = 56, .state_thread = 152,
-		.cframe_frame = 8, .cframe_previous = 16,
-		.frame_previous = 48, .frame_code = 32, .frame_instr = 56, .frame_owner = 69,
-		.frame_entry = 68,
-		.code_filename = 112, .code_name = 128, .code_first_line = 72, .code_lines = 136,
-		.code_units = 184, .code_traceable = 168, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 12, .chain = GM_CHAIN_SHIMS, .state_cframe = 56, .state_thread = 136,
-		.cframe_frame = 0, .cframe_previous = 8,
-		.frame_previous = 8, .frame_code = 0, .frame_instr = 56, .frame_owner = 70,
-		.code_filename = 112, .code_name = 128, .code_first_line = 68, .code_lines = 136,
-		.code_units = 192, .code_traceable = 176, .code_version = 92,
-		.text_ascii = 40, .text_wide = 56,
-	},
-};
-
 /* ---- 3.13 and later: what the interpreter says ---- */
 
 #define WORDS 96u			/* of the table, no more are looked at */
@@ -222,9 +188,9 @@ bool gm_python_find_layout(struct gm_python_layout *ret_layout, unsigned int min
 			   uintptr_t runtime, uintptr_t code_type)
 {
 	*ret_layout = (struct gm_python_layout){ .minor = (uint8_t)minor };
-	for (unsigned int i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
-		if (layouts[i].minor == minor)
-			*ret_layout = layouts[i];
+	for (unsigned int i = 0; i < sizeof(gm_py_layouts) / sizeof(gm_py_layouts[0]); i++)
+		if (gm_py_layouts[i].minor == minor)
+			*ret_layout = gm_py_layouts[i];
 	ret_layout->objects = gm_py_gil_objects;
 	if (minor >= places[0].minor && !read_said(ret_layout, runtime, code_type))
 		return false;

@@ -81,6 +81,42 @@ struct gm_python_layout {
 	uint16_t frame_bytes, code_bytes;	/* how much of either is read */
 };
 
+/* Of one minor version after the other, up to 3.12. */
+#define GM_PY_FIRST_MINOR 8
+static const struct gm_python_layout gm_py_layouts[] = {
+	{
+		.minor = 8, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
+		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
+		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
+		.code_units = 48, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 9, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
+		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
+		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
+		.code_units = 48, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 10, .chain = GM_CHAIN_PAIRS, .state_frame = 24, .state_cframe = 48,
+		.state_thread = 176, .cframe_previous = 8,
+		.frame_previous = 24, .frame_code = 32, .frame_instr = 96,
+		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
+		.code_units = 48, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 11, .chain = GM_CHAIN_ENTRIES, .state_cframe = 56, .state_thread = 152,
+		.cframe_frame = 8, .cframe_previous = 16,
+		.frame_previous = 48, .frame_code = 32, .frame_instr = 56, .frame_owner = 69,
+		.frame_entry = 68,
+		.code_filename = 112, .code_name = 128, .code_first_line = 72, .code_lines = 136,
+		.code_units = 184, .code_traceable = 168, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 12, .chain = GM_CHAIN_SHIMS, .state_cframe = 56, .state_thread = 136,
+		.cframe_frame = 0, .cframe_previous = 8,
+		.frame_previous = 8, .frame_code = 0, .frame_instr = 56, .frame_owner = 70,
+		.code_filename = 112, .code_name = 128, .code_first_line = 68, .code_lines = 136,
+		.code_units = 192, .code_traceable = 176, .code_version = 92,
+		.text_ascii = 40, .text_wide = 56,
+	},
+};
+
 /* The layout of CPython 3.@minor; since 3.13 from what is at @runtime (_PyRuntime; 0: not known), if
  * it is that of an interpreter whose PyCode_Type is at @code_type. Returns false when it is not
  * known: of @ret_layout only the version counts then. */

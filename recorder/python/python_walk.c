@@ -200,7 +200,10 @@ GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
 	return fits;
 }
 
-/* Compiled three times, for the sake of the direct reads, and of offsets that are constant there. */
+typedef bool walk_fn(const struct gm_python *python, uintptr_t state, int max,
+		     struct gm_python_walk *walk);
+
+/* Compiled several times, for the sake of the direct reads, and of offsets that are constant there. */
 GM_PYTHON_RAW __attribute__((noinline))
 static bool walk_probed(const struct gm_python *python, uintptr_t state, int max,
 			struct gm_python_walk *walk)
@@ -224,6 +227,28 @@ static bool walk_other_objects(const struct gm_python *python, uintptr_t state, 
 	const struct gm_python_layout *layout = python->layout;
 
 	return walk_state(python, layout, &layout->objects, false, state, max, walk);
+}
+
+#define WALK_OF(minor_) \
+	GM_PYTHON_RAW __attribute__((noinline)) \
+	static bool walk_3_##minor_(const struct gm_python *python, uintptr_t state, int max, \
+				    struct gm_python_walk *walk) \
+	{ \
+		return walk_state(python, &gm_py_layouts[minor_ - GM_PY_FIRST_MINOR], &gm_py_gil_objects, \
+				  false, state, max, walk); \
+	}
+WALK_OF(10)
+WALK_OF(11)
+WALK_OF(12)
+
+/* Of an interpreter whose layout is proved. */
+static walk_fn *walk_of(const struct gm_python_layout *layout)
+{
+	static walk_fn *const known_minors[] = { [10] = walk_3_10, [11] = walk_3_11, [12] = walk_3_12 };
+
+	if (layout->minor < sizeof(known_minors) / sizeof(known_minors[0]) && known_minors[layout->minor])
+		return known_minors[layout->minor];
+	return layout->has_gil_objects ? walk_direct : walk_other_objects;
 }
 
 /* The thread states whose frames are this thread's, innermost first. Up to 3.11 the first word
@@ -268,12 +293,10 @@ static void judge(struct gm_python *python, bool fits, const struct gm_python_wa
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk)
 {
 	bool probed = !gm_python_is_proved(python), fits = true;
-	bool (*walk_one)(const struct gm_python *, uintptr_t, int, struct gm_python_walk *);
+	walk_fn *walk_one = probed ? walk_probed : walk_of(python->layout);
 	uintptr_t states[2];
 	int count;
 
-	walk_one = probed ? walk_probed :
-		   python->layout->has_gil_objects ? walk_direct : walk_other_objects;
 	walk->hash = 0;
 	walk->frames = walk->items_count = 0;
 	walk->flags = 0;
