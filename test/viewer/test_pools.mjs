@@ -1,7 +1,8 @@
 /* What a program hands out of its memory a second time: PyTorch's pool, and others, as sources of their own. */
 // timeout: 300
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, test } from "node:test";
 import { ACT, ACTIONS } from "../../tools/viewer/src/model/document.js";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
@@ -9,9 +10,11 @@ import { modelsOf } from "../../tools/viewer/src/model/model.js";
 import { phasesOf } from "../../tools/viewer/src/model/groups.js";
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { rangesOf, stateAt } from "../../tools/viewer/src/model/segments.js";
+import { life } from "../../tools/viewer/src/work/details.js";
+import { modelOf, openPack } from "../../tools/viewer/src/work/open.js";
 import { bytes, count } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
-import { gpumem, pageOf, readPage, runApp, runPools } from "./documents.mjs";
+import { gpumem, packsOf, pageOf, readPage, room, runApp, runPools } from "./documents.mjs";
 
 /* A snapshot of the program under the library, whose pools are a stand-in's of PyTorch and its own. */
 const snapshotOf = (expandable) => runPools(`kept = both_levels(${expandable}, 400)\nsnapshot()`)("api-1");
@@ -61,6 +64,22 @@ const eventsOf = (models) => models.flatMap(({ source: { events, count } }) => [
 
 const listed = (...words) => gpumem("events", "--jsonl", "--action", "alloc,free", ...words).split("\n").filter(Boolean)
 	.map((line) => JSON.parse(line)).map(({ action, addr, size, time_us: time }) => [action, addr, size, time]);
+
+test("a free in a pool has the stack of its allocation: of one from before the history it says who asked", async () => {
+	const path = join(room, "torn.json"), snapshot = JSON.parse(readFileSync(snapshotOf(0), "utf8")), { trace } = snapshot.pools[0];
+	const kept = trace.action.map((_, i) => i > trace.action.length * 0.4);
+	for (const [name, column] of Object.entries(trace))
+		if (Array.isArray(column))
+			trace[name] = column.filter((_, i) => kept[i]);
+	writeFileSync(path, JSON.stringify(snapshot));
+	const { number: doc, sources } = await openPack({ text: packsOf(pageOf("torn", path))[0] });
+	const { number: source } = sources.find(({ level }) => level === "pool"), { lives, source: { events } } = modelOf({ doc, source });
+	const early = [...Array(lives.early).keys()].filter((l) => lives.died[l] < events.action.length);
+	assert.ok(early.length > 2 && early.every((l) => lives.stack[l] > 0 && lives.stack[l] === events.stack[lives.died[l]]), String(early));
+	assert.equal(life({ doc, source, life: early[0] }).ended.hasOwnStack, false);
+	const [host] = (await readPage(pageOf("plain", runApp(["app_training", "--steps", "20"])("exit"))));
+	assert.ok(host.models[0].lives.stack.every((stack, l) => stack !== host.models[0].source.events.stack[host.models[0].lives.died[l]]), "the driver's say who freed");
+});
 
 test("gpumem view --level and the filters: the page has what gpumem summary and events say with the same", async () => {
 	const pools = snapshotOf(0), plain = runApp(["app_training", "--steps", "20", "--leak"])("exit");

@@ -69,11 +69,12 @@ const fromEvents = ({ events: { action, mate }, count }) => {
 };
 
 /* Column @name of lives: copied from their events or, of lives from before the history, from their blocks. */
-const columnOf = (name, { early, count }, { events, segments, blocks, births }, before, { born, mated }) => {
+const columnOf = (name, { early, count }, { level, events, segments, blocks, births }, before, { born, mated }) => {
 	const earlier = {
 		addr: ({ row, block }) => row >= 0 ? events.addr[row] : blocks.addr[block],
 		size: ({ row, block }) => row >= 0 ? events.size[row] : blocks.requested[block],
-		stack: ({ row, block }) => row >= 0 ? 0 : blocks.stack[block],
+		/* A free in a pool has the stack of its allocation. */
+		stack: ({ row, block }) => row < 0 ? blocks.stack[block] : level === "pool" ? events.stack[row] : 0,
 		module: ({ row, block }) => row >= 0 ? events.module[row] : blocks.module[block],
 		kind: ({ row, block }) => row >= 0 ? events.kind[row] : blocks.kind[block],
 		stream: ({ row, segment }) => row >= 0 ? events.stream[row] : segments.stream[segment],

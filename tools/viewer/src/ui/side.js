@@ -33,7 +33,7 @@ export class Side {
 		if (!life || app.state.life !== life.life)
 			return;
 		const when = (us) => us === null ? "before the history" : `at ${duration(us)}`;
-		const end = life.ended ? when(life.ended.time) : life.lost ? "its free was not recorded" :
+		const end = life.freed ?? life.ended, ended = life.ended ? when(life.ended.time) : life.lost ? "its free was not recorded" :
 			life.pending ? "freed, the GPU may still use it" : "never: live at the end";
 		const facts = [
 			["address", h("code", {}, hex(life.addr))],
@@ -43,7 +43,7 @@ export class Side {
 			life.module && ["module", life.module], life.phase && life.phase !== "(no phase)" && ["phase", life.phase],
 			["allocated", when(life.before && life.bornTime === null ? null : life.bornTime)],
 			life.freed && life.ended && life.freed.row !== life.ended.row && ["free requested", when(life.freed.time)],
-			["freed", end], life.lifetime !== null && ["lived", duration(life.lifetime)],
+			["freed", ended], life.lifetime !== null && ["lived", duration(life.lifetime)],
 		].filter(Boolean);
 		replace(this.element,
 			h("h2", {}, "Allocation", h("span", { class: "grow" }),
@@ -57,7 +57,7 @@ export class Side {
 				h("button", { class: "button", type: "button", onclick: () => this.whole(life) }, "Its whole life")),
 			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
 			this.stack("Allocated by", life.stack),
-			life.freed ? this.stack("Freed by", life.freed.stack) : life.ended ? this.stack("Freed by", life.ended.stack) : null);
+			end?.hasOwnStack ? this.stack("Freed by", end.stack) : null);	/* pools, and context:alloc, do not say who freed */
 	}
 
 	/* The window from an allocation's birth to its end, with a margin. */

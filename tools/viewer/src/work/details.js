@@ -23,6 +23,7 @@ export const life = ({ doc, source, life: l }) => {
 		return null;
 	const born = lives.born[l], died = lives.died[l], freed = lives.freed[l], block = lives.block[l];
 	const { events, blocks } = model.source;
+	const { stack } = events, endOf = (row) => ({ ...eventOf(model, row), hasOwnStack: stack[row] !== lives.stack[l] || !stack[row] });
 	const beganAt = born >= 0 ? events.time[born] : block >= 0 ? blocks.time[block] : 0;
 	return {
 		life: l, addr: lives.addr[l], size: lives.size[l], blockSize: block >= 0 ? blocks.size[block] : 0,
@@ -31,8 +32,8 @@ export const life = ({ doc, source, life: l }) => {
 		thread: lives.thread[l] >= 0 ? model.doc.numbers[lives.thread[l]] : null,
 		phase: born >= 0 ? model.phases.names[model.phases.phase[born]] : "",
 		born: born >= 0 ? born + 1 : 0, bornTime: beganAt ? beganAt - model.axis.begin : null, before: born < 0,
-		died: Math.min(died, count), ended: died < count ? eventOf(model, died) : null, lost: died === count,
-		freed: freed < count ? eventOf(model, freed) : null, pending: lives.pending[l] === 1,
+		died: Math.min(died, count), ended: died < count ? endOf(died) : null, lost: died === count,
+		freed: freed < count ? endOf(freed) : null, pending: lives.pending[l] === 1,
 		lifetime: died < count && beganAt ? events.time[died] - beganAt : null,
 		stack: stacks.lines(lives.stack[l]),
 	};
