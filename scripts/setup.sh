@@ -18,12 +18,12 @@ purpose=${1:-check}
 
 # The compilers (nvcc needs g++), and what the command reads and writes files with.
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
-# Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are
-# compared with; clang for fuzzing and lint; a compiler for aarch64; programs that the tests run; node, which makes
-# the viewer's page, lld and a C library, by which clang makes WebAssembly of its reader of journals, and a browser to
-# test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
+# Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are compared
+# with; clang for fuzzing and lint; a compiler and a C library for aarch64; programs that the tests run; node, which
+# makes the viewer's page, lld and a C library, by which clang makes WebAssembly of its reader of journals, and a
+# browser to test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
 check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
-	libmicrohttpd-dev gcc-aarch64-linux-gnu openjdk-17-jdk-headless util-linux procps man-db
+	libmicrohttpd-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
 # Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus and systemd.
@@ -60,6 +60,7 @@ declare -A there=(
 	[libclang-rt-14-dev-wasm32]='test -r "$(clang --target=wasm32-wasi -print-libgcc-file-name)"'
 	[libmicrohttpd-dev]='pkg-config --exists libmicrohttpd'
 	[gcc-aarch64-linux-gnu]='command -v aarch64-linux-gnu-gcc'
+	[libc6-dev-arm64-cross]='test -r /usr/aarch64-linux-gnu/include/stdint.h'
 	[g++-aarch64-linux-gnu]='command -v aarch64-linux-gnu-g++'
 	[qemu-user-static]='command -v qemu-aarch64-static'
 	[prometheus]='command -v prometheus && command -v promtool'
