@@ -90,9 +90,9 @@ struct gm_heap_ops {
 	bool (*waits)(void *arg);
 	/* Called locked. moment: a number that never falls, for a free that is complete now in the
 	 * order of its stream; 0: every stream and the host are past that free already. passed: the
-	 * last moment of which they are. */
+	 * last moment of which they are, of frees in the order of @stream; UINT64_MAX: of any. */
 	uint64_t (*moment)(void *arg);
-	uint64_t (*passed)(void *arg);
+	uint64_t (*passed)(void *arg, uint64_t stream);
 	/* True: only pages whose frees every stream and the host are past may be unmapped, since
 	 * mapping is no work of a stream. False: a request may also move the pages that its stream
 	 * could use. */

@@ -308,14 +308,28 @@ static bool trim(struct gm_heap *heap)
 	return gm_pages_lock(heap, false);
 }
 
+/* All free blocks that every stream may use become anybody's, in as many transactions as that takes: a page may have
+ * parts of several. */
+static bool tidy(struct gm_heap *heap)
+{
+	bool locked = true;
+
+	gm_pages(heap)->scanned = 0;
+	while (locked && gm_pages_look_again(heap)) {
+		gm_pages_unlock(heap);
+		locked = gm_pages_lock(heap, false);
+	}
+	return locked;
+}
+
 static bool synchronize(struct gm_heap *heap)
 {
 	gm_heap_count_one(heap, &heap->stats->num_sync_all_streams);
 	if (!heap->ops->synchronize)
-		return true;
+		return tidy(heap);
 	gm_pages_unlock(heap);
 	heap->ops->synchronize(heap->ops->arg);
-	return gm_pages_lock(heap, false);
+	return gm_pages_lock(heap, false) && tidy(heap);
 }
 
 int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block)
@@ -402,7 +416,8 @@ int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret
 	*ret_bytes = 0;
 	if (first_synchronize && !synchronize(heap))
 		return -ETIMEDOUT;
-	gm_pages_look_again(heap);	/* a page may have parts of two blocks */
+	if (!first_synchronize && !tidy(heap))
+		return -ETIMEDOUT;
 	r = gm_pages_strip_idle(heap, ret_bytes);
 	if (r == -ETIMEDOUT)
 		return r;

@@ -52,9 +52,20 @@ uint64_t gm_pages_moment(const struct gm_heap *heap)
 	return heap->ops->moment ? heap->ops->moment(heap->ops->arg) : 1;
 }
 
-uint64_t gm_pages_passed(const struct gm_heap *heap)
+uint64_t gm_pages_passed(const struct gm_heap *heap, uint64_t stream)
 {
-	return heap->ops->passed ? heap->ops->passed(heap->ops->arg) : 0;
+	return heap->ops->passed ? heap->ops->passed(heap->ops->arg, stream) : 0;
+}
+
+uint64_t gm_pages_done(const struct gm_heap *heap, uint32_t id, struct gm_pages_done *known)
+{
+	uint64_t stream = heap->blocks[id].stream;
+
+	if (stream == GM_PAGES_ANY)
+		return UINT64_MAX;
+	if (!known->done || known->stream != stream)
+		*known = (struct gm_pages_done){ stream, gm_pages_passed(heap, stream) };
+	return known->done;
 }
 
 int gm_pages_insert(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t born)
@@ -125,7 +136,8 @@ static bool is_past(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64
 bool gm_pages_look_again(struct gm_heap *heap)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
-	uint64_t done = gm_pages_passed(heap), oldest = UINT64_MAX;
+	uint64_t done = gm_pages_passed(heap, GM_PAGES_ANY), oldest = UINT64_MAX;
+	struct gm_pages_done known = { 0 };
 	bool any = false;
 	uint32_t id;
 
@@ -137,7 +149,7 @@ bool gm_pages_look_again(struct gm_heap *heap)
 				return any;	/* the rest another time: a transaction has an end */
 			if (heap->blocks[id].stream == GM_PAGES_ANY)
 				break;		/* they come last */
-			if (is_past(heap, p, id, done)) {
+			if (is_past(heap, p, id, gm_pages_done(heap, id, &known))) {
 				hand_to_all(heap, p, id);
 				any = true;
 			} else if (heap->links[id].born < oldest) {
@@ -272,7 +284,8 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
 	uint64_t own_stream = heap->blocks[id].stream;
-	uint64_t done = gm_pages(heap)->several ? gm_pages_passed(heap) : 0;	/* with one, nothing is anybody's */
+	/* With one, nothing is anybody's. */
+	uint64_t done = gm_pages(heap)->several ? gm_pages_passed(heap, GM_PAGES_ANY) : 0;
 
 	if (gm_pages(heap)->several && done >= born)
 		stream = GM_PAGES_ANY;
@@ -296,22 +309,56 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	return id;
 }
 
-static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
+/* The pages on which the block lies are as if some of them was freed @now. */
+static void stamp(struct gm_heap *heap, unsigned int pool, const struct gm_block *block, uint64_t now)
 {
 	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
-	uint64_t size = heap->blocks[id].size, now = gm_pages_moment(heap);
-	uint64_t first = (heap->blocks[id].address - region->base) / GM_HEAP_PAGE;
-	uint64_t last = (heap->blocks[id].address + size - 1 - region->base) / GM_HEAP_PAGE;
+	uint64_t first = (block->address - region->base) / GM_HEAP_PAGE;
+	uint64_t last = (gm_pages_end(block) - 1 - region->base) / GM_HEAP_PAGE;
 
-	gm_pages(heap)->live -= size;
 	for (uint64_t i = first; i <= last; i++)
 		region->freed[i] = later(region->freed[i], now);
+}
+
+static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	uint64_t now = gm_pages_moment(heap);
+
+	gm_pages(heap)->live -= heap->blocks[id].size;
+	stamp(heap, pool, &heap->blocks[id], now);
 	gm_pages_settle(heap, pool, id, heap->blocks[id].stream, now);
 }
 
 static void put_back_cached(struct gm_heap *heap, uint32_t id)
 {
 	put_back(heap, gm_heap_pool_of_block(heap, &heap->blocks[id]), id);
+}
+
+uint64_t gm_pages_take_over(struct gm_heap *heap, uint64_t from, uint64_t to, uint64_t until)
+{
+	uint64_t now = gm_pages_moment(heap), bytes = 0;
+	uint32_t id;
+
+	for (unsigned int p = 0; p < 2; p++)
+		for (uint64_t size = 0, address = 0;
+		     (id = gm_free_set_at_least(&gm_pages(heap)->pool[p], from, size, address));) {
+			uint64_t born = heap->links[id].born;
+
+			size = heap->links[id].size;
+			address = heap->links[id].address + 1;
+			if (born > until)
+				continue;
+			gm_pages_remove(heap, p, id);
+			gm_pages_set_stream(&heap->blocks[id], to);
+			if (gm_pages_insert(heap, p, id, now)) {
+				gm_pages_set_stream(&heap->blocks[id], from);
+				gm_pages_insert(heap, p, id, born);
+				continue;
+			}
+			stamp(heap, p, &heap->blocks[id], now);
+			bytes += size;
+		}
+	return bytes;
 }
 
 static void free_requested(struct gm_heap *heap, uint32_t id)

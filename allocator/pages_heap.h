@@ -51,7 +51,8 @@ struct gm_pages_heap {
 	uint64_t spare;			/* bytes that ops->unmap took and ops->map has not used */
 	uint64_t spare_freed;		/* the last moment at which some of them were freed */
 	uint64_t moved;			/* pages that were taken from a free block for a request elsewhere */
-	uint64_t scanned;		/* gm_pages_look_again found no stream's free block freed before this moment */
+	uint64_t scanned;		/* gm_pages_look_again found no stream's free block freed before this moment;
+					 * 0: it has to look again */
 	uint64_t stream;		/* the only stream so far, unless @several */
 	bool used, several;
 	uint64_t addresses, address_bytes;	/* the reservation; 0: none yet */
@@ -112,15 +113,25 @@ static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint6
 
 /* ---- pages_heap.c ---- */
 
-/* ops->moment and ops->passed; without them every free is of moment 1 and none is passed. */
+/* ops->moment and ops->passed; without them every free is of moment 1 and none is passed. @stream
+ * GM_PAGES_ANY: in the order of whatever stream. */
 uint64_t gm_pages_moment(const struct gm_heap *heap);
-uint64_t gm_pages_passed(const struct gm_heap *heap);
+uint64_t gm_pages_passed(const struct gm_heap *heap, uint64_t stream);
+
+/* The last moment that is passed for the frees of which free block @id is made, which are in the order of
+ * its stream. @known: what was found for the block before, zeroed to begin with. */
+struct gm_pages_done { uint64_t stream, done; };
+uint64_t gm_pages_done(const struct gm_heap *heap, uint32_t id, struct gm_pages_done *known);
 
 /* Free blocks whose free every stream is past are given to all streams. False: there is no new
  * one. */
 bool gm_pages_look_again(struct gm_heap *heap);
 
 int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
+
+/* All that stream @to does from now on comes after what stream @from freed up to the moment @until: free blocks of
+ * that are @to's, as if freed now. Returns their bytes. */
+uint64_t gm_pages_take_over(struct gm_heap *heap, uint64_t from, uint64_t to, uint64_t until);
 
 /* Put a free block with memory into its set (0; -ENOMEM: its stream is new there, and there is no
  * memory), or take it out. */

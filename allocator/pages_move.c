@@ -122,7 +122,8 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 {
 	struct gm_pages_heap *own = gm_pages(heap);
 	uint64_t keep_from = keep ? gm_pages_down(keep->from) : 0, keep_to = keep ? gm_pages_up(keep->to) : 0;
-	uint64_t done = gm_pages_passed(heap), step, from, to;
+	struct gm_pages_done known = { 0 };
+	uint64_t step, from, to;
 	uint32_t id;
 
 	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&own->pool[pool], &at));) {
@@ -134,7 +135,7 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 			continue;
 		to = outside(block, keep_from, keep_to, &from);
 		for (to += from; from < to; from += step + GM_HEAP_PAGE) {
-			step = gm_pages_past(&own->region[pool], from, to, done);
+			step = gm_pages_past(&own->region[pool], from, to, gm_pages_done(heap, id, &known));
 			prefer(best, id, pool, from, step, bytes);
 		}
 	}

@@ -175,11 +175,15 @@ static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
 	return r;
 }
 
-/* The last resort of a request in stream order: memory whose free is not complete. */
+/* The last resort of a request in stream order: memory whose free is not complete. Of pages, where it is. */
 static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	uint64_t bytes;
 
+	if (gm_cache_heap_in_pages(heap)) {
+		bytes = gm_cache_streams_take_over(heap, call->alloc.stream, gm_cache_request.stream);
+		return bytes ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
+	}
 	gm_cache_request.chains = true;
 	bytes = gm_cache_heap_empty(heap) + gm_cache_orphans_chain(heap);
 	gm_cache_request.chains = false;
@@ -231,12 +235,9 @@ static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
 }
 
 /* What waits for the GPU is waited for without the lock: it may end only with what another thread
- * does after a growth of its own. */
-static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+ * does after a growth of its own. @of_streams: so is what was freed in stream order. */
+static int grow_and_wait(struct gm_cache_heap *heap, struct gm_call *call, bool of_streams)
 {
-	/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools
-	 * hand it out behind the point of the free. For PyTorch's interface nobody else does. */
-	bool of_streams = heap->kind != GM_KIND_POOL && call->alloc.stream;
 	struct gm_cache_await await;
 	int r;
 
@@ -252,6 +253,21 @@ static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
 	       gm_cache_await(&await, heap->domain, call->alloc.requested, of_streams))
 		;
 	return r == -ENOMEM ? grow(heap, call, true) : r;
+}
+
+static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	bool pool = heap->kind == GM_KIND_POOL;
+	int r;
+
+	if (!pool || !gm_cache_heap_in_pages(heap))
+		/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools
+		 * hand it out behind the point of the free. For PyTorch's interface nobody else does. */
+		return grow_and_wait(heap, call, !pool && call->alloc.stream);
+	gm_cache_stream_meet(call->alloc.stream, gm_cache_request.stream);
+	r = grow_and_wait(heap, call, false);
+	/* Behind that point nothing was found that fits where it is: pages move when the host has seen it. */
+	return r == -ENOMEM ? grow_and_wait(heap, call, true) : r;
 }
 
 /* Nothing that is free serves it, for the reason @r. */
@@ -412,7 +428,8 @@ struct freeing {
 	uint64_t key;			/* of the stream it is freed on; 0 none */
 	CUstream on;			/* that stream */
 	uint64_t stream;		/* of the block's segment */
-	uint8_t kind;
+	const struct gm_cache_heap *heap;
+	uint8_t kind;			/* of the heap */
 	bool waited;			/* nothing can use it any more: the host has waited */
 	uint64_t early;			/* the stream that may not have come past it */
 	bool has_stack;			/* @stack is known */
@@ -452,7 +469,9 @@ static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, u
 		     : freeing->kind == GM_KIND_POOL)) {
 		now = freeing->kind == GM_KIND_POOL || !gm_capturing();
 		if (ordered && now)
-			gm_cache_stream_freed(freeing->key, freeing->on);
+			gm_cache_stream_freed(freeing->heap, freeing->key, freeing->on);
+		if (now && !ordered)
+			return GM_FREE_SEEN;
 		return now || gm_reuse_freed(gm_order_reuse(), &item, true,
 							 &freeing->early);
 	}
@@ -551,6 +570,7 @@ static inline bool begin_free(struct freeing *freeing, const struct gm_cache_hea
 		return !refuse(refused, ret_result);
 	gm_unseen_check();
 	freeing->kind = heap->kind;
+	freeing->heap = heap;
 	freeing->stream = view->stream;
 	return true;
 }

@@ -3,8 +3,8 @@
  *
  * cuMemAlloc: a heap for each context, its segments from cuMemAlloc (IPC, RDMA and peer access keep
  * working). cuMemAllocAsync of a device's default pool: a heap for each device, its segments from
- * that same pool of the driver's, by stream. allocator/reuse.h decides when a block may be used
- * again.
+ * that same pool of the driver's, by stream. Under expandable_segments:True both are in pages
+ * (cache_pages.h). allocator/reuse.h decides when a block may be used again.
  *
  * Locks: the growth lock of a device (rank GM_RANK_GROWTH) is held across the driver's calls that
  * make or give back segments, and over the verdict "out of memory"; hits never take it.
@@ -87,12 +87,15 @@ void gm_cache_stream_ends(uint64_t key, CUstream stream);
 
 /* What is served from @domain's default pool (pool_attributes.c). False: nothing ever was. */
 struct gm_cache_pool {
-	uint64_t segments;		/* bytes of the segments got from the driver's pool */
+	bool pages;			/* in pages: nothing of it is the driver's pool's */
+	uint64_t segments;		/* bytes of the segments got from the driver's pool, or of the pages */
+	uint64_t segments_high;		/* of pages: the most */
 	uint64_t used, used_high;	/* bytes that the program asked for and holds; the most ever */
 	uint64_t idle;			/* bytes of segments that are wholly free */
 };
 bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool);
 void gm_cache_pool_reset_high(uint8_t domain);	/* used_high becomes what is used now */
+void gm_cache_pool_reset_segments_high(uint8_t domain);
 /* Give idle segments back to that pool while its segments have more than @keep bytes, but only
  * those whose last use the host has seen complete. Waits for no work. */
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep);
@@ -149,7 +152,8 @@ void gm_cache_synchronised(void);
  *
  * Our segments come from the same pool of the driver's, so that reserved bytes, access and limits
  * are the driver's own. Only the used bytes are computed here: the driver's figure, with the
- * segments' bytes replaced by the bytes that the program asked for and holds.
+ * segments' bytes replaced by the bytes that the program asked for and holds. Pages are not of that
+ * pool: they are added to both figures, and who may use the pool's memory is given access to them.
  * */
 
 /* May a request on @domain's device be served from the cache: is the pool that it would come from
@@ -158,6 +162,9 @@ bool gm_pool_served(uint8_t domain);
 
 /* The driver served a request for @domain's memory itself, from @pool (NULL: the current one). */
 void gm_pool_passed(uint8_t domain, CUmemoryPool pool);
+
+/* The default pool that is served from @domain's heap; NULL: there is none yet. */
+CUmemoryPool gm_pool_handle(uint8_t domain);
 
 /* The program has synchronised: idle segments beyond a pool's release threshold go back to the
  * driver, if the host has seen their last use complete. */

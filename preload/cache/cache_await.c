@@ -53,13 +53,13 @@ static uint64_t in_limbo(uint8_t domain)
 	return bytes;
 }
 
-static bool idle_anywhere(uint8_t domain)
+/* @of_streams: in a default pool's heap, too. */
+static bool idle_anywhere(uint8_t domain, bool of_streams)
 {
-	bool any = false;
-
-	for (uint8_t d = 0; d < GM_MAX_DEVICES && !any; d++)
-		any = (domain == GM_DOMAIN_UNKNOWN || d == domain) && gm_cache_idle_bytes(d);
-	return any;
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		if ((of_streams || heap->kind != GM_KIND_POOL) && gm_cache_heap_idle_bytes(heap))
+			return true;
+	return false;
 }
 
 /* Does anything wait? 0: no; 1: for the GPU; -EAGAIN: for the end of a capture alone. */
@@ -68,10 +68,10 @@ static int waits(const struct gm_cache_await *await, uint8_t domain, bool stream
 	int r = in_limbo(domain) ? gm_reuse_waits(gm_order_reuse(), await->stamp) : 0;
 	int pages = gm_cache_pages_waits(await->moment);
 
-	if (r <= 0 && pages && idle_anywhere(domain) && gm_now_ns() < await->end_ns)
+	if (r <= 0 && pages && idle_anywhere(domain, streams) && gm_now_ns() < await->end_ns)
 		r = pages;
 	if (r <= 0 && streams && gm_now_ns() < await->end_ns &&
-	    (gm_cache_orphans_any() || (idle_anywhere(domain) && gm_cache_streams_pending())))
+	    (gm_cache_orphans_any() || (idle_anywhere(domain, true) && gm_cache_streams_pending())))
 		r = 1;
 	if (r <= 0 && gm_cache_back_waits(domain))	/* idle segments, behind the GPU's work */
 		r = 1;

@@ -291,8 +291,8 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	if (heap || GM_REAL(cuCtxGetCurrent)(&setup.handle))
 		return heap;
 	gm_cache_config(where.domain, &config);
-	if (context && gm_state.options.expandable_segments)
-		setup.pages = gm_cache_pages_new(where.domain);
+	if (gm_state.options.expandable_segments)
+		setup.pages = gm_cache_pages_new(where.domain, !context);
 	if (setup.pages)
 		config.class = &gm_pages_heap;
 	if (gm_lock(&making)) {

@@ -116,7 +116,9 @@ bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool)
 
 	if (!heap)
 		return false;
+	ret_pool->pages = gm_cache_heap_in_pages(heap);
 	ret_pool->segments = heap->segments;
+	ret_pool->segments_high = heap->segments_high;
 	gm_cache_heap_used(heap, &ret_pool->used, &ret_pool->used_high);
 	ret_pool->idle = gm_cache_heap_idle_bytes(heap);
 	return true;
@@ -128,6 +130,14 @@ void gm_cache_pool_reset_high(uint8_t domain)
 
 	if (heap)
 		gm_cache_heap_reset_high(heap);
+}
+
+void gm_cache_pool_reset_segments_high(uint8_t domain)
+{
+	struct gm_cache_heap *heap = pool_of(domain);
+
+	if (heap)
+		heap->segments_high = (uint64_t)heap->segments;
 }
 
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep)

@@ -49,7 +49,7 @@ struct gm_cache_driver {
 	void (*trim)(void *heap);
 	bool (*waits)(void *heap);
 	uint64_t (*moment)(void *heap);
-	uint64_t (*passed)(void *heap);
+	uint64_t (*passed)(void *heap, uint64_t stream);
 };
 
 struct gm_cache_pages;
@@ -117,11 +117,18 @@ struct gm_cache_heap {
 	struct gm_cache_home own;	/* its private streams there; the id is unused */
 	struct gm_cache_home left;	/* of a pool's heap: those in the context that it left before that ended */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
+	_Atomic(uint64_t) segments_high;	/* of pages: the most of it since that was reset */
 	_Atomic(uint64_t) live_lately;	/* bytes: a peak of what was live, which fades (cache.c) */
 	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @back so far; of these, complete */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
 	_Atomic(bool) impatient;	/* of a pages heap: it grows rather than wait (gm_cache_await_pages) */
 };
+
+/* Is its memory in pages? It stays so when the pages are gone with its context. */
+static inline bool gm_cache_heap_in_pages(const struct gm_cache_heap *heap)
+{
+	return heap->heap->class == &gm_pages_heap;
+}
 
 /* For a new journal: no heap yet. gm_tcache_begin comes next. */
 void gm_cache_heap_begin(void);
@@ -189,6 +196,9 @@ size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count);
 uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap);
 /* The same without ops.synchronize. */
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap);
+/* Of a pages heap: free blocks of stream @from that were freed up to the moment @until are @to's from
+ * now on, whose work comes after that. Returns the bytes. */
+uint64_t gm_cache_heap_take_over(struct gm_cache_heap *heap, uint64_t from, uint64_t to, uint64_t until);
 /* Bytes of segments that are wholly free now, which gm_cache_heap_empty would give back. O(1),
  * unless thread caches have to be flushed first. */
 uint64_t gm_cache_heap_idle_bytes(const struct gm_cache_heap *heap);

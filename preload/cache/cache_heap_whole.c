@@ -9,6 +9,7 @@
 
 
 #include "allocator/page_map.h"
+#include "allocator/pages_heap.h"
 
 #define BATCH 32u			/* blocks dropped before the lock is given up */
 
@@ -36,6 +37,18 @@ uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap)
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap)
 {
 	return give_back(heap, false);
+}
+
+uint64_t gm_cache_heap_take_over(struct gm_cache_heap *heap, uint64_t from, uint64_t to, uint64_t until)
+{
+	struct gm_section section = { .alloc = NULL };
+	uint64_t bytes;
+
+	if (gm_section_begin(heap, &section, 0) < 0)
+		return 0;
+	bytes = gm_pages_take_over(heap->heap, from, to, until);
+	gm_section_cancel(heap, &section);
+	return bytes;
 }
 
 uint64_t gm_cache_heap_idle_bytes(const struct gm_cache_heap *heap)

@@ -189,6 +189,10 @@ bool gm_cache_scarce(uint8_t domain);
  * @stream, in its current context; one less. @of_pool: the segment outlives contexts. */
 void gm_cache_stream_add_segment(uint64_t key, CUstream stream, bool of_pool);
 void gm_cache_stream_drop_segment(uint64_t key, bool of_pool);
+/* The same stream is served from pages. */
+void gm_cache_stream_meet(uint64_t key, CUstream stream);
+/* The moment (cache_pages.c) up to which the host has seen it past its frees; 0: none that is known. */
+uint64_t gm_cache_stream_passed(uint64_t key);
 /* The context of streams is about to end (or, @ending false, did not); it has ended. */
 void gm_cache_streams_ending(uint32_t context, bool ending);
 void gm_cache_streams_context_ended(uint32_t context);
@@ -198,11 +202,11 @@ void gm_cache_streams_context_ended(uint32_t context);
  * (When a block is freed in any other way, nothing uses it any more.) */
 void gm_cache_mark_frees(void);
 extern _Atomic(bool) gm_cache_frees_marked GM_HIDDEN;
-void gm_cache_stream_freed_slow(uint64_t key, CUstream stream);
-static inline void gm_cache_stream_freed(uint64_t key, CUstream stream)
+void gm_cache_stream_freed_slow(const struct gm_cache_heap *heap, uint64_t key, CUstream stream);
+static inline void gm_cache_stream_freed(const struct gm_cache_heap *heap, uint64_t key, CUstream stream)
 {
 	if (__builtin_expect(gm_cache_frees_marked, 0))
-		gm_cache_stream_freed_slow(key, stream);
+		gm_cache_stream_freed_slow(heap, key, stream);
 }
 
 /* Has that stream got to the last free in its order? UNKNOWN: it cannot be found out. */
@@ -217,6 +221,9 @@ uint64_t gm_cache_streams_arrived(void);
 bool gm_cache_streams_pending(void);
 /* Ask the streams that have ended. Returns a number that rises when segments of one may go back. */
 uint32_t gm_cache_streams_poll_ended(void);
+/* Have the stream @own, whose key is @key, wait on the device for what other streams freed of @heap's pages and
+ * have not got to; these are its own then. Returns their bytes. The growth lock is held. */
+uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CUstream own);
 /* Free the segment @address behind that stream's last free, on @own, a private stream that waits
  * for it. False: it could not be done. */
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);

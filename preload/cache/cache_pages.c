@@ -11,6 +11,9 @@
  * begins. A free that the host has seen complete, because it waited or because the block was in limbo, has moment 0:
  * it needs no event.
  *
+ * What was freed in the order of a stream, from a default pool, needs no event of all work where that stream is
+ * known to have got to it (cache_stream_frees.c): a program may wait for just that memory with other work.
+ *
  * Thread context: any, inside a hook. Signal context: none. Lock: growth; what concerns moments is atomic.
  */
 #include <errno.h>
@@ -37,6 +40,7 @@ struct gm_cache_pages {
 	size_t mapped_bytes;		/* of this struct, with its arrays */
 	CUmemGenericAllocationHandle *spare, *handles;	/* @handles: by page */
 	uint8_t domain;
+	bool of_pool;			/* of the default pool, not of a context */
 };
 
 static _Atomic(uint64_t) moment = 1, passed;
@@ -60,10 +64,16 @@ uint64_t gm_cache_pages_moment(void *arg)
 	return now;
 }
 
-uint64_t gm_cache_pages_passed(void *arg)
+uint64_t gm_cache_pages_passed(void *arg, uint64_t stream)
 {
-	(void)arg;
-	return gm_rule(GM_RULE_PAGES) ? passed : moment;
+	const struct gm_cache_heap *heap = arg;
+	uint64_t own = 0;
+
+	if (!gm_rule(GM_RULE_PAGES))
+		return moment;
+	if (heap->kind == GM_KIND_POOL && stream != UINT64_MAX)
+		own = gm_cache_stream_passed(stream);
+	return own > passed ? own : passed;
 }
 
 bool gm_cache_pages_wanted(void *arg)
@@ -76,6 +86,12 @@ bool gm_cache_pages_wanted(void *arg)
 uint64_t gm_cache_pages_now(void)
 {
 	return moment;
+}
+
+/* Nothing was freed with the present moment, as far as is known: whoever just frees is not counted. */
+uint64_t gm_cache_pages_turn(void)
+{
+	return freed ? atomic_fetch_add(&moment, 1) : moment - 1;
 }
 
 int gm_cache_pages_waits(uint64_t until)
@@ -190,24 +206,38 @@ static void unmap(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes
 	}
 }
 
+/* How @device may use the memory. Of a pool's, as the driver says it of the pool. */
+static CUmemAccess_flags access_of(const struct gm_cache_pages *pages, CUdevice device)
+{
+	CUmemLocation location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+	if (device == pages->domain)
+		return flags;
+	if (!pages->of_pool)
+		return peers[pages->domain] >> device & 1 ? flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return GM_REAL(cuMemPoolGetAccess)(&flags, gm_pool_handle(pages->domain), &location)
+		       ? CU_MEM_ACCESS_FLAGS_PROT_NONE : flags;
+}
+
+/* A peer that a context was given access to may turn out to have none; one that the pool was opened to has it. */
 static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
 {
+	int devices = gm_device_count() < (int)GM_MAX_DEVICES ? gm_device_count() : (int)GM_MAX_DEVICES;
 	CUmemAccessDesc who[GM_MAX_DEVICES];
-	uint64_t devices = peers[pages->domain] | UINT64_C(1) << pages->domain;
 	size_t count = 0;
-
 	CUresult result;
 
-	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++) {
-		unsigned int d = (pages->domain + i) % GM_MAX_DEVICES;
+	for (int i = 0; !i || i < devices; i++) {	/* its own device first */
+		CUdevice d = i ? (pages->domain + i) % devices : pages->domain;
+		CUmemAccess_flags flags = access_of(pages, d);
 
-		if (devices >> d & 1)
+		if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
 			who[count++] = (CUmemAccessDesc){
-				.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d },
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+				.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = d }, .flags = flags };
 	}
 	result = GM_REAL(cuMemSetAccess)(address, bytes, who, count);
-	return result && count > 1 ? GM_REAL(cuMemSetAccess)(address, bytes, who, 1) : result;
+	return result && count > 1 && !pages->of_pool ? GM_REAL(cuMemSetAccess)(address, bytes, who, 1) : result;
 }
 
 static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
@@ -230,6 +260,18 @@ static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t byt
 	return result;
 }
 
+/* The next run of mapped pages from *@at on; 0 bytes: there is none. */
+static uint64_t next_run(const struct gm_cache_pages *pages, uint64_t *at)
+{
+	uint64_t end = pages->address + pages->bytes, to;
+
+	while (*at < end && !*handle_at(pages, *at))
+		*at += PAGE;
+	for (to = *at; to < end && *handle_at(pages, to);)
+		to += PAGE;
+	return to - *at;
+}
+
 /* ---- for the heap ---- */
 
 int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
@@ -242,6 +284,16 @@ int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uin
 	return 0;
 }
 
+/* After a fault cudaMalloc says so, and handles of memory may know nothing of contexts: is this one sound? */
+static bool is_sound(struct gm_cache_heap *heap)
+{
+	size_t free_bytes, total_bytes;
+
+	gm_cache_fault(GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
+	gm_cache_request.result = (CUresult)heap->faulted;
+	return !heap->faulted;
+}
+
 int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 {
 	struct gm_cache_heap *heap = arg;
@@ -251,7 +303,8 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 	CUresult result = CUDA_SUCCESS;
 	int r = -EIO;			/* what nothing can serve is not tried in other ways */
 
-	gm_cache_request.result = CUDA_SUCCESS;
+	if (!is_sound(heap))
+		return r;
 	if (fresh && !gm_cache_within_limit(heap->domain, fresh * PAGE))
 		return -ENOMEM;
 	gm_writers_look();
@@ -272,6 +325,8 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 	}
 	gm_unrelax(&relaxed);
 	heap->segments = pages->held * PAGE;
+	if (heap->segments > heap->segments_high)
+		heap->segments_high = heap->segments;
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result ? -EIO : 0;	/* any other error is not one of cudaMalloc, whose turn it is */
 	gm_cache_request.result = result;
@@ -330,7 +385,7 @@ static struct gm_cache_pages *make_arrays(uint64_t bytes)
 	return pages;
 }
 
-static struct gm_cache_pages *reserve(CUdevice device)
+static struct gm_cache_pages *reserve(CUdevice device, bool of_pool)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -347,7 +402,9 @@ static struct gm_cache_pages *reserve(CUdevice device)
 	    GM_REAL(cuMemGetAllocationGranularity)(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
 	    PAGE % granularity)
 		return NULL;
-	GM_REAL(cuDeviceGetAttribute)(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+	if (!of_pool)			/* a pool's memory is not for network cards */
+		GM_REAL(cuDeviceGetAttribute)(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+					      device);
 	prop.allocFlags.gpuDirectRDMACapable = rdma != 0;
 	least = (total / PAGE + 1) * PAGE * ADDRESSES_LEAST;
 	for (bytes = least / ADDRESSES_LEAST * ADDRESSES; result && bytes >= least; bytes /= 2)
@@ -364,14 +421,15 @@ static struct gm_cache_pages *reserve(CUdevice device)
 	pages->bytes = bytes;
 	pages->prop = prop;
 	pages->domain = (uint8_t)device;
+	pages->of_pool = of_pool;
 	return pages;
 }
 
-struct gm_cache_pages *gm_cache_pages_new(uint8_t domain)
+struct gm_cache_pages *gm_cache_pages_new(uint8_t domain, bool of_pool)
 {
 	static _Atomic(bool) said;
 	struct gm_relaxed relaxed = gm_relax();
-	struct gm_cache_pages *pages = is_supported(domain) ? reserve(domain) : NULL;
+	struct gm_cache_pages *pages = is_supported(domain) ? reserve(domain, of_pool) : NULL;
 
 	gm_unrelax(&relaxed);
 	if (!pages && !atomic_exchange(&said, true))
@@ -383,17 +441,11 @@ struct gm_cache_pages *gm_cache_pages_new(uint8_t domain)
 void gm_cache_pages_end(struct gm_cache_pages *pages)
 {
 	struct gm_relaxed relaxed = gm_relax();
-	uint64_t at = pages->address, end = pages->address + pages->bytes, to;
 	int saved_errno = errno;
+	uint64_t bytes;
 
-	for (; at < end; at = to) {
-		to = at + PAGE;
-		if (!*handle_at(pages, at))
-			continue;
-		while (to < end && *handle_at(pages, to))
-			to += PAGE;
-		unmap(pages, at, to - at);
-	}
+	for (uint64_t at = pages->address; (bytes = next_run(pages, &at)); at += bytes)
+		unmap(pages, at, bytes);
 	release(pages, 0);
 	GM_REAL(cuMemAddressFree)(pages->address, pages->bytes);
 	gm_sys.unmap(pages, pages->mapped_bytes);
@@ -401,38 +453,40 @@ void gm_cache_pages_end(struct gm_cache_pages *pages)
 	gm_unrelax(&relaxed);
 }
 
-CUcontext gm_cache_pages_context(uint32_t block)
+bool gm_cache_pages_owner(uint32_t block, CUcontext *ret_context, CUmemoryPool *ret_pool)
 {
 	const struct gm_cache_heap *heap;
 	struct gm_block copy;
 
-	if (!gm_state.options.expandable_segments)
-		return NULL;
-	heap = gm_cache_heap_of(block, &copy);
-	return heap && heap->heap->class == &gm_pages_heap ? heap->handle : NULL;
+	*ret_context = NULL;
+	*ret_pool = NULL;
+	heap = gm_state.options.expandable_segments ? gm_cache_heap_of(block, &copy) : NULL;
+	if (!heap || !gm_cache_heap_in_pages(heap))
+		return false;
+	if (heap->kind == GM_KIND_POOL)
+		*ret_pool = gm_pool_handle(heap->domain);
+	else
+		*ret_context = heap->handle;
+	return true;
 }
 
 bool gm_cache_pages_covers(CUdeviceptr address)
 {
+	CUmemoryPool pool;
+	CUcontext context;
+
 	return gm_state.options.expandable_segments && gm_cache_on() &&
-	       gm_cache_pages_context(gm_page_map_find(gm_cache_page_map, address));
+	       gm_cache_pages_owner(gm_page_map_find(gm_cache_page_map, address), &context, &pool);
 }
 
 /* ---- peers ---- */
 
-/* Whole runs of mapped pages. */
 static void allow_all(const struct gm_cache_pages *pages)
 {
-	uint64_t at = pages->address, end = pages->address + pages->bytes, to;
+	uint64_t bytes;
 
-	for (; at < end; at = to) {
-		to = at + PAGE;
-		if (!*handle_at(pages, at))
-			continue;
-		while (to < end && *handle_at(pages, to))
-			to += PAGE;
-		allow(pages, at, to - at);
-	}
+	for (uint64_t at = pages->address; (bytes = next_run(pages, &at)); at += bytes)
+		allow(pages, at, bytes);
 }
 
 void gm_cache_pages_peer(uint8_t domain, uint8_t peer)
@@ -447,9 +501,29 @@ void gm_cache_pages_peer(uint8_t domain, uint8_t peer)
 		if (!gm_cache_growth_lock(domain))
 			continue;
 		relaxed = gm_relax();
-		if (heap->pages)
+		if (heap->pages && !heap->pages->of_pool)
 			allow_all(heap->pages);
 		gm_unrelax(&relaxed);
 		gm_cache_growth_unlock(domain);
 	}
+}
+
+CUresult gm_cache_pages_pool_access(uint8_t domain, const CUmemAccessDesc *who, size_t count)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct gm_relaxed relaxed;
+	uint64_t bytes;
+
+	if (!gm_cache_growth_lock(domain))
+		return CUDA_SUCCESS;
+	relaxed = gm_relax();
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
+		if (!heap->pages || !heap->pages->of_pool)
+			continue;
+		for (uint64_t at = heap->pages->address; !result && (bytes = next_run(heap->pages, &at)); at += bytes)
+			result = GM_REAL(cuMemSetAccess)(at, bytes, who, count);
+	}
+	gm_unrelax(&relaxed);
+	gm_cache_growth_unlock(domain);
+	return result;
 }

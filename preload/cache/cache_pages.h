@@ -15,9 +15,9 @@
 
 #include "preload/cache/cache_heap.h"
 
-/* Reserve addresses for a pages heap on the device of @domain; NULL: the driver has no such memory,
- * or refused. No lock is needed. */
-struct gm_cache_pages *gm_cache_pages_new(uint8_t domain);
+/* Reserve addresses for a pages heap on the device of @domain, of its default pool (@of_pool) or a context; NULL: the
+ * driver has no such memory, or refused. No lock is needed. */
+struct gm_cache_pages *gm_cache_pages_new(uint8_t domain, bool of_pool);
 /* Give all memory and the addresses back to the driver. Nothing uses them any more. */
 void gm_cache_pages_end(struct gm_cache_pages *pages);
 
@@ -27,7 +27,7 @@ int gm_cache_pages_map(void *heap, uint64_t address, uint64_t bytes);
 void gm_cache_pages_unmap(void *heap, uint64_t address, uint64_t bytes);
 void gm_cache_pages_trim(void *heap);
 uint64_t gm_cache_pages_moment(void *heap);	/* locked, as the next */
-uint64_t gm_cache_pages_passed(void *heap);
+uint64_t gm_cache_pages_passed(void *heap, uint64_t stream);
 bool gm_cache_pages_wanted(void *heap);		/* waits of struct gm_heap_ops: asks gm_cache_request.waits */
 
 /* Find out which frees the GPU is past by now, and record an event for later ones. Never waits. No
@@ -36,23 +36,28 @@ void gm_cache_pages_look(void);
 /* A capture is about to begin: record an event for what was freed so far, while that is allowed. No
  * lock held. */
 void gm_cache_pages_capture_begins(void);
-/* What is freed from now on has this moment or a later one. */
+/* What is freed from now on has this moment or a later one; the same, and what was freed before has an earlier one,
+ * the returned one at most. */
 uint64_t gm_cache_pages_now(void);
+uint64_t gm_cache_pages_turn(void);
 /* Is there a free up to @moment that the GPU is not known to be past? 0: no; 1: yes; -EAGAIN: it
  * can be found out only after the end of a capture. And a number that rises when the GPU is past
  * more of them. */
 int gm_cache_pages_waits(uint64_t moment);
 uint64_t gm_cache_pages_progress(void);
 
-/* The context that the program is told a block of a pages heap belongs to, since the driver names
- * none for such memory; NULL: it is no such block. */
-CUcontext gm_cache_pages_context(uint32_t block);
+/* What the program is told a block of a pages heap belongs to, since the driver names nothing for such memory: a
+ * context or a pool, the other is NULL. False: it is no such block. */
+bool gm_cache_pages_owner(uint32_t block, CUcontext *ret_context, CUmemoryPool *ret_pool);
 
 /* Is @address in memory of a pages heap, handed out or not? */
 bool gm_cache_pages_covers(CUdeviceptr address);
 
-/* From now on the device @peer may use the memory that pages heaps of @domain have or get. No lock
+/* From now on the device @peer may use the memory that pages heaps of @domain's contexts have or get. No lock
  * held. */
 void gm_cache_pages_peer(uint8_t domain, uint8_t peer);
+/* The program has said to the driver who may use the memory of @domain's default pool: what is mapped already is
+ * opened, or closed, in the same way. What is mapped later asks the driver. No lock held. */
+CUresult gm_cache_pages_pool_access(uint8_t domain, const CUmemAccessDesc *who, size_t count);
 
 #endif

@@ -4,7 +4,8 @@
  *
  * A stream is known from its first segment on. One that has ended (it was destroyed, or its context or its
  * thread ended) stays known until its last segment went back to the driver: no request can be served from
- * them any more.
+ * them any more. A stream that is served from pages has no segments: it is known from the first time that it
+ * needed more of them, or that a free of its own had an event, until the GPU is past its end.
  *
  * A context takes its events and streams with it, and the driver does not say which: from before its call on
  * they are not touched. Events of other streams that have ended are used again.
@@ -19,6 +20,7 @@
 
 #include "preload/cache/cache_internal.h"
 #include "preload/order/order.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/cache/cache_stream.h"
 
 #define STREAMS 4096u			/* more are not known */
@@ -58,7 +60,7 @@ static struct gm_cache_stream *find_locked(uint64_t key)
 
 static bool has_segments(const struct gm_cache_stream *stream)
 {
-	return stream->in_pool || stream->in_context;
+	return stream->in_pool || stream->in_context || stream->of_pages;
 }
 
 /* The stream of @key, with the lock; NULL: it is not known, or the lock could not be had, which is not held. */
@@ -164,12 +166,16 @@ void gm_cache_stream_done(const struct gm_cache_stream *copy)
 	gm_unlock(&lock);
 }
 
-/* All places are taken: who has nothing just now has to be met again. */
+/* All places are taken: who has nothing just now has to be met again, and of pages no more is known than that the
+ * GPU is past all work. */
 static void drop_idle_locked(void)
 {
-	for (uint32_t at = 1; at < used; at++)
+	for (uint32_t at = 1; at < used; at++) {
+		if (streams[at].key && streams[at].complete)
+			streams[at].of_pages = false;
 		if (streams[at].key && !has_segments(&streams[at]) && !streams[at].users)
 			drop_locked(&streams[at]);
+	}
 }
 
 static struct gm_cache_stream *add_locked(uint64_t key)
@@ -191,7 +197,7 @@ static struct gm_cache_stream *add_locked(uint64_t key)
 }
 
 /* A thread's default stream has no name that another thread could use. */
-static void add(uint64_t key, CUstream stream)
+static void add(uint64_t key, CUstream stream, bool of_pages)
 {
 	bool pseudo = stream <= CU_STREAM_PER_THREAD;
 	struct gm_cache_stream new = { .stream = pseudo ? CU_STREAM_LEGACY : stream }, *place;
@@ -213,7 +219,21 @@ static void add(uint64_t key, CUstream stream)
 		place->context = new.context;
 		place->thread = new.thread;
 		of_threads += new.thread != 0;
+		place->of_pages = of_pages;
+		place->marked &= !of_pages;	/* it may have freed before */
 	}
+	gm_unlock(&lock);
+}
+
+void gm_cache_stream_meet(uint64_t key, CUstream stream)
+{
+	struct gm_cache_stream *place = lock_stream(key);
+
+	if (!place) {
+		add(key, stream, true);
+		return;
+	}
+	place->of_pages = true;
 	gm_unlock(&lock);
 }
 
@@ -244,7 +264,7 @@ void gm_cache_stream_add_segment(uint64_t key, CUstream stream, bool of_pool)
 {
 	if (count_segment(key, of_pool, 1))
 		return;
-	add(key, stream);
+	add(key, stream, false);
 	count_segment(key, of_pool, 1);
 }
 
@@ -275,12 +295,14 @@ static void end_stream(uint64_t key)
 	gm_unlock(&lock);
 }
 
-static void set_complete_locked(struct gm_cache_stream *place)
+/* All that was freed on it had a moment up to @moment. */
+static void set_complete_locked(struct gm_cache_stream *place, uint64_t moment)
 {
 	if (place->complete)
 		return;
 	pending -= place->ended;
 	place->ended = place->complete = true;
+	place->passed = moment;
 	place->stream = NULL;
 	place->answer = GM_FREED_COMPLETE;
 	releases++;
@@ -353,7 +375,7 @@ void gm_cache_streams_context_ended(uint32_t context)
 		if (streams[at].key && streams[at].context == context) {
 			streams[at].freed = NULL;
 			streams[at].in_context = 0;
-			set_complete_locked(&streams[at]);
+			set_complete_locked(&streams[at], gm_cache_pages_now());
 		}
 	for (uint32_t i = 0; i < spares; i++)
 		if (spare[i].context != context)
@@ -462,20 +484,45 @@ CUevent gm_cache_stream_set_event(const struct gm_cache_stream *stream, CUevent 
 	return stands;
 }
 
-void gm_cache_stream_answered(const struct gm_cache_stream *copy, enum gm_cache_freed answer)
+void gm_cache_stream_answered(const struct gm_cache_stream *copy, enum gm_cache_freed answer, uint64_t moment)
 {
 	struct gm_cache_stream *place = lock_stream(copy->key);
 
 	if (!place)
 		return;
+	if (answer == GM_FREED_COMPLETE && place->passed < moment)
+		place->passed = moment;
 	if (copy->ended && answer == GM_FREED_COMPLETE) {
-		set_complete_locked(place);
+		set_complete_locked(place, moment);
 	} else if (place->answer != answer && place->frees == copy->frees) {
 		releases += copy->ended && answer == GM_FREED_UNKNOWN;
+		place->of_pages &= !copy->ended;	/* no more will be known */
 		arrived += answer == GM_FREED_COMPLETE;
 		place->answer = (uint8_t)answer;
 	}
 	gm_unlock(&lock);
+}
+
+uint64_t gm_cache_stream_passed(uint64_t key)
+{
+	const struct gm_cache_stream *place = lock_stream(key);
+	uint64_t moment;
+
+	if (!place)
+		return 0;
+	moment = place->complete ? UINT64_MAX : place->passed;
+	gm_unlock(&lock);
+	return moment;
+}
+
+void gm_cache_stream_forget_pages(const struct gm_cache_stream *copy, uint64_t passed)
+{
+	struct gm_cache_stream *place = copy->complete && copy->passed <= passed ? lock_stream(copy->key) : NULL;
+
+	if (!place)
+		return;
+	place->of_pages = false;
+	gm_unlock(&lock);		/* gm_cache_stream_done drops it */
 }
 
 void gm_cache_stream_ended(uint64_t key)

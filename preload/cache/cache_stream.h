@@ -28,7 +28,9 @@ struct gm_cache_stream {
 	bool ending;			/* its context is about to end */
 	bool ended;			/* no more work can be submitted to it */
 	bool complete;			/* and its work is complete */
+	bool of_pages;			/* it was served from pages: none of them is its own, as segments are */
 	uint8_t answer;			/* enum gm_cache_freed, of the last query; PENDING since a later free */
+	uint64_t passed;		/* of pages: it has got to its frees up to that moment */
 };
 
 bool gm_cache_stream_copy(uint64_t key, struct gm_cache_stream *ret_copy);	/* false: it is not known */
@@ -58,8 +60,13 @@ void gm_cache_stream_event_recorded(const struct gm_cache_stream *stream);
 /* All that was freed on it so far is complete. */
 void gm_cache_stream_is_idle(uint64_t key);
 
-/* The stream was queried: remember the answer, unless something was freed on it since it was copied. */
-void gm_cache_stream_answered(const struct gm_cache_stream *copy, enum gm_cache_freed answer);
+/* The stream was queried: remember the answer, unless something was freed on it since it was copied; and of
+ * pages the @moment up to which all frees had recorded their event before that. */
+void gm_cache_stream_answered(const struct gm_cache_stream *copy, enum gm_cache_freed answer, uint64_t moment);
+
+/* @copy is of a stream served from pages, whose end the GPU is known to be past, and all other work up to the
+ * moment @passed: if that is all of its frees, nothing has to be known of it any more. */
+void gm_cache_stream_forget_pages(const struct gm_cache_stream *copy, uint64_t passed);
 
 /* It is about to be destroyed. No lock held. */
 void gm_cache_stream_ended(uint64_t key);

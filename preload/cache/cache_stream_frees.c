@@ -14,7 +14,8 @@
  * destroyed stream is kept.
  *
  * A query may find the event complete while another thread records it anew for a free. So a free says that it has
- * done so before anybody can see the memory free, and an answer that does not know of it counts for nothing.
+ * done so before anybody can see the memory free, and an answer that does not know of it counts for nothing. Of
+ * pages, whose frees have moments (cache_pages.c), an answer is about the moments before the query began.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
  * cache_stream.c. Signal context: none.
@@ -22,6 +23,7 @@
 #include <errno.h>
 
 #include "preload/cache/cache_stream.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/order/order.h"
 
 /* ---- events ---- */
@@ -57,16 +59,18 @@ static bool record_freed(const struct gm_cache_stream *stream, CUstream on)
 }
 
 /* A default stream's event could end a capture of another stream: then there is none. */
-void gm_cache_stream_freed_slow(uint64_t key, CUstream stream)
+void gm_cache_stream_freed_slow(const struct gm_cache_heap *heap, uint64_t key, CUstream stream)
 {
 	bool pseudo = stream <= CU_STREAM_PER_THREAD;
-	struct gm_relaxed relaxed;
+	struct gm_relaxed relaxed = gm_relax();
 	struct gm_cache_stream copy;
+	bool known = gm_cache_stream_copy(key, &copy);
 
-	if (!gm_cache_stream_copy(key, &copy))
-		return;
-	relaxed = gm_relax();
-	if (copy.ending || (pseudo && gm_capturing()) || !record_freed(&copy, stream))
+	if (!known && heap->kind == GM_KIND_POOL && gm_cache_heap_in_pages(heap)) {
+		gm_cache_stream_meet(key, stream);
+		known = gm_cache_stream_copy(key, &copy);
+	}
+	if (known && (copy.ending || (pseudo && gm_capturing()) || !record_freed(&copy, stream)))
 		gm_cache_stream_event_stale(key);
 	gm_unrelax(&relaxed);
 }
@@ -190,11 +194,14 @@ enum gm_cache_freed gm_cache_stream_ask(uint64_t key)
 static void poll(bool ended_only)
 {
 	struct gm_relaxed relaxed = gm_relax();
+	uint64_t moment = gm_cache_pages_turn(), passed = gm_cache_pages_progress();
 	struct gm_cache_stream copy;
 
 	for (uint32_t at = 0; gm_cache_stream_use_next(&at, &copy);) {
-		if (!ended_only || (copy.ended && !copy.complete))
-			gm_cache_stream_answered(&copy, ask(&copy));
+		if (copy.complete)
+			gm_cache_stream_forget_pages(&copy, passed);
+		else if (!ended_only || copy.ended)
+			gm_cache_stream_answered(&copy, ask(&copy), moment);
 		gm_cache_stream_done(&copy);
 	}
 	gm_unrelax(&relaxed);
@@ -226,4 +233,31 @@ bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own)
 		done = !GM_REAL(cuMemFreeAsync)(address, copy.stream);
 	gm_cache_stream_done(&copy);
 	return done;
+}
+
+/* From now on @own is behind all that was freed on @stream so far. */
+static bool waits_for(CUstream own, const struct gm_cache_stream *stream)
+{
+	return stream->of_pages && stream->freed && !stream->complete && !stream->stale && !stream->ending &&
+	       !GM_REAL(cuStreamWaitEvent)(own, stream->freed, 0);
+}
+
+uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CUstream own)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	uint64_t moment = gm_cache_pages_turn(), bytes = 0;
+	struct gm_cache_stream copy;
+
+	/* A default stream could join a capture. */
+	for (uint32_t at = 0; (own > CU_STREAM_PER_THREAD || !gm_capturing()) &&
+			      gm_cache_stream_use_next(&at, &copy);) {
+		if (copy.key != key && waits_for(own, &copy)) {
+			/* An event before the wait would say that the GPU is past it. */
+			gm_cache_stream_freed_slow(heap, key, own);
+			bytes += gm_cache_heap_take_over(heap, copy.key, key, moment);
+		}
+		gm_cache_stream_done(&copy);
+	}
+	gm_unrelax(&relaxed);
+	return bytes;
 }

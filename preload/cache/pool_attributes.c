@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "preload/cache/cache.h"
+#include "preload/cache/cache_pages.h"
+#include "preload/hooks/hook.h"
 #include "preload/order/order.h"
 
 struct pool {
@@ -17,6 +19,7 @@ struct pool {
 	_Atomic(bool) changed;		/* it reuses memory in its own way */
 	_Atomic(uint64_t) threshold;	/* bytes: what it keeps at a synchronise */
 	_Atomic(uint64_t) high;		/* most bytes used, when it was looked */
+	_Atomic(uint64_t) reserved_high;	/* of pages: most bytes reserved, when it was looked */
 };
 
 static struct pool pools[GM_MAX_DEVICES];
@@ -105,6 +108,11 @@ bool gm_pool_served(uint8_t domain)
 	return true;
 }
 
+CUmemoryPool gm_pool_handle(uint8_t domain)
+{
+	return domain < GM_MAX_DEVICES ? (CUmemoryPool)pools[domain].handle : NULL;
+}
+
 void gm_pools_synchronised(void)
 {
 	uint64_t left = served;
@@ -122,7 +130,7 @@ void gm_pools_synchronised(void)
 /* What the driver's pool keeps until a synchronise. */
 void gm_pool_trim(uint8_t domain)
 {
-	CUmemoryPool handle = domain < GM_MAX_DEVICES ? (CUmemoryPool)pools[domain].handle : NULL;
+	CUmemoryPool handle = gm_pool_handle(domain);
 	struct gm_relaxed relaxed;
 
 	if (!handle || !(served >> domain & 1))
@@ -146,6 +154,14 @@ static uint8_t domain_of(CUmemoryPool handle)
 	return GM_MAX_DEVICES;
 }
 
+/* The highest of what there is now, what our own mark says, and what it ever was when it was looked. */
+static uint64_t most(_Atomic(uint64_t) *looked, uint64_t now, uint64_t own)
+{
+	if (now > *looked)
+		*looked = now;
+	return own > *looked ? own : *looked;
+}
+
 /* Bytes that the program has of it; *ret_high: at most. The driver's own part of the mark cannot
  * be told apart from our segments': it counts when it was read, which is whenever the driver served some. */
 static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
@@ -157,23 +173,38 @@ static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
 	if (!gm_cache_pool(domain, &ours) ||
 	    GM_REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
 		return false;
-	used = (used > ours.segments ? used - ours.segments : 0) + ours.used;
-	if (used > pools[domain].high)
-		pools[domain].high = used;
-	*ret_used = used;
-	*ret_high = ours.used_high > pools[domain].high ? ours.used_high : pools[domain].high;
+	if (!ours.pages)
+		used = used > ours.segments ? used - ours.segments : 0;
+	*ret_used = used + ours.used;
+	*ret_high = most(&pools[domain].high, *ret_used, ours.used_high);
+	return true;
+}
+
+/* The same of bytes that it has of the device. Of segments these are the driver's figures. */
+static bool bytes_reserved(uint8_t domain, uint64_t *ret_reserved, uint64_t *ret_high)
+{
+	CUmemoryPool handle = (CUmemoryPool)pools[domain].handle;
+	cuuint64_t reserved = 0;
+	struct gm_cache_pool ours;
+
+	if (!gm_cache_pool(domain, &ours) || !ours.pages ||
+	    GM_REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved))
+		return false;
+	*ret_reserved = reserved + ours.segments;
+	*ret_high = most(&pools[domain].reserved_high, *ret_reserved, ours.segments_high);
 	return true;
 }
 
 static void describe(uint8_t domain, CUmemPool_attribute attr, void *value)
 {
+	bool used = attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+	bool high = attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+	bool reserved = attr == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
 	struct gm_relaxed relaxed = gm_relax();
-	uint64_t used, high;
+	uint64_t now, at_most;
 
-	if ((attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) &&
-	    bytes_used(domain, &used, &high))
-		memcpy(value, attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? &used : &high,
-		       sizeof(used));
+	if ((used && bytes_used(domain, &now, &at_most)) || (reserved && bytes_reserved(domain, &now, &at_most)))
+		memcpy(value, high ? &at_most : &now, sizeof(now));
 	gm_unrelax(&relaxed);
 }
 
@@ -187,6 +218,7 @@ void gm_pool_passed(uint8_t domain, CUmemoryPool handle)
 		return;
 	relaxed = gm_relax();
 	bytes_used(domain, &used, &high);
+	bytes_reserved(domain, &used, &high);
 	gm_unrelax(&relaxed);
 }
 
@@ -222,6 +254,9 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 	} else if (attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
 		pools[domain].high = 0;
 		gm_cache_pool_reset_high(domain);
+	} else if (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+		pools[domain].reserved_high = 0;
+		gm_cache_pool_reset_segments_high(domain);
 	} else if (is_reuse(attr) && !ask_reuse(&pools[domain], pool)) {
 		pools[domain].changed = true;
 	}
@@ -239,6 +274,20 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 	if (domain < GM_MAX_DEVICES)
 		gm_cache_pool_flush(domain, minBytesToKeep);
 	return gm_leave(GM_REAL(cuMemPoolTrimTo)(pool, minBytesToKeep));
+}
+
+/* What the driver's pool has since then is as the driver says; our pages are not the driver's pool's. */
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	CUresult result;
+	uint8_t domain;
+
+	GM_ENTER(cuMemPoolSetAccess, pool, map, count);
+	result = GM_TRY(cuMemPoolSetAccess, pool, map, count);
+	domain = domain_of(pool);
+	if (!result && domain < GM_MAX_DEVICES && gm_state.options.expandable_segments)
+		result = gm_cache_pages_pool_access(domain, map, count);
+	return gm_leave(result);
 }
 
 /* ---- which pool is current ---- */

@@ -29,7 +29,7 @@
 
 enum whose { THE_DRIVERS, A_BLOCK, NOBODYS };
 
-struct range { CUdeviceptr base; size_t size; uint64_t id; CUcontext context; };
+struct range { CUdeviceptr base; size_t size; uint64_t id; CUcontext context; CUmemoryPool pool; };
 
 /* Never the driver's: its ids are small numbers. A block's own for as long as it is handed out. */
 static uint64_t buffer_id(uint32_t block, uint64_t tsc)
@@ -46,8 +46,8 @@ static enum whose find(CUdeviceptr address, struct range *ret_range)
 	uint32_t block = gm_cache_on() ? gm_cache_block(address, &copy) : 0;
 
 	if (block && address - copy.address < copy.requested) {
-		*ret_range = (struct range){ copy.address, copy.requested,
-					     buffer_id(block, copy.tsc), gm_cache_pages_context(block) };
+		*ret_range = (struct range){ copy.address, copy.requested, buffer_id(block, copy.tsc), NULL, NULL };
+		gm_cache_pages_owner(block, &ret_range->context, &ret_range->pool);
 		return A_BLOCK;
 	}
 	if (block || (gm_cache_on() && gm_cache_covers(address)))
@@ -56,7 +56,7 @@ static enum whose find(CUdeviceptr address, struct range *ret_range)
 	case 0:
 		return THE_DRIVERS;
 	case 1:
-		*ret_range = (struct range){ import.address, import.size, 0, NULL };
+		*ret_range = (struct range){ import.address, import.size, 0, NULL, NULL };
 		return A_BLOCK;
 	default:
 		return NOBODYS;
@@ -144,6 +144,10 @@ static void describe(const struct range *range, CUpointer_attribute attribute, v
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		if (range->context)
 			memcpy(data, &range->context, sizeof(range->context));
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		if (range->pool)
+			memcpy(data, &range->pool, sizeof(range->pool));
 		break;
 	default:
 		break;

@@ -1,7 +1,8 @@
 /*
  * Memory in pages (expandable_segments:True) from several threads at once, on a device that has little of it: pages move
  * from one to the other while streams capture, contexts with pages of their own come and end, what is idle goes back, and
- * somebody looks. On the fake driver.
+ * somebody looks. Each thread has memory in no order, in that of its own stream, and in that of one that all have. On
+ * the fake driver.
  */
 #include <pthread.h>
 
@@ -21,6 +22,7 @@
 #define MOST (45 * MIB)			/* that each thread holds */
 
 static CUcontext context;
+static CUstream shared;
 static _Atomic(uint32_t) running;
 static _Atomic(uint32_t) served;
 
@@ -30,11 +32,11 @@ static uint32_t next_random(uint32_t *state)
 	return *state >> 8;
 }
 
-struct held { CUdeviceptr at; size_t bytes; };
+struct held { CUdeviceptr at; size_t bytes; CUstream stream; };
 
 static void take(struct held *held, size_t bytes, CUstream stream)
 {
-	CUresult result = cuMemAlloc_v2(&held->at, bytes);
+	CUresult result = held->stream ? cuMemAllocAsync(&held->at, bytes, held->stream) : cuMemAlloc_v2(&held->at, bytes);
 
 	ck_assert(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);	/* beside a capture */
 	if (result) {
@@ -43,7 +45,19 @@ static void take(struct held *held, size_t bytes, CUstream stream)
 	}
 	held->bytes = bytes;
 	served++;
-	OK(cuMemsetD8Async(held->at, 1, bytes, stream));
+	OK(cuMemsetD8Async(held->at, 1, bytes, held->stream ? held->stream : stream));
+}
+
+/* In the order of its own stream, or of another that the work does not come before. */
+static void give(struct held *held, bool elsewhere)
+{
+	if (!held->stream)
+		OK(cuMemFree_v2(held->at));
+	else if (elsewhere)
+		OK(cuStreamSynchronize(held->stream));
+	if (held->stream)
+		OK(cuMemFreeAsync(held->at, elsewhere ? NULL : held->stream));
+	held->at = 0;
 }
 
 static void *use(void *arg)
@@ -60,18 +74,21 @@ static void *use(void *arg)
 		size_t bytes = next_random(&random) % 4 ? next_random(&random) % (30 * MIB) + 1 : 5000;
 
 		if (one->at) {
-			OK(cuMemFree_v2(one->at));
+			give(one, next_random(&random) % 8 == 0);
 			sum -= one->bytes;
-			one->at = 0;
 		} else if (sum + bytes <= MOST) {
+			CUstream streams[] = { NULL, stream, shared };
+
+			one->stream = streams[next_random(&random) % 3];
 			take(one, bytes, stream);
 			sum += one->at ? bytes : 0;
 		}
 	}
 	for (unsigned int i = 0; i < HELD; i++)
 		if (held[i].at)
-			OK(cuMemFree_v2(held[i].at));
+			give(&held[i], false);
 	OK(cuStreamSynchronize(stream));
+	OK(cuStreamDestroy_v2(stream));
 	running--;
 	return NULL;
 }
@@ -126,6 +143,7 @@ START_TEST(test_threads)
 	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
 	setenv("FAKECUDA_CAPACITY", "192MiB", 1);
 	context = begin();
+	OK(cuStreamCreate(&shared, CU_STREAM_NON_BLOCKING));
 	running = THREADS;
 	for (uintptr_t i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, use, (void *)i);

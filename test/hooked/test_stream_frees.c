@@ -6,9 +6,10 @@
 
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_internal.h"
+#include "preload/cache/cache_pages.h"
 #include "test/hooked/hooked.h"
 
-#define BYTES ((size_t)3 << 20)
+#define BYTES ((size_t)100 << 10)
 
 static CUcontext context;
 static CUstream stream, beside;
@@ -53,10 +54,11 @@ static CUresult wait_and_record(CUcontext of, CUevent event)
 	return record_of_driver(of, event);
 }
 
-static void start(void)
+static void start(bool in_pages)
 {
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
-	setenv("FAKECUDA_CAPACITY", "64GiB", 1);	/* nothing is marked by itself */
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", in_pages ? "True" : "False", 1);
+	setenv("FAKECUDA_CAPACITY", "2GiB", 1);	/* nothing is marked by itself */
 	context = begin();
 	ck_assert(gm_cache_on());
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -88,7 +90,7 @@ START_TEST(freed_while_it_is_asked)
 	uint64_t key;
 	bool ended;
 
-	start();
+	start(_i);
 	gm_cache_mark_frees();
 	key = gm_stream_key(stream, false);
 	OK(cuMemAllocAsync(&first, BYTES, stream));
@@ -99,6 +101,8 @@ START_TEST(freed_while_it_is_asked)
 	ck_assert_ptr_null(meanwhile);
 	ck_assert_int_eq(gm_cache_stream_answer(key, &ended), GM_FREED_PENDING);
 	ck_assert(gm_cache_streams_pending());
+	if (_i)
+		ck_assert_uint_lt(gm_cache_stream_passed(key), gm_cache_pages_now());
 	gm_cache_streams_poll();
 	ck_assert_int_eq(gm_cache_stream_answer(key, &ended), GM_FREED_PENDING);
 	set_flag();
@@ -119,7 +123,7 @@ START_TEST(freed_while_it_is_marked)
 	uint64_t key;
 	bool ended;
 
-	start();
+	start(_i);
 	key = gm_stream_key(CU_STREAM_LEGACY, false);
 	OK(cuMemAllocAsync(&first, BYTES, CU_STREAM_LEGACY));
 	OK(cuStreamWaitValue32_v2(CU_STREAM_LEGACY, other_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
@@ -141,8 +145,8 @@ int main(void)
 	TCase *tc = tcase_create("stream frees");
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, freed_while_it_is_asked);
-	tcase_add_test(tc, freed_while_it_is_marked);
+	tcase_add_loop_test(tc, freed_while_it_is_asked, 0, 2);
+	tcase_add_loop_test(tc, freed_while_it_is_marked, 0, 2);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

@@ -2,8 +2,9 @@
  * scenarios_fail.c - every driver call that the cache makes fails, at every place in a program; and
  * the arithmetic of a library that shares memory between processes (see scenario.h).
  *
- * Thread context: one thread. ipc_*: the importer is a process of its own, the same program.
+ * Thread context: one thread, but for fail_taken_over. ipc_*: the importer is a process of its own, the same program.
  */
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,6 +159,62 @@ void scenario_fail_each_memory(void)
 void scenario_fail_each_unknown(void)
 {
 	fail_each(CUDA_ERROR_UNKNOWN);
+}
+
+/* ---- and where memory is taken over whose free is not complete ---- */
+
+struct setting { struct scene *scene; CUdeviceptr flag; };
+
+static void *sets_flag(void *arg)
+{
+	const struct setting *setting = arg;
+
+	CHECK(cuCtxSetCurrent(setting->scene->context[0]));
+	usleep(20000);
+	CHECK(cuStreamWriteValue32(setting->scene->u, setting->flag, 1, 0));
+	return NULL;
+}
+
+/* Most of the device, freed behind a flag, is wanted on another stream; the flag is set soon. */
+static void fail_taking_over(struct scene *scene, const char *entry, long n)
+{
+	void (*fail)(const char *, long, long, int) =
+		(void (*)(const char *, long, long, int))dlsym(RTLD_DEFAULT, "fakecuda_fail");
+	int (*check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "gpumem_test_check");
+	struct setting setting = { scene, flag_new() };
+	CUdeviceptr p = get_async(60 * MIB, scene->s), q = 0;
+	pthread_t thread;
+	CUresult result;
+
+	fill(scene, scene->s, p, 1);
+	flag_await(scene, 0, scene->s, setting.flag);
+	give_async(p, scene->s);
+	pthread_create(&thread, NULL, sets_flag, &setting);
+	fail(entry, n, 1, CUDA_ERROR_UNKNOWN);
+	result = cuMemAllocAsync(&q, 56 * MIB, scene->t);
+	fail(NULL, 0, 0, 0);
+	must(!result || result == CUDA_ERROR_UNKNOWN, "%s, call %ld: %d", entry, n, result);
+	must(!check || !check(), "%s, call %ld: the library's structures are wrong", entry, n);
+	if (!result) {
+		fill(scene, scene->t, q, 2);
+		expect_words(scene->t, q, 2);
+		CHECK(cuMemFreeAsync(q, scene->t));
+	}
+	pthread_join(thread, NULL);
+	CHECK(cuCtxSynchronize());
+	give(setting.flag);
+}
+
+void scenario_fail_taken_over(void)
+{
+	static const char *const called[] = { "cuStreamWaitEvent", "cuEventRecord", "cuEventQuery", "cuEventCreate",
+		"cuCtxRecordEvent", "cuStreamQuery", "cuMemGetInfo_v2" };
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	for (size_t i = 0; i < sizeof(called) / sizeof(called[0]); i++)
+		for (long n = 0; n < 5; n++)
+			fail_taking_over(&scene, called[i], n);
 }
 
 /* ---- IPC as UCX does it ---- */

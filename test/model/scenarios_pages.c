@@ -146,6 +146,246 @@ void scenario_pages_for_a_peer(void)
 	must(reaches(after) && reaches(after + 49 * MIB), "the peer does not reach what came");
 }
 
+/* In stream order, of the default pool: what fits there goes to another stream behind the kernel, and nobody waits. */
+void scenario_pages_taken_over(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q;
+
+	scene_open(&scene, 1);
+	p = get_async(60 * MIB, scene.s);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give_async(p, scene.s);
+	q = get_async(56 * MIB, scene.t);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+	give_async(q, scene.t);
+}
+
+/* What does not fit there gets its pages, when the kernel has ended. */
+void scenario_pages_of_a_stream(void)
+{
+	CUdeviceptr p, behind, large;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	p = get_async(40 * MIB, scene.s);
+	behind = get_async(2 * MIB, scene.s);
+	slow_from_here();
+	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
+	fill(&scene, scene.s, p + 39 * MIB, 1);
+	give_async(p, scene.s);
+	large = get_async(60 * MIB, scene.t);
+	fill(&scene, scene.t, large + 59 * MIB, 2);
+	fill(&scene, scene.t, large, 2);
+	expect_words(scene.t, large + 59 * MIB, 2);
+	give_async(large, scene.t);
+	give_async(behind, scene.s);
+}
+
+/* The pool keeps what it has at a synchronise. */
+static void keep_all(void)
+{
+	cuuint64_t all = UINT64_MAX;
+	CUmemoryPool pool;
+
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+}
+
+/* Another stream waits for what is set only by work that needs the pages; and the stream itself, since. */
+static void behind_flag(bool in_order)
+{
+	CUdeviceptr flag, p, behind, large;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	keep_all();
+	flag = flag_new();
+	give_async(get_async(2 * MIB, scene.u), scene.u);	/* from here on frees have events */
+	p = get_async(40 * MIB, scene.s);
+	behind = get_async(2 * MIB, scene.s);
+	fill(&scene, scene.s, p, 1);
+	if (in_order)
+		give_async(p, scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	if (!in_order)
+		give(p);
+	flag_await(&scene, 0, scene.u, flag);
+	flag_await(&scene, 0, scene.s, flag);
+	large = get_async(60 * MIB, scene.t);
+	fill(&scene, scene.t, large + 59 * MIB, 2);
+	CHECK(cuStreamWriteValue32(scene.t, flag, 1, 0));
+	CHECK(cuStreamSynchronize(scene.t));
+	expect_words(scene.t, large + 59 * MIB, 2);
+	CHECK(cuCtxSynchronize());
+	give_async(behind, scene.s);
+	give_async(large, scene.t);
+}
+
+void scenario_pages_of_a_stream_behind_flag(void)
+{
+	behind_flag(true);
+}
+
+void scenario_pages_freed_behind_flag(void)
+{
+	behind_flag(false);
+}
+
+/* The pool's heap waits before it grows, for a kernel behind a flag, and never does so again. All of it is free then. */
+static void wait_in_vain(struct scene *scene)
+{
+	CUdeviceptr flag = flag_new(), p = get_async(20 * MIB, scene->s), behind = get_async(2 * MIB, scene->s), large;
+
+	flag_await(scene, 0, scene->s, flag);
+	fill(scene, scene->s, p, 1);
+	give_async(p, scene->s);
+	large = get_async(30 * MIB, scene->t);
+	flag_set(scene, flag);
+	CHECK(cuCtxSynchronize());
+	give_async(large, scene->t);
+	give_async(behind, scene->s);
+	give(flag);
+	CHECK(cuCtxSynchronize());
+}
+
+/* What a stream took over is no more complete than it was: its pages go to no third one, though the stream itself had
+ * got to all that it freed before. */
+void scenario_pages_taken_over_twice(void)
+{
+	CUdeviceptr p, q, small, large;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	wait_in_vain(&scene);
+	keep_all();
+	p = get_async(60 * MIB, scene.s);
+	small = get_async(2 * MIB, scene.t);
+	fill(&scene, scene.t, small, 1);
+	give_async(small, scene.t);
+	CHECK(cuStreamSynchronize(scene.t));
+	slow_from_here();
+	fill(&scene, scene.s, p + 58 * MIB, 2);
+	give_async(p, scene.s);
+	q = get_async(56 * MIB, scene.t);
+	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
+	large = get_async(38 * MIB, scene.u);
+	fill(&scene, scene.u, large + 37 * MIB, 3);
+	fill(&scene, scene.u, large, 3);
+	expect_words(scene.u, large + 37 * MIB, 3);
+	fill(&scene, scene.t, q, 4);
+	expect_words(scene.t, q, 4);
+	give_async(large, scene.u);
+	give_async(q, scene.t);
+}
+
+/* Where no memory is left such a heap waits again. */
+void scenario_pages_of_a_stream_in_vain(void)
+{
+	CUdeviceptr p, behind, large;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	wait_in_vain(&scene);
+	p = get_async(20 * MIB, scene.s);
+	behind = get_async(2 * MIB, scene.s);
+	slow_from_here();
+	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
+	fill(&scene, scene.s, p + 19 * MIB, 2);
+	give_async(p, scene.s);
+	large = get_async(80 * MIB, scene.t);
+	fill(&scene, scene.t, large + 79 * MIB, 3);
+	fill(&scene, scene.t, large, 3);
+	expect_words(scene.t, large + 79 * MIB, 3);
+	give_async(large, scene.t);
+	give_async(behind, scene.s);
+}
+
+static size_t of_pool(CUmemPool_attribute which)
+{
+	cuuint64_t bytes = 0;
+	CUmemoryPool pool;
+
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cuMemPoolGetAttribute(pool, which, &bytes));
+	return bytes;
+}
+
+/* As the driver's own pool, but for the size of the pieces in which it has the device's memory. */
+void scenario_pages_of_the_pool(void)
+{
+	cuuint64_t keep = UINT64_MAX, none = 0;
+	CUmemoryPool pool, of_pointer = NULL;
+	struct scene scene;
+	CUcontext context;
+	size_t reserved;
+	CUdeviceptr p;
+
+	scene_open(&scene, 1);
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+	p = get_async(5 * MIB + 5, scene.s);
+	must(of_pool(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 5 * MIB + 5, "bytes used");
+	reserved = of_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+	must(reserved >= 6 * MIB && reserved <= 32 * MIB, "%zu bytes reserved", reserved);
+	CHECK(cuPointerGetAttribute(&of_pointer, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));
+	must(of_pointer == pool, "the pointer's pool");
+	CHECK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	must(!context, "the pointer has a context");
+	give_async(p, scene.s);
+	must(of_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == reserved, "bytes reserved after the free");
+	CHECK(cuStreamSynchronize(scene.s));
+	must(!of_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "kept at a synchronise");
+	must(of_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) == reserved, "the most reserved");
+	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &none));
+	must(!of_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), "the most reserved, since then");
+	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	p = get_async(5 * MIB, scene.s);
+	give_async(p, scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	must(of_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == reserved, "not kept at a synchronise");
+	CHECK(cuMemPoolTrimTo(pool, 0));
+	must(!of_pool(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), "not trimmed");
+	must(!of_pool(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), "bytes used in the end");
+	must(of_pool(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 5 * MIB + 5, "the most used");
+}
+
+static bool pool_reaches(CUdeviceptr p)
+{
+	CUmemLocation there = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 };
+	unsigned long long flags = 0;
+
+	CHECK(cuMemGetAccess(&flags, &there, p));
+	return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+void scenario_pages_of_a_pool_for_a_peer(void)
+{
+	CUmemAccessDesc there = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 },
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUdeviceptr before, after;
+	struct scene scene;
+	CUmemoryPool pool;
+
+	scene_open(&scene, 2);
+	before = get_async(5 * MIB, scene.s);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuCtxEnablePeerAccess(scene.context[0], 0));
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	must(!cached() || !pool_reaches(before), "a context's peer has access to the pool");
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cuMemPoolSetAccess(pool, &there, 1));
+	after = get_async(50 * MIB, scene.s);
+	if (!cached())
+		return;			/* the driver says nothing of single pieces of a pool */
+	must(pool_reaches(before) && pool_reaches(before + 4 * MIB), "the peer does not reach what was there");
+	must(pool_reaches(after) && pool_reaches(after + 49 * MIB), "the peer does not reach what came");
+	there.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	CHECK(cuMemPoolSetAccess(pool, &there, 1));
+	must(!pool_reaches(before) && !pool_reaches(after + 49 * MIB), "the peer still has access");
+}
+
 void scenario_pages_come_and_go(void)
 {
 	static const size_t sizes[] = { 3, 30, 7, 50, 2, 21, 60, 5, 33, 12 };

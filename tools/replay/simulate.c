@@ -272,11 +272,12 @@ static uint64_t moment(void *arg)
 }
 
 /* Another stream may have what was freed @lag operations ago, or before a wait for the device. */
-static uint64_t passed(void *arg)
+static uint64_t passed(void *arg, uint64_t stream)
 {
 	const struct simulation *sim = arg;
 	uint64_t past = sim->operations > sim->how.lag ? sim->operations - sim->how.lag : 0;
 
+	(void)stream;
 	return past > sim->past ? past : sim->past;
 }
 

@@ -26,6 +26,8 @@ struct driver {
 	uint64_t told;			/* bytes that came and did not go, by page events */
 	bool seen;			/* the host has seen the GPU past what is freed now */
 	bool waits;			/* for what was freed, rather than grow */
+	uint32_t ahead;			/* NOBODY, or a stream whose frees are passed up to the moment @ahead_passed */
+	uint64_t ahead_passed;
 };
 
 #include "test/rules/check.h"
@@ -54,17 +56,18 @@ static uint32_t *behind(struct world *w, uint64_t address)
 	return &w->driver.behind[(address - BASE) / GM_HEAP_PAGE];
 }
 
-static uint64_t passed(void *arg)
+static uint64_t passed(void *arg, uint64_t stream)
 {
 	struct world *w = arg;
+	uint64_t all = w->driver.now > w->driver.lag ? w->driver.now - w->driver.lag : 0;
 
-	return w->driver.now > w->driver.lag ? w->driver.now - w->driver.lag : 0;
+	return stream == w->driver.ahead && all < w->driver.ahead_passed ? w->driver.ahead_passed : all;
 }
 
 /* May the stream of the request under way have the page, or anybody? */
 static bool is_past(struct world *w, const struct unit *unit)
 {
-	return unit->stream == w->driver.stream || unit->freed <= passed(w);
+	return unit->stream == w->driver.stream || unit->freed <= passed(w, unit->stream);
 }
 
 static int map(void *arg, uint64_t address, uint64_t bytes)
@@ -102,9 +105,10 @@ static void unmap(void *arg, uint64_t address, uint64_t bytes)
 
 		ck_assert_uint_ne(page, 0);
 		for (uint32_t u = 0; u < UNITS; u++) {
-			EXPECT(!w->driver.pages[page - 1]->units[u].live);
-			EXPECT(ops.moves_passed ? w->driver.pages[page - 1]->units[u].freed <= passed(w) :
-						  is_past(w, &w->driver.pages[page - 1]->units[u]));
+			const struct unit *unit = &w->driver.pages[page - 1]->units[u];
+
+			EXPECT(!unit->live);
+			EXPECT(ops.moves_passed ? unit->freed <= passed(w, unit->stream) : is_past(w, unit));
 		}
 		*behind(w, address) = 0;
 		w->driver.spare[w->driver.spares++] = page;
@@ -171,7 +175,7 @@ static struct world *begin(uint64_t limit, uint32_t capacity, uint64_t lag)
 	w->driver.lag = lag;
 	w->driver.now = 1;
 	w->driver.va_bytes = VA_PAGES * GM_HEAP_PAGE;
-	w->driver.stream = NOBODY;
+	w->driver.stream = w->driver.ahead = NOBODY;
 	return w;
 }
 

@@ -5,15 +5,20 @@
 #include "test/unit/allocator/pages_world.h"
 #include "test/suite.h"
 
-static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, uint64_t seed, int steps)
+static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bool ahead, uint64_t seed, int steps)
 {
 	struct world *w = begin(GM_HEAP_UNLIMITED, capacity, lag);
 	uint32_t live[200], pending[64];
 	unsigned int lives = 0, pendings = 0, moved = 0;
 	uint64_t bytes;
 
+	ops.moves_passed = ahead;
+	w->driver.ahead = ahead ? 0 : NOBODY;
 	for (int i = 0; i < steps; i++) {
 		uint64_t dice = rnd(&seed) % 100;
+
+		if (ahead && rnd(&seed) % 8 == 0)
+			w->driver.ahead_passed = w->driver.now;
 
 		if (dice < 52 && lives < 200) {
 			int r;
@@ -63,9 +68,10 @@ static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, ui
 	end(w);
 }
 
-static const struct { uint32_t streams; uint64_t lag; uint32_t capacity; } settings[] = {
-	{ 1, 0, PAGES }, { 1, 50, PAGES }, { 4, 0, PAGES }, { 4, 20, PAGES }, { 4, 1000, PAGES },
-	{ 2, 100, 150 }, { 1, 10, 80 },
+static const struct { uint32_t streams; uint64_t lag; uint32_t capacity; bool ahead; } settings[] = {
+	{ 1, 0, PAGES, false }, { 1, 50, PAGES, false }, { 4, 0, PAGES, false }, { 4, 20, PAGES, false },
+	{ 4, 1000, PAGES, false }, { 2, 100, 150, false }, { 1, 10, 80, false }, { 4, 1000, PAGES, true },
+	{ 3, 200, 150, true },
 };
 
 #ifdef __SANITIZE_THREAD__
@@ -80,7 +86,8 @@ START_TEST(random_programs)
 	uint64_t seed = text ? strtoull(text, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
 
 	for (int i = 0; i < PROGRAMS; i++)
-		random_program(settings[_i].streams, settings[_i].lag, settings[_i].capacity, rnd(&seed), 1000);
+		random_program(settings[_i].streams, settings[_i].lag, settings[_i].capacity,
+			       settings[_i].ahead, rnd(&seed), 1000);
 }
 END_TEST
 
@@ -165,6 +172,76 @@ START_TEST(rather_waits_than_grows)
 	ck_assert_int_eq(take(w, UINT64_C(150) << 20, 0, &other), 0);
 	ck_assert_uint_eq(gm_pages(w->heap)->spare, 0);
 	check_all(w, 2);
+	end(w);
+}
+END_TEST
+
+/* One stream is known to be further than all are together: its memory moves, and the other's does not. */
+START_TEST(passed_by_its_own_stream)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, 60, 100);
+	const uint64_t bytes = UINT64_C(40) << 20, large = UINT64_C(60) << 20;
+	uint32_t id[3], other;
+
+	ops.moves_passed = true;
+	for (uint32_t i = 0; i < 2; i++)
+		ck_assert_int_eq(take(w, bytes, i, &id[i]), 0);
+	ck_assert_int_eq(take(w, 4 * GM_HEAP_PAGE, 1, &id[2]), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		give_back(w, id[i]);
+	ops.synchronize = NULL;
+	ck_assert_int_eq(take(w, large, 2, &other), -ENOMEM);
+	w->driver.ahead = 1;
+	w->driver.ahead_passed = w->driver.now;
+	ck_assert_int_eq(take(w, large, 2, &other), 0);
+	ck_assert_uint_gt(gm_pages(w->heap)->moved, 0);
+	check_all(w, 0);
+	w->driver.ahead = NOBODY;
+	w->driver.seen = true;
+	give_back(w, other);		/* its pages carry no number of the other stream's */
+	w->driver.seen = false;
+	ck_assert_int_eq(take(w, GM_HEAP_PAGE, 2, &other), 0);
+	ck_assert_int_eq(take(w, large, 3, &other), 0);
+	check_all(w, 1);
+	end(w);
+}
+END_TEST
+
+/* The units of the block are of @stream, and freed now. */
+static void now_of(struct world *w, uint32_t id, uint32_t stream)
+{
+	for (uint64_t at = 0; at < w->blocks[id].size; at += GM_GRANULE)
+		*unit_at(w, w->blocks[id].address + at) = (struct unit){ 0, stream, w->driver.now };
+}
+
+/* A stream that waits for another has what that freed until then, where it is, and nobody else has. */
+START_TEST(taken_over)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, 32, 100);
+	const uint64_t bytes = UINT64_C(40) << 20, late = UINT64_C(20) << 20;
+	uint32_t first, apart, second, other;
+	uint64_t address, until;
+
+	ops.moves_passed = true;
+	ops.synchronize = NULL;
+	ck_assert_int_eq(take(w, bytes, 1, &first), 0);
+	ck_assert_int_eq(take(w, 2 * GM_HEAP_PAGE, 2, &apart), 0);
+	ck_assert_int_eq(take(w, late, 1, &second), 0);
+	address = w->blocks[first].address;
+	give_back(w, first);
+	until = w->driver.now;
+	give_back(w, second);
+	w->driver.now += 80;
+	ck_assert_int_eq(take(w, bytes, 2, &other), -ENOMEM);
+	ck_assert_uint_eq(gm_pages_take_over(w->heap, 1, 2, until), bytes);
+	now_of(w, first, 2);
+	check_all(w, 0);
+	ck_assert_int_eq(take(w, bytes, 1, &other), -ENOMEM);
+	w->driver.now += 30;		/* the first free would be passed by now */
+	ck_assert_int_eq(take(w, bytes, 3, &other), -ENOMEM);
+	ck_assert_int_eq(take(w, bytes, 2, &other), 0);
+	ck_assert_uint_eq(w->blocks[other].address, address);
+	check_all(w, 1);
 	end(w);
 }
 END_TEST
@@ -502,6 +579,8 @@ int main(void)
 	tcase_add_test(tests, moves_what_is_idle);
 	tcase_add_test(tests, only_what_is_passed_moves);
 	tcase_add_test(tests, rather_waits_than_grows);
+	tcase_add_test(tests, passed_by_its_own_stream);
+	tcase_add_test(tests, taken_over);
 	tcase_add_test(tests, what_was_seen_complete_moves_at_once);
 	tcase_add_loop_test(tests, joined_with_what_was_seen_complete, 0, 2);
 	tcase_add_test(tests, left_of_two_ages);
