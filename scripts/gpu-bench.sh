@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What allocations cost on this GPU with the library, beside the driver's cudaMalloc and cudaMallocAsync, PyTorch's cache
-# with and without expandable segments, and CuPy's pool: one table (scripts/bench.py); then whole PyTorch workloads
-# (scripts/gpu-overhead.py). Needs nvcc, a GPU, build/libgpumem.so; PyTorch and a C++ compiler, and CuPy, for those peers.
+# with and without expandable segments, and CuPy's pool: one table (scripts/bench.py); what it takes to move pages
+# (test/bench/remap.c); then whole PyTorch workloads (scripts/gpu-overhead.py). Needs nvcc, a GPU, build/libgpumem.so; PyTorch and a C++ compiler, and CuPy, for those peers.
 #
 #   scripts/gpu-bench.sh [--rounds N] [--seconds N] [--rows WORD,...] [--pairs N] [--iterations N] [--kinds LIST] [WORKLOAD...|none]
 set -euo pipefail
@@ -43,5 +43,8 @@ if paths=$("$python" -c 'import torch, os; print(os.path.dirname(torch.__file__)
 fi
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed 's/^/# /'
 "$python" scripts/bench.py --gpu "$room" --rounds "$rounds" --seconds "$seconds" --rows "$rows"
+if [ -z "$rows" ] && cc -O2 -I"$cuda/include" -o "$room/remap" test/bench/remap.c -L"$cuda/lib64/stubs" -lcuda; then
+	"$room/remap"
+fi
 [ "$1" = none ] || "$python" scripts/gpu-overhead.py --pairs "$pairs" --iterations "$iterations" --kinds "$kinds" "$@" |
 	grep -v ', round '
