@@ -334,6 +334,14 @@ static void put_back_cached(struct gm_heap *heap, uint32_t id)
 	put_back(heap, gm_heap_pool_of_block(heap, &heap->blocks[id]), id);
 }
 
+bool gm_pages_freed_on(struct gm_heap *heap, uint64_t stream, uint64_t least)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+
+	return gm_free_set_at_least(&own->pool[1], stream, least, 0) ||
+	       gm_free_set_at_least(&own->pool[0], stream, least, 0);
+}
+
 uint64_t gm_pages_take_over(struct gm_heap *heap, uint64_t from, uint64_t to, uint64_t until)
 {
 	uint64_t now = gm_pages_moment(heap), bytes = 0;

@@ -129,6 +129,9 @@ bool gm_pages_look_again(struct gm_heap *heap);
 
 int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
 
+/* Has @stream a free block of its own with @least bytes? */
+bool gm_pages_freed_on(struct gm_heap *heap, uint64_t stream, uint64_t least);
+
 /* All that stream @to does from now on comes after what stream @from freed up to the moment @until: free blocks of
  * that are @to's, as if freed now. Returns their bytes. */
 uint64_t gm_pages_take_over(struct gm_heap *heap, uint64_t from, uint64_t to, uint64_t until);

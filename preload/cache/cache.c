@@ -175,15 +175,53 @@ static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
 	return r;
 }
 
-/* The last resort of a request in stream order: memory whose free is not complete. Of pages, where it is. */
+/* Could @bytes be had if all came back that is not live? Not past what the device has, and not past
+ * a limit of ours, which is asked of the heap. */
+static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+	uint64_t ours = 0;
+
+	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		return true;
+	for (struct gm_cache_heap *other = NULL; (other = gm_cache_heap_next(other, heap->domain));) {
+		uint64_t live = gm_cache_heap_live_bytes(other);
+
+		ours += other->segments > live ? other->segments - live : 0;
+	}
+	return gm_cache_orphans_any() || bytes <= free_bytes + ours ||
+	       (gm_cache_back_waits(heap->domain) && !gm_cache_is_past_device(heap));
+}
+
+/* Of pages, where they are: behind what one other stream freed that is large enough, else behind what several did. The
+ * request's stream waits for no more of them than that, since they may be waiting for it. */
+static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	uint64_t least = call->alloc.requested;
+	bool any = false;
+	int r = -EAGAIN;
+
+	if (!could_fit(heap, least))
+		return -ENOMEM;
+	gm_cache_mark_frees();		/* an event that no later free records would say too much */
+	for (unsigned int i = 0; r == -EAGAIN && i < 2; i++, least = 0)
+		for (uint32_t at = 0; r == -EAGAIN && gm_cache_streams_take_over(heap, call->alloc.stream,
+									 gm_cache_request.stream, least, &at);) {
+			r = from_free(heap, call);
+			any = true;
+		}
+	if (r == -EAGAIN)
+		r = any ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
+	return r;
+}
+
+/* The last resort of a request in stream order: memory whose free is not complete. */
 static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	uint64_t bytes;
 
-	if (gm_cache_heap_in_pages(heap)) {
-		bytes = gm_cache_streams_take_over(heap, call->alloc.stream, gm_cache_request.stream);
-		return bytes ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
-	}
+	if (gm_cache_heap_in_pages(heap))
+		return take_over(heap, call);
 	gm_cache_request.chains = true;
 	bytes = gm_cache_heap_empty(heap) + gm_cache_orphans_chain(heap);
 	gm_cache_request.chains = false;
@@ -214,24 +252,6 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 	if (locked)
 		gm_cache_growth_unlock(heap->domain);
 	return r;
-}
-
-/* Could @bytes be had if all came back that is not live? Not past what the device has, and not past
- * a limit of ours, which is asked of the heap. */
-static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
-{
-	size_t free_bytes = 0, total_bytes = 0;
-	uint64_t ours = 0;
-
-	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
-		return true;
-	for (struct gm_cache_heap *other = NULL; (other = gm_cache_heap_next(other, heap->domain));) {
-		uint64_t live = gm_cache_heap_live_bytes(other);
-
-		ours += other->segments > live ? other->segments - live : 0;
-	}
-	return gm_cache_orphans_any() || bytes <= free_bytes + ours ||
-	       (gm_cache_back_waits(heap->domain) && !gm_cache_is_past_device(heap));
 }
 
 /* What waits for the GPU is waited for without the lock: it may end only with what another thread

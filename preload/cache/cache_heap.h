@@ -196,6 +196,8 @@ size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count);
 uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap);
 /* The same without ops.synchronize. */
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap);
+/* Of a pages heap: has @stream a free block of its own of @least bytes? */
+bool gm_cache_heap_freed_on(struct gm_cache_heap *heap, uint64_t stream, uint64_t least);
 /* Of a pages heap: free blocks of stream @from that were freed up to the moment @until are @to's from
  * now on, whose work comes after that. Returns the bytes. */
 uint64_t gm_cache_heap_take_over(struct gm_cache_heap *heap, uint64_t from, uint64_t to, uint64_t until);

@@ -39,6 +39,18 @@ uint64_t gm_cache_heap_release(struct gm_cache_heap *heap)
 	return give_back(heap, false);
 }
 
+bool gm_cache_heap_freed_on(struct gm_cache_heap *heap, uint64_t stream, uint64_t least)
+{
+	struct gm_section section = { .alloc = NULL };
+	bool found;
+
+	if (gm_section_begin(heap, &section, 0) < 0)
+		return false;
+	found = gm_pages_freed_on(heap->heap, stream, least);
+	gm_section_cancel(heap, &section);
+	return found;
+}
+
 uint64_t gm_cache_heap_take_over(struct gm_cache_heap *heap, uint64_t from, uint64_t to, uint64_t until)
 {
 	struct gm_section section = { .alloc = NULL };

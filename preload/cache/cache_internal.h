@@ -221,9 +221,11 @@ uint64_t gm_cache_streams_arrived(void);
 bool gm_cache_streams_pending(void);
 /* Ask the streams that have ended. Returns a number that rises when segments of one may go back. */
 uint32_t gm_cache_streams_poll_ended(void);
-/* Have the stream @own, whose key is @key, wait on the device for what other streams freed of @heap's pages and
- * have not got to; these are its own then. Returns their bytes. The growth lock is held. */
-uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CUstream own);
+/* Have the stream @own, whose key is @key, wait on the device for what another stream freed of @heap's pages and
+ * has not got to, a block of @least bytes among it; that is its own then. Returns its bytes; 0: there is no further
+ * such stream. Begin with *@at 0. Frees have events (gm_cache_mark_frees). The growth lock is held. */
+uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CUstream own,
+				    uint64_t least, uint32_t *at);
 /* Free the segment @address behind that stream's last free, on @own, a private stream that waits
  * for it. False: it could not be done. */
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);

@@ -242,19 +242,20 @@ static bool waits_for(CUstream own, const struct gm_cache_stream *stream)
 	       !GM_REAL(cuStreamWaitEvent)(own, stream->freed, 0);
 }
 
-uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CUstream own)
+uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CUstream own,
+				    uint64_t least, uint32_t *at)
 {
 	struct gm_relaxed relaxed = gm_relax();
-	uint64_t moment = gm_cache_pages_turn(), bytes = 0;
 	struct gm_cache_stream copy;
+	uint64_t moment, bytes = 0;
 
 	/* A default stream could join a capture. */
-	for (uint32_t at = 0; (own > CU_STREAM_PER_THREAD || !gm_capturing()) &&
-			      gm_cache_stream_use_next(&at, &copy);) {
-		if (copy.key != key && waits_for(own, &copy)) {
+	while (!bytes && (own > CU_STREAM_PER_THREAD || !gm_capturing()) && gm_cache_stream_use_next(at, &copy)) {
+		moment = gm_cache_pages_turn();
+		if (copy.key != key && gm_cache_heap_freed_on(heap, copy.key, least) && waits_for(own, &copy)) {
 			/* An event before the wait would say that the GPU is past it. */
 			gm_cache_stream_freed_slow(heap, key, own);
-			bytes += gm_cache_heap_take_over(heap, copy.key, key, moment);
+			bytes = gm_cache_heap_take_over(heap, copy.key, key, moment);
 		}
 		gm_cache_stream_done(&copy);
 	}

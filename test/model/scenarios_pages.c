@@ -303,6 +303,84 @@ void scenario_pages_of_a_stream_in_vain(void)
 	give_async(behind, scene.s);
 }
 
+/* A stream takes over what a destroyed one freed while there is so little that frees have no events. What the first
+ * frees later is no more complete than its stream. */
+void scenario_pages_taken_over_unmarked(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q;
+	CUstream gone;
+
+	scene_open(&scene, 1);
+	keep_all();
+	CHECK(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+	p = get_async(60 * MIB, gone);
+	slow_from_here();
+	fill(&scene, gone, p, 1);
+	give_async(p, gone);
+	CHECK(cuStreamDestroy(gone));
+	q = get_async(56 * MIB, scene.t);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuStreamSynchronize(scene.t));
+	fill(&scene, scene.t, q, 3);
+	give_async(q, scene.t);
+	q = get_async(56 * MIB, scene.u);
+	fill(&scene, scene.u, q, 4);
+	expect_words(scene.u, q, 4);
+	give_async(q, scene.u);
+}
+
+/* What is refused leaves its stream waiting for no other: that one may be waiting for it. */
+void scenario_pages_refused_behind_flag(void)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemGenericAllocationHandle others;
+	CUdeviceptr flag, p, none;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	keep_all();
+	flag = flag_new();
+	give_async(get_async(2 * MIB, scene.u), scene.u);	/* from here on frees have events */
+	p = get_async(20 * MIB, scene.s);
+	flag_await(&scene, 0, scene.s, flag);
+	give_async(p, scene.s);
+	CHECK(cuMemCreate(&others, 40 * MIB, &prop, 0));
+	must(cuMemAllocAsync(&none, 60 * MIB, scene.t) == CUDA_ERROR_OUT_OF_MEMORY, "more than there is was served");
+	CHECK(cuStreamWriteValue32(scene.t, flag, 1, 0));
+	CHECK(cuStreamSynchronize(scene.t));
+	CHECK(cuCtxSynchronize());
+}
+
+/* A stream that has too little to give is not waited for where another has enough: it may be waiting for the one that
+ * asks. */
+void scenario_pages_taken_over_beside_flag(void)
+{
+	CUdeviceptr flag, p, q, own;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	keep_all();
+	flag = flag_new();
+	own = get_async(20 * MIB, scene.u);
+	give_async(get_async(4 * MIB, scene.u), scene.u);
+	flag_await(&scene, 0, scene.u, flag);
+	give_async(own, scene.u);
+	own = get_async(20 * MIB, scene.u);
+	p = get_async(60 * MIB, scene.s);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give_async(p, scene.s);
+	q = get_async(56 * MIB, scene.t);
+	CHECK(cuStreamWriteValue32(scene.t, flag, 1, 0));
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+	give_async(q, scene.t);
+	give_async(own, scene.u);
+}
+
 static size_t of_pool(CUmemPool_attribute which)
 {
 	cuuint64_t bytes = 0;
