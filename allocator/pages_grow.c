@@ -157,7 +157,7 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 		gm_pages_make_unmapped(heap, pool, id);
 		return r;
 	}
-	own->spare -= again;
+	gm_pages_set_spare(own, own->spare - again);
 	own->spare_freed = own->spare ? own->spare_freed : 0;
 	for (uint64_t i = 0; i < bytes / GM_HEAP_PAGE; i++)
 		own->region[pool].freed[first + i] = born;
@@ -302,7 +302,8 @@ static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 
 static bool trim(struct gm_heap *heap)
 {
-	gm_pages(heap)->spare = gm_pages(heap)->spare_freed = 0;
+	gm_pages_set_spare(gm_pages(heap), 0);
+	gm_pages(heap)->spare_freed = 0;
 	gm_pages_unlock(heap);
 	heap->ops->trim(heap->ops->arg);
 	return gm_pages_lock(heap, false);
@@ -423,7 +424,8 @@ int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret
 		return r;
 	shorten(heap, 0);
 	shorten(heap, 1);
+	*ret_bytes = gm_pages(heap)->spare;	/* a request that waited may have left some, too */
 	if (*ret_bytes)
 		gm_heap_count_one(heap, &heap->stats->num_device_free);
-	return (*ret_bytes || gm_pages(heap)->spare) && !trim(heap) ? -ETIMEDOUT : 0;
+	return *ret_bytes && !trim(heap) ? -ETIMEDOUT : 0;
 }

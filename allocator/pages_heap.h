@@ -48,7 +48,7 @@ struct gm_pages_heap {
 	struct gm_free_set pool[2];	/* 0 small, 1 large, as the regions */
 	struct gm_pages_region region[2];
 	uint64_t live, live_peak;	/* bytes whose free is not complete */
-	uint64_t spare;			/* bytes that ops->unmap took and ops->map has not used */
+	uint64_t spare;			/* bytes that ops->unmap took and ops->map has not used; read unlocked */
 	uint64_t spare_freed;		/* the last moment at which some of them were freed */
 	uint64_t moved;			/* pages that were taken from a free block for a request elsewhere */
 	uint64_t scanned;		/* gm_pages_look_again found no stream's free block freed before this moment;
@@ -63,6 +63,16 @@ struct gm_pages_heap {
 static inline struct gm_pages_heap *gm_pages(struct gm_heap *heap)
 {
 	return (struct gm_pages_heap *)(void *)heap;
+}
+
+static inline void gm_pages_set_spare(struct gm_pages_heap *own, uint64_t bytes)
+{
+	__atomic_store_n(&own->spare, bytes, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t gm_pages_spare(const struct gm_heap *heap)
+{
+	return __atomic_load_n(&((const struct gm_pages_heap *)(const void *)heap)->spare, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t gm_pages_down(uint64_t address)

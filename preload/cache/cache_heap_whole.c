@@ -65,9 +65,11 @@ uint64_t gm_cache_heap_take_over(struct gm_cache_heap *heap, uint64_t from, uint
 
 uint64_t gm_cache_heap_idle_bytes(const struct gm_cache_heap *heap)
 {
+	uint64_t spare = gm_cache_heap_in_pages(heap) ? gm_pages_spare(heap->heap) : 0;
+
 	if (gm_tcache_any(heap->domain))
 		gm_tcache_flush(heap->domain);
-	return __atomic_load_n(&heap->heap->idle, __ATOMIC_RELAXED);
+	return __atomic_load_n(&heap->heap->idle, __ATOMIC_RELAXED) + spare;
 }
 
 uint64_t gm_cache_heap_live_bytes(const struct gm_cache_heap *heap)

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "allocator/lock.h"
+#include "allocator/pages_heap.h"
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_heap.h"
 #include "preload/cache/cache_pages.h"
@@ -234,6 +235,68 @@ START_TEST(test_waits_in_vain_once)
 }
 END_TEST
 
+static __typeof__(cuEventQuery) *query_of_driver;
+static CUdeviceptr given;
+
+static void *free_given(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(context));
+	OK(cuMemFree_v2(given));
+	given = 0;
+	return NULL;
+}
+
+/* Once the request has some of the pages that it needs, another thread frees a block that serves it. */
+static CUresult free_meanwhile(CUevent event)
+{
+	pthread_t thread;
+
+	if (given && gm_pages(heap()->heap)->spare) {
+		pthread_create(&thread, NULL, free_given, NULL);
+		pthread_join(thread, NULL);
+	}
+	return query_of_driver(event);
+}
+
+/* The pages that it does not need any more go back where the driver lacks them. */
+START_TEST(test_spare_is_not_lost)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr early, first, busy, next, large;
+	CUstream stream;
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("FAKECUDA_CAPACITY", "192MiB", 1);
+	setenv("FAKECUDA_KERNEL_NS", "300000", 1);	/* some queries */
+	context = begin();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc_v2(&early, 10 * MIB));
+	OK(cuMemAlloc_v2(&first, 2 * MIB));
+	OK(cuMemAlloc_v2(&busy, 40 * MIB));
+	OK(cuMemAlloc_v2(&next, 2 * MIB));
+	OK(cuMemAlloc_v2(&given, 60 * MIB));
+	OK(cuMemAlloc_v2(&next, 2 * MIB));
+	OK(cuMemFree_v2(early));
+	gm_cache_pages_look();
+	OK(cuMemsetD8Async(busy, 1, 40 * MIB, stream));
+	OK(cuMemFree_v2(busy));
+	query_of_driver = gm_real.cuEventQuery;
+	gm_real.cuEventQuery = free_meanwhile;
+	OK(cuMemAlloc_v2(&large, 60 * MIB));
+	gm_real.cuEventQuery = query_of_driver;
+	ck_assert_uint_eq(given, 0);
+	OK(cuMemAlloc_v2(&early, 40 * MIB));
+	ck_assert_uint_eq(heap()->heap->idle, 0);
+	ck_assert_uint_eq(gm_cache_idle_bytes(0), 10 * MIB);
+	OK(cuMemCreate(&handle, 80 * MIB, &prop, 0));
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages");
@@ -245,9 +308,11 @@ int main(void)
 	/* A sanitizer's dlsym stands before ours, so that work may pass unseen: then what is freed waits in limbo. */
 	tcase_add_test(tc, test_waits_before_growth);
 	tcase_add_test(tc, test_waits_in_vain_once);
+	tcase_add_test(tc, test_spare_is_not_lost);
 #else
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
+	(void)test_spare_is_not_lost;
 #endif
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
