@@ -154,13 +154,15 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 bool gm_cache_await_pages(struct gm_cache_heap *heap)
 {
 	uint64_t before = gm_cache_pages_progress(), patience = PATIENCE_NS < GROWTH_NS ? PATIENCE_NS : GROWTH_NS;
-	uint64_t until = gm_now_ns() + patience;
+	uint64_t until = gm_now_ns() + patience, arrived = gm_cache_streams_arrived();
 	int saved_errno = errno;
-	bool more, vain = false;
+	bool pool = heap->kind == GM_KIND_POOL, more, vain = false;
 
 	for (long pause_ns = 10000;; pause_ns += pause_ns < 200000 ? pause_ns / 4 : 0) {
 		gm_cache_pages_look();
-		more = gm_cache_pages_progress() != before;
+		if (pool)		/* its streams may be past their frees, and another one stand still */
+			gm_cache_streams_poll();
+		more = gm_cache_pages_progress() != before || (pool && gm_cache_streams_arrived() != arrived);
 		vain = !more && gm_now_ns() >= until;
 		if (more || vain || gm_cache_pages_waits(gm_cache_pages_now()) <= 0)
 			break;

@@ -235,6 +235,51 @@ START_TEST(test_waits_in_vain_once)
 }
 END_TEST
 
+static const struct gm_cache_heap *pool_heap(void)
+{
+	struct gm_cache_heap *any = gm_cache_heap_next(NULL, 0);
+
+	while (any && any->kind != GM_KIND_POOL)
+		any = gm_cache_heap_next(any, 0);
+	return any;
+}
+
+/* What a stream of the pool has got past is not waited for, whatever another stream does. */
+START_TEST(test_waits_for_no_other_stream)
+{
+	CUdeviceptr flag, busy, behind, next;
+	cuuint64_t keep = UINT64_MAX;
+	CUstream stream, other, own;
+	CUmemoryPool pool;
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("FAKECUDA_HANG", "off", 1);
+	begin();
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	OK(cuMemAlloc_v2(&flag, 4));
+	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 0 }, 4), 0);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAllocAsync(&busy, 40 * MIB, stream));
+	OK(cuMemAllocAsync(&behind, 2 * MIB, stream));
+	OK(cuMemsetD8Async(busy, 1, 40 * MIB, stream));
+	OK(cuMemFreeAsync(busy, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuStreamWaitValue32_v2(other, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+	OK(cuMemAllocAsync(&next, 60 * MIB, own));
+	ck_assert(!pool_heap()->impatient);
+	ck_assert_uint_le(pool_heap()->segments, 66 * MIB);
+	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 1 }, 4), 0);
+	OK(cuMemFreeAsync(behind, stream));
+	OK(cuMemFreeAsync(next, own));
+	OK(cuCtxSynchronize());
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 static __typeof__(cuEventQuery) *query_of_driver;
 static CUdeviceptr given;
 
@@ -308,10 +353,12 @@ int main(void)
 	/* A sanitizer's dlsym stands before ours, so that work may pass unseen: then what is freed waits in limbo. */
 	tcase_add_test(tc, test_waits_before_growth);
 	tcase_add_test(tc, test_waits_in_vain_once);
+	tcase_add_test(tc, test_waits_for_no_other_stream);
 	tcase_add_test(tc, test_spare_is_not_lost);
 #else
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
+	(void)test_waits_for_no_other_stream;
 	(void)test_spare_is_not_lost;
 #endif
 	suite_add_tcase(suite, tc);
