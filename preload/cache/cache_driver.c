@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "allocator/rules.h"
 #include "preload/cache/cache_internal.h"
 #include "preload/cache/cache_pages.h"
 #include "preload/order/order.h"

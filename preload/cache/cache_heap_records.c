@@ -9,7 +9,6 @@
 #include "preload/cache/cache_heap_internal.h"
 #include "preload/cache/thread_cache.h"
 
-
 /* ---- the lock, between the driver's calls ---- */
 
 static void unlock(void *arg)

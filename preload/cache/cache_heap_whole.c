@@ -7,7 +7,6 @@
 #include "preload/cache/cache_heap_internal.h"
 #include "preload/cache/thread_cache.h"
 
-
 #include "allocator/page_map.h"
 #include "allocator/pages_heap.h"
 

@@ -14,7 +14,6 @@
  * none.
  */
 #include <errno.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

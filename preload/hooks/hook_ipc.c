@@ -9,7 +9,6 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_heap.h"

@@ -9,7 +9,6 @@
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>

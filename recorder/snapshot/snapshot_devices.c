@@ -5,8 +5,6 @@
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
-#include <string.h>
-
 static void put_stat(void *writer, const char *name, int64_t value)
 {
 	gm_jsonw_key_i64(writer, name, value);

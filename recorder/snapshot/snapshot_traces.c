@@ -6,7 +6,6 @@
 #include "recorder/snapshot/snapshot_internal.h"
 
 #include <errno.h>
-#include <string.h>
 
 int gm_snap_group_events(struct gm_snap *snap)
 {

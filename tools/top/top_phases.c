@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tools/read/level.h"
 #include "tools/read/load.h"

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tools/show/phases.h"
 #include "tools/show/show.h"
