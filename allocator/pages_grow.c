@@ -149,6 +149,7 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 			if (!r)
 				heap->ops->unmap(heap->ops->arg, address, bytes);
 			heap->ops->trim(heap->ops->arg);	/* nobody comes back for it */
+			gm_pages_set_spare(own, 0);
 			return -ETIMEDOUT;
 		}
 		unlist(heap, pool, id);

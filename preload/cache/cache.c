@@ -24,7 +24,8 @@
 #define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
 
 #define LIVE_FADES 4096u		/* at each request the peak of what was live loses this part */
-#define GROWTH_WAITS 64u		/* of one request, before a pages heap grows */
+#define GROWTH_NS UINT64_C(10000000000)	/* one request waits before a pages heap grows: others may take what it
+					 * waits for */
 #define DEDICATED_BYTES (UINT64_C(2) << 20)
 #define POISON 0xa5u
 
@@ -259,12 +260,15 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 static int grow_and_wait(struct gm_cache_heap *heap, struct gm_call *call, bool of_streams)
 {
 	struct gm_cache_await await;
+	uint64_t until = 0;
 	int r;
 
 	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
 	gm_cache_request.waits = heap->pages && !heap->impatient && !gm_capturing() && !gm_in_host_function();
-	for (unsigned int i = 1; (r = grow(heap, call, false)) == -EBUSY; i++)	/* others may take what it waits for */
-		gm_cache_request.waits = gm_cache_await_pages(heap) && i < GROWTH_WAITS;
+	while ((r = grow(heap, call, false)) == -EBUSY) {
+		until = until ? until : gm_now_ns() + GROWTH_NS;
+		gm_cache_request.waits = gm_cache_await_pages(heap) && gm_now_ns() < until;
+	}
 	gm_cache_request.waits = false;
 	if (r != -ENOMEM)
 		return r;

@@ -27,7 +27,7 @@
 #define MARKED_PART 512u		/* less stream-ordered memory than this no request can lack */
 #define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
 #define STILL_NS UINT64_C(10000000000)	/* a GPU that made no progress for so long waits for the host */
-#define GROWTH_NS UINT64_C(2000000000)	/* the same before a pages heap grows: only memory is at stake */
+#define VAIN_NS UINT64_C(2000000000)	/* the same before a pages heap grows: only memory is at stake */
 #define PATIENCE_NS (gm_rules_patience_ms ? gm_rules_patience_ms * UINT64_C(1000000) : STILL_NS)
 
 static _Atomic(uint64_t) scarce;	/* a bit for each device; with GM_CACHE_SCARCE for all of them */
@@ -153,7 +153,7 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 
 bool gm_cache_await_pages(struct gm_cache_heap *heap)
 {
-	uint64_t before = gm_cache_pages_progress(), patience = PATIENCE_NS < GROWTH_NS ? PATIENCE_NS : GROWTH_NS;
+	uint64_t before = gm_cache_pages_progress(), patience = PATIENCE_NS < VAIN_NS ? PATIENCE_NS : VAIN_NS;
 	uint64_t until = gm_now_ns() + patience, arrived = gm_cache_streams_arrived();
 	int saved_errno = errno;
 	bool pool = heap->kind == GM_KIND_POOL, more, vain = false;
