@@ -265,17 +265,16 @@ static int grow_and_wait(struct gm_cache_heap *heap, struct gm_call *call, bool 
 
 	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
 	gm_cache_request.waits = heap->pages && !heap->impatient && !gm_capturing() && !gm_in_host_function();
+	gm_cache_await_begin(&await);
 	while ((r = grow(heap, call, false)) == -EBUSY) {
 		until = until ? until : gm_now_ns() + GROWTH_NS;
 		gm_cache_request.waits = gm_cache_await_pages(heap) && gm_now_ns() < until;
+		gm_cache_await_begin(&await);
 	}
 	gm_cache_request.waits = false;
-	if (r != -ENOMEM)
-		return r;
-	gm_cache_await_begin(&await);
-	while ((r = grow(heap, call, false)) == -ENOMEM && could_fit(heap, call->alloc.requested) &&
+	while (r == -ENOMEM && could_fit(heap, call->alloc.requested) &&
 	       gm_cache_await(&await, heap->domain, call->alloc.requested, of_streams))
-		;
+		r = grow(heap, call, false);
 	return r == -ENOMEM ? grow(heap, call, true) : r;
 }
 

@@ -207,11 +207,10 @@ START_TEST(test_waits_before_growth)
 }
 END_TEST
 
-/* Where the GPU waits for what the host does next, the heap grows after a while, and is not kept waiting again. */
-START_TEST(test_waits_in_vain_once)
+/* In pages, with a flag that work may wait for. */
+static CUdeviceptr begin_with_flag(void)
 {
-	CUdeviceptr flag, behind, next, last;
-	CUstream stream;
+	CUdeviceptr flag;
 
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
@@ -219,6 +218,16 @@ START_TEST(test_waits_in_vain_once)
 	begin();
 	OK(cuMemAlloc_v2(&flag, 4));
 	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 0 }, 4), 0);
+	return flag;
+}
+
+/* Where the GPU waits for what the host does next, the heap grows after a while, and is not kept waiting again. */
+START_TEST(test_waits_in_vain_once)
+{
+	CUdeviceptr flag, behind, next, last;
+	CUstream stream;
+
+	flag = begin_with_flag();
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
 	behind = free_busy(stream);
@@ -252,14 +261,9 @@ START_TEST(test_waits_for_no_other_stream)
 	CUstream stream, other, own;
 	CUmemoryPool pool;
 
-	setenv("GPUMEM_ALLOCATOR", "caching", 1);
-	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
-	setenv("FAKECUDA_HANG", "off", 1);
-	begin();
+	flag = begin_with_flag();
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
-	OK(cuMemAlloc_v2(&flag, 4));
-	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 0 }, 4), 0);
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
@@ -342,6 +346,47 @@ START_TEST(test_spare_is_not_lost)
 }
 END_TEST
 
+static unsigned int asked;
+static CUresult (*real_alloc)(CUdeviceptr *, size_t);
+static CUresult (*real_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
+
+static CUresult count_alloc(CUdeviceptr *ret, size_t bytes)
+{
+	asked++;
+	return real_alloc(ret, bytes);
+}
+
+static CUresult count_create(CUmemGenericAllocationHandle *ret, size_t bytes, const CUmemAllocationProp *prop,
+			      unsigned long long flags)
+{
+	CUresult result = real_create(ret, bytes, prop, flags);
+
+	asked += result != CUDA_SUCCESS;
+	return result;
+}
+
+/* What cannot be had the driver is asked for no more often than it has to be, since a refusal takes it milliseconds: at two
+ * growths of the heap, in segments or (_i) in pages, before and after idle memory went back, with another try each, and
+ * once for just the request. */
+START_TEST(test_refusals_are_few)
+{
+	CUdeviceptr p;
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", _i ? "True" : "False", 1);
+	setenv("FAKECUDA_CAPACITY", "64MiB", 1);
+	setenv("FAKECUDA_OTHER_BYTES", "32MiB", 1);	/* else it is known before that there is too little */
+	begin();
+	OK(cuMemAlloc_v2(&p, MIB));		/* there is a heap */
+	real_alloc = gm_real.cuMemAlloc_v2;
+	real_create = gm_real.cuMemCreate;
+	gm_real.cuMemAlloc_v2 = count_alloc;
+	gm_real.cuMemCreate = count_create;
+	ck_assert_int_eq((int)cuMemAlloc_v2(&p, 40 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_uint_eq(asked, 9);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages");
@@ -349,6 +394,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_threads);
+	tcase_add_loop_test(tc, test_refusals_are_few, 0, 2);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	/* A sanitizer's dlsym stands before ours, so that work may pass unseen: then what is freed waits in limbo. */
 	tcase_add_test(tc, test_waits_before_growth);
