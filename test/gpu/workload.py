@@ -14,6 +14,8 @@ import time
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from captured import captured
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/python"))
 import gpumem  # noqa: E402
 
@@ -153,33 +155,11 @@ def train_and_eval():
 
 
 def graphs():
-    """A training step as a CUDA graph that is replayed; what goes in and what comes out is copied beside it."""
+    """A training step as a CUDA graph that is replayed."""
     model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU())
                                   for _ in range(8)]).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
-    static = torch.randn(2048, 2048, device="cuda")
-
-    def step():
-        optimizer.zero_grad()
-        loss = model(static).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        lost = step()
-
-    def one(i):
-        static.copy_(torch.randn(2048, 2048, device="cuda") + i % 3)
-        graph.replay()
-        return lost.clone()
-    return one
+    step = captured(model, torch.randn(2048, 2048, device="cuda"))
+    return lambda i: step(torch.randn(2048, 2048, device="cuda") + i % 3)
 
 
 NAMES = ["gpt", "resnet", "side_streams", "gpt_random", "checkpointing", "moe", "generate", "train_and_eval", "graphs"]

@@ -163,25 +163,30 @@ void scenario_pages_taken_over(void)
 	give_async(q, scene.t);
 }
 
-/* What does not fit there gets its pages, when the kernel has ended. */
+/* @freed bytes under a kernel go back on one stream, in front of others: another stream wants @wanted, and gets their pages
+ * when the kernel has ended. */
+static void wanted_elsewhere(struct scene *scene, size_t freed, size_t wanted)
+{
+	CUdeviceptr p = get_async(freed, scene->s), behind = get_async(2 * MIB, scene->s), large;
+
+	slow_from_here();
+	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
+	fill(scene, scene->s, p + freed - MIB, 2);
+	give_async(p, scene->s);
+	large = get_async(wanted, scene->t);
+	fill(scene, scene->t, large + wanted - MIB, 3);
+	fill(scene, scene->t, large, 3);
+	expect_words(scene->t, large + wanted - MIB, 3);
+	give_async(large, scene->t);
+	give_async(behind, scene->s);
+}
+
 void scenario_pages_of_a_stream(void)
 {
-	CUdeviceptr p, behind, large;
 	struct scene scene;
 
 	scene_open(&scene, 1);
-	p = get_async(40 * MIB, scene.s);
-	behind = get_async(2 * MIB, scene.s);
-	slow_from_here();
-	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
-	fill(&scene, scene.s, p + 39 * MIB, 1);
-	give_async(p, scene.s);
-	large = get_async(60 * MIB, scene.t);
-	fill(&scene, scene.t, large + 59 * MIB, 2);
-	fill(&scene, scene.t, large, 2);
-	expect_words(scene.t, large + 59 * MIB, 2);
-	give_async(large, scene.t);
-	give_async(behind, scene.s);
+	wanted_elsewhere(&scene, 40 * MIB, 60 * MIB);
 }
 
 /* The pool keeps what it has at a synchronise. */
@@ -284,23 +289,11 @@ void scenario_pages_taken_over_twice(void)
 /* Where no memory is left such a heap waits again. */
 void scenario_pages_of_a_stream_in_vain(void)
 {
-	CUdeviceptr p, behind, large;
 	struct scene scene;
 
 	scene_open(&scene, 1);
 	wait_in_vain(&scene);
-	p = get_async(20 * MIB, scene.s);
-	behind = get_async(2 * MIB, scene.s);
-	slow_from_here();
-	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
-	fill(&scene, scene.s, p + 19 * MIB, 2);
-	give_async(p, scene.s);
-	large = get_async(80 * MIB, scene.t);
-	fill(&scene, scene.t, large + 79 * MIB, 3);
-	fill(&scene, scene.t, large, 3);
-	expect_words(scene.t, large + 79 * MIB, 3);
-	give_async(large, scene.t);
-	give_async(behind, scene.s);
+	wanted_elsewhere(&scene, 20 * MIB, 80 * MIB);
 }
 
 /* A stream takes over what a destroyed one freed while there is so little that frees have no events. What the first
