@@ -80,3 +80,10 @@ show "gpumem events ${dead##*/} | tail -n 5"
 
 step "the snapshots, JSON each"
 ls -l "$room"/*.json
+
+# Without node the page is not built, and gpumem view says so.
+step "the killed one as a page for a browser"
+show "gpumem view -o demo.html ${dead##*/}"
+if "$gpumem" view -o "$room/demo.html" "$dead"; then
+	ls -l "$room/demo.html"
+fi
