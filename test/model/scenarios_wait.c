@@ -79,6 +79,7 @@ static void act_free(struct actor *actor)
 static void await_asleep(const struct actor *actor)
 {
 	char path[64], line[256], state = 0;
+	bool known;
 	FILE *file;
 
 	while (state != 'S' && !actor->over) {
@@ -87,12 +88,12 @@ static void await_asleep(const struct actor *actor)
 			continue;
 		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)actor->id);
 		file = fopen(path, "r");
-		if (!file && actor->over)
-			break;
-		if (!file || !fgets(line, sizeof(line), file) ||
-		    sscanf(strrchr(line, ')'), ") %c", &state) != 1)
+		known = file && fgets(line, sizeof(line), file) &&
+			sscanf(strrchr(line, ')'), ") %c", &state) == 1;
+		if (file)
+			fclose(file);
+		if (!known && !actor->over)	/* it may end between the two calls */
 			DIE("%s cannot be read", path);
-		fclose(file);
 	}
 }
 
