@@ -118,7 +118,7 @@ struct gm_cache_heap {
 	struct gm_cache_home left;	/* of a pool's heap: those in the context that it left before that ended */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
 	_Atomic(uint64_t) segments_high;	/* of pages: the most of it since that was reset */
-	_Atomic(uint64_t) live_lately;	/* bytes: a peak of what was live, which fades (cache.c) */
+	_Atomic(uint64_t) live_lately;	/* bytes: a peak of what was live, which fades (cache_alloc.c) */
 	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @back so far; of these, complete */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
 	_Atomic(bool) impatient;	/* of a pages heap: it grows rather than wait (gm_cache_await_pages) */

@@ -1,8 +1,8 @@
 /*
  * cache_internal.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
  *
- * Between cache.c (what a call gets) and preload/cache/cache_heap.h (the heap and its records). Context: as
- * cache.h.
+ * Between cache_alloc.c and cache_free.c (what a call gets) and preload/cache/cache_heap.h (the heap and its records).
+ * Context: as cache.h.
  */
 #ifndef GM_PRELOAD_CACHE_INTERNAL_H
 #define GM_PRELOAD_CACHE_INTERNAL_H
@@ -25,6 +25,9 @@ struct gm_cache_request {
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
 int gm_cache_heaps_start(void);
+
+/* Beside a capture: what the driver would say to a malloc or free just now. */
+CUresult gm_cache_permission(const struct gm_cache_heap *heap);
 
 /* The heap that served this thread last: ids of contexts and numbers of heaps are never used
  * twice. */

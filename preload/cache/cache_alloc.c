@@ -1,0 +1,319 @@
+/*
+ * cache_alloc.c - what a call of cudaMalloc or cudaMallocAsync gets from the caching allocator (see cache.h).
+ *
+ * A request is served from a free block; else from a block that the GPU has finished with by now;
+ * else, where more waits for the GPU than the option limbo allows, after waiting for the oldest of
+ * it; else from a new segment. Where something goes wrong on our side, the call is left to the
+ * driver.
+ *
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#include <errno.h>
+
+#include "allocator/rules.h"
+#include "preload/cache/cache_internal.h"
+#include "preload/hooks/hook.h"
+#include "preload/order/host.h"
+#include "preload/order/order.h"
+
+#define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
+
+#define LIVE_FADES 4096u		/* at each request the peak of what was live loses this part */
+#define GROWTH_NS UINT64_C(10000000000)	/* one request waits before a pages heap grows: others may take what it
+					 * waits for */
+#define DEDICATED_BYTES (UINT64_C(2) << 20)
+#define POISON 0xa5u
+
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Limbo may hold as much as the option says of what is live, or was lately: a program that frees
+ * nearly all at the end of its round has the most in limbo just then. One that frees more than the
+ * GPU has finished with waits, as every cudaFree of the driver's does. */
+static bool over_budget(struct gm_cache_heap *heap)
+{
+	uint64_t limbo = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number), budget;
+	uint64_t live = gm_cache_heap_live_bytes(heap), lately = heap->live_lately;
+
+	lately -= lately / LIVE_FADES;
+	heap->live_lately = live > lately ? live : lately;
+	budget = (uint64_t)(gm_state.options.limbo * (double)heap->live_lately);
+	return limbo > (budget > LIMBO_FLOOR ? budget : LIMBO_FLOOR);
+}
+
+static inline int from_free(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	return gm_cache_heap_alloc(heap, call->op, &call->alloc, &call->block);
+}
+
+static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	struct gm_reuse *reuse = gm_order_reuse();
+	int r = -EAGAIN;
+
+	if (gm_reuse_poll(reuse))
+		r = from_free(heap, call);
+	while (r == -EAGAIN && over_budget(heap) && !gm_reuse_wait(reuse))
+		r = from_free(heap, call);
+	return r;
+}
+
+/* Could @bytes be had if all came back that is not live? Not past what the device has, and not past
+ * a limit of ours, which is asked of the heap. */
+static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+	uint64_t ours = 0;
+
+	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		return true;
+	for (struct gm_cache_heap *other = NULL; (other = gm_cache_heap_next(other, heap->domain));) {
+		uint64_t live = gm_cache_heap_live_bytes(other);
+
+		ours += other->segments > live ? other->segments - live : 0;
+	}
+	return gm_cache_orphans_any() || bytes <= free_bytes + ours ||
+	       (gm_cache_back_waits(heap->domain) && !gm_cache_is_past_device(heap));
+}
+
+/* Of pages, where they are: behind what one other stream freed that is large enough, else behind what several did. The
+ * request's stream waits for no more of them than that, since they may be waiting for it. */
+static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	uint64_t least = call->alloc.requested;
+	bool any = false;
+	int r = -EAGAIN;
+
+	if (!could_fit(heap, least))
+		return -ENOMEM;
+	gm_cache_mark_frees();		/* an event that no later free records would say too much */
+	for (unsigned int i = 0; r == -EAGAIN && i < 2; i++, least = 0)
+		for (uint32_t at = 0; r == -EAGAIN && gm_cache_streams_take_over(heap, call->alloc.stream,
+									 gm_cache_request.stream, least, &at);) {
+			r = from_free(heap, call);
+			any = true;
+		}
+	if (r == -EAGAIN)
+		r = any ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
+	return r;
+}
+
+/* The last resort of a request in stream order: memory whose free is not complete. */
+static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	uint64_t bytes;
+
+	if (gm_cache_heap_in_pages(heap))
+		return take_over(heap, call);
+	gm_cache_request.chains = true;
+	bytes = gm_cache_heap_empty(heap) + gm_cache_orphans_chain(heap);
+	gm_cache_request.chains = false;
+	return bytes ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
+}
+
+/* Another thread may have grown the heap, or be about to give memory back: the verdict "out of
+ * memory" is nobody's but the lock's holder's. */
+static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
+{
+	bool locked = gm_rule(GM_RULE_GROWTH) && gm_cache_growth_lock(heap->domain);
+	int r = -EAGAIN;
+
+	if (!locked && gm_rule(GM_RULE_GROWTH))
+		return -ETIMEDOUT;
+	if (locked)
+		r = from_free(heap, call);
+	if (r == -EAGAIN) {
+		gm_cache_release_ended(heap->domain);
+		r = gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block);
+	}
+	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
+		r = gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block);
+	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && heap->kind == GM_KIND_POOL)
+		r = from_pending(heap, call);
+	if (r == -ENOMEM && last)
+		gm_cache_short_of_memory(heap->domain);
+	if (locked)
+		gm_cache_growth_unlock(heap->domain);
+	return r;
+}
+
+/* What waits for the GPU is waited for without the lock: it may end only with what another thread
+ * does after a growth of its own. @of_streams: so is what was freed in stream order. */
+static int grow_and_wait(struct gm_cache_heap *heap, struct gm_call *call, bool of_streams)
+{
+	struct gm_cache_await await;
+	uint64_t until = 0;
+	int r;
+
+	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
+	gm_cache_request.waits = heap->pages && !heap->impatient && !gm_capturing() && !gm_in_host_function();
+	gm_cache_await_begin(&await);
+	while ((r = grow(heap, call, false)) == -EBUSY) {
+		until = until ? until : gm_now_ns() + GROWTH_NS;
+		gm_cache_request.waits = gm_cache_await_pages(heap) && gm_now_ns() < until;
+		gm_cache_await_begin(&await);
+	}
+	gm_cache_request.waits = false;
+	while (r == -ENOMEM && could_fit(heap, call->alloc.requested) &&
+	       gm_cache_await(&await, heap->domain, call->alloc.requested, of_streams))
+		r = grow(heap, call, false);
+	return r == -ENOMEM ? grow(heap, call, true) : r;
+}
+
+static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	bool pool = heap->kind == GM_KIND_POOL;
+	int r;
+
+	if (!pool || !gm_cache_heap_in_pages(heap))
+		/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools
+		 * hand it out behind the point of the free. For PyTorch's interface nobody else does. */
+		return grow_and_wait(heap, call, !pool && call->alloc.stream);
+	gm_cache_stream_meet(call->alloc.stream, gm_cache_request.stream);
+	r = grow_and_wait(heap, call, false);
+	/* Behind that point nothing was found that fits where it is: pages move when the host has seen it. */
+	return r == -ENOMEM ? grow_and_wait(heap, call, true) : r;
+}
+
+/* Nothing that is free serves it, for the reason @r. */
+static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, struct gm_call *call,
+						int r)
+{
+	gm_alloc_flight(call);
+	if (!call->op)
+		return -ENODEV;		/* nothing is recorded */
+	if (r == -EAGAIN)
+		r = from_limbo(heap, call);
+	if (r == -EAGAIN) {
+		gm_cache_request.result = CUDA_SUCCESS;
+		gm_cache_request.bytes = call->alloc.requested;
+		r = from_driver(heap, call);
+		if (!r)
+			gm_cache_grew(heap, call);
+	}
+	return r;
+}
+
+/* It was not served, for the reason @r. */
+static bool fail(const struct gm_cache_heap *heap, struct gm_call *call, int r, CUresult *ret_result)
+{
+	enum gm_limit which;
+
+	/* No room for a segment, which may be much more than was asked for, or no addresses for pages: the
+	 * driver's turn, for just that. (Past a limit of ours there is nobody else to ask.) */
+	if (r == -ENOMEM && (gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY ||
+			     gm_cache_limit(heap->domain, &which) == GM_HEAP_UNLIMITED))
+		return false;
+	if (r == -ENOMEM) {
+		gm_cache_request.over_limit = true;
+		*ret_result = gm_alloc_pass(call, CUDA_ERROR_OUT_OF_MEMORY);
+		gm_cache_request.over_limit = false;
+	} else if (r == -EIO && gm_cache_request.result) {
+		*ret_result = gm_alloc_pass(call, gm_cache_request.result);
+	} else {
+		return false;		/* a fault of ours, or more than fits into any heap */
+	}
+	return true;
+}
+
+/* What an option says that memory holds when it is handed out. */
+static void fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes)
+{
+	unsigned char value = gm_state.options.fill == GM_FILL_ZERO ? 0 : POISON;
+	struct gm_relaxed relaxed = gm_relax();
+	CUstream stream;
+
+	stream = heap->kind == GM_KIND_POOL ? gm_cache_request.stream : gm_cache_back_stream(heap);
+	/* A cudaMalloc's memory has no stream: it is filled before anybody has it. */
+	if (!GM_REAL(cuMemsetD8Async)(address, value, bytes, stream) &&
+	    heap->kind != GM_KIND_POOL)
+		GM_REAL(cuStreamSynchronize)(stream);
+	gm_unrelax(&relaxed);
+}
+
+/* From what is free, or else. A call that was served at once has no flight to end. */
+static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdeviceptr *dptr,
+			 CUresult *ret_result)
+{
+	int r = from_free(heap, call);
+
+	if (unlikely(r)) {
+		r = serve_late(heap, call, r);
+		if (r)
+			return fail(heap, call, r, ret_result);
+	}
+	if (unlikely(!call->alloc.address))
+		return false;		/* its record was lost while we were at it */
+	*dptr = call->alloc.address;
+	if (unlikely(gm_cache_unusual & GM_CACHE_FILLS))
+		fill(heap, call->alloc.address, call->alloc.requested);
+	*ret_result = unlikely(call->op) ? gm_alloc_pass(call, CUDA_SUCCESS)
+					 : gm_leave(CUDA_SUCCESS);
+	return true;
+}
+
+/* Does the driver refuse the allocation just now? Then the call has ended. */
+static inline bool refused(struct gm_call *call, const struct gm_cache_heap *heap,
+			   CUresult *ret_result)
+{
+	CUresult result = unlikely(gm_capturing()) ? gm_cache_permission(heap) : CUDA_SUCCESS;
+
+	if (!unlikely(result))
+		return false;
+	*ret_result = gm_alloc_pass(call, result);
+	return true;
+}
+
+/* Is it the driver's, since the program may hand its memory to others who know of segments alone? */
+static inline bool is_dedicated(uint64_t bytes, uint16_t module)
+{
+	return bytes >= DEDICATED_BYTES && (gm_writers_any() || gm_writers_own_segment(module));
+}
+
+bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+
+	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested ||
+		     is_dedicated(call->alloc.requested, call->alloc.module)))
+		return false;
+	heap = gm_cache_context_heap(&call->where);
+	if (unlikely(!heap || heap->faulted))
+		return false;
+	return refused(call, heap, ret_result) || serve(heap, call, dptr, ret_result);
+}
+
+bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
+			     CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+
+	if (!gm_cache_on() || !call->alloc.requested)
+		return false;
+	heap = gm_cache_context_heap(&call->where);
+	if (!heap || heap->faulted)
+		return false;
+	call->alloc.stream = gm_stream_key(stream, false);
+	gm_cache_request.stream = stream;
+	return serve(heap, call, dptr, ret_result);
+}
+
+bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, uint64_t key,
+			   CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+
+	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested))
+		return false;
+	heap = gm_cache_pool_heap(&call->where);
+	if (unlikely(!heap || heap->faulted))
+		return false;
+	if (refused(call, heap, ret_result))
+		return true;
+	gm_cache_request.stream = stream;
+	call->alloc.stream = key;
+	call->alloc.domain = heap->domain;
+	if (serve(heap, call, dptr, ret_result))
+		return true;
+	call->alloc.stream = (uintptr_t)stream;		/* as the driver's */
+	return false;
+}
