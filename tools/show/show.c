@@ -308,7 +308,8 @@ bool gm_stack_plumbing(const char *name, const char *module)
 					     "torch::cuda::(anonymous namespace)::gather",
 					     "c10::cuda::CUDACachingAllocator",
 					     "_ZN3c104cuda20CUDACachingAllocator",
-					     "_ZNK3c104cuda20CUDACachingAllocator" };
+					     "_ZNK3c104cuda20CUDACachingAllocator",
+					     "nvtxMem" };	/* of NVTX's header, in the caller's module */
 	static const char *const modules[] = { "libcudart", "libcuda.", "libgpumem",
 					       "libc10_cuda." };
 

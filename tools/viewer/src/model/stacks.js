@@ -8,7 +8,7 @@
 const PLUMBING = 0, NATIVE = 1, BACKWARD = 2, PYTHON_OTHER = 3, PYTHON_OWN = 4;
 
 const PLUMBING_NAMES = ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
-	"c10::cuda::CUDACachingAllocator", "_ZN3c104cuda20CUDACachingAllocator", "_ZNK3c104cuda20CUDACachingAllocator"];
+	"c10::cuda::CUDACachingAllocator", "_ZN3c104cuda20CUDACachingAllocator", "_ZNK3c104cuda20CUDACachingAllocator", "nvtxMem"];
 const PLUMBING_MODULES = ["libcudart", "libcuda.", "libgpumem", "libc10_cuda."];
 
 const isPlumbing = (name, module) => PLUMBING_MODULES.some((word) => module.startsWith(word)) ||
