@@ -55,10 +55,19 @@ assert gpumem.reset_accumulated_memory_stats() and gpumem.memory_stats()["alloca
 for wrong in (lambda: gpumem.memory_allocated(-1), lambda: gpumem.memory_stats(999), lambda: gpumem.memory_summary(-3),
               lambda: gpumem.memory_allocated("gpu"), lambda: gpumem.record_memory_history("perhaps"),
               lambda: gpumem.record_memory_history(max_entries=0), lambda: gpumem.snapshot(""),
-              lambda: gpumem.set_per_process_memory_fraction(2)):
+              lambda: gpumem.set_per_process_memory_fraction(2), lambda: gpumem.memory_stats(1 << 40),
+              lambda: gpumem.reset_peak_memory_stats(1.5), lambda: gpumem.memory_allocated("0"),
+              lambda: gpumem.snapshot("x\\0y")):
     try:
         wrong()
     except ValueError:
+        continue
+    raise AssertionError(wrong)
+for wrong in (lambda: gpumem.mark(5), lambda: gpumem.record_memory_history(5), lambda: gpumem.register_oom_observer(5),
+              lambda: gpumem.record_memory_history(max_entries=1.5), lambda: gpumem.Pool(5)):
+    try:
+        wrong()
+    except TypeError:
         continue
     raise AssertionError(wrong)
 for wrong in (lambda: gpumem.snapshot("x" * 3000), lambda: gpumem.set_per_process_memory_fraction(0.5)):    # allocator:native
@@ -146,6 +155,18 @@ assert pool.memory_stats()["allocated_bytes.all.current"] == 1024, pool.memory_s
 assert pool.memory_stats()["allocated_bytes.all.peak"] == 1536
 assert pool.reset_peak_memory_stats() and pool.memory_stats()["allocated_bytes.all.peak"] == 1024
 assert gpumem.pool_memory_stats("frames") == pool.memory_stats() and gpumem.pool_memory_stats("none") == {}
+class Integer:
+    def __init__(self, value):
+        self.value = value
+    def __index__(self):                # as numpy's
+        return self.value
+assert pool.allocated(Integer(base), Integer(512), Integer(0)) and pool.freed(Integer(base))
+for wrong in ((base, "512"), (base, 512.0), (None, 512)):
+    try:
+        pool.allocated(*wrong)
+    except TypeError:
+        continue
+    raise AssertionError(wrong)
 assert gpumem.Pool("").number == 0 and not gpumem.Pool("").allocated(base, 1)
 print("pools")
 '''

@@ -23,9 +23,11 @@ another of them. In a child of fork() whose parent has used CUDA nothing is reco
 """
 import atexit
 import contextlib
+import ctypes
 import errno
 import functools
 import inspect
+import operator
 import os
 import sys
 from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
@@ -50,9 +52,12 @@ def _ordinal(device: Device) -> int:
         if isinstance(number, int):
             return number
     try:
-        return int(device)
-    except (TypeError, ValueError):
-        raise ValueError("not a CUDA device with a number: %r" % (device,)) from None
+        number = operator.index(device)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 31:       # ctypes would cut it to an int
+        raise ValueError("not a CUDA device with a number: %r" % (device,))
+    return number
 
 
 def _figure(name: str, device: Device) -> int:
@@ -103,8 +108,8 @@ def snapshot(path: Union[None, str, "os.PathLike[str]"] = None) -> bool:
     journal, and a line on stderr says so. Raises OSError when it could be written nowhere.
     """
     name = None if path is None else os.fsencode(path)
-    if name == b"":
-        raise ValueError("a snapshot needs a name, or None")
+    if name is not None and (not name or b"\0" in name):
+        raise ValueError("no name of a file: %r" % (path,))
     return _done(_library.call("gpumem_snapshot", name), "snapshot to %s" % (path,))
 
 
@@ -115,7 +120,8 @@ def memory_stats(device: Device = 0) -> Dict[str, int]:
 
 def memory_summary(device: Device = 0) -> str:
     """The table of torch.cuda.memory_summary() for a device; "" where nothing is recorded."""
-    return _library.summary(_ordinal(device)) if available() else ""
+    number = _ordinal(device)
+    return _library.summary(number) if available() else ""
 
 
 def memory_allocated(device: Device = 0) -> int:
@@ -189,6 +195,7 @@ def record_memory_history(enabled: Optional[str] = "all", context: Optional[str]
     Raises ValueError for another word; OSError with everything else switched: ENOSPC for more
     entries than there is room for, ENOTSUP for events where ``history`` is 0.
     """
+    max_entries = operator.index(max_entries)
     if max_entries < 1:
         raise ValueError("max_entries is at least 1")
     most = 2 * sys.maxsize + 1 if max_entries >= sys.maxsize else max_entries       # SIZE_MAX: no limit
@@ -258,6 +265,13 @@ class annotate(contextlib.ContextDecorator):
 
 # ---- pools ---------------------------------------------------------------------------------------
 
+def _tell(name: str, *numbers: Any) -> int:
+    try:
+        return int(_library.call(name, *numbers))
+    except ctypes.ArgumentError:        # an integer of numpy's, or none
+        return int(_library.call(name, *map(operator.index, numbers)))
+
+
 class Pool:
     """Memory that is handed out a second time: what a pool of the program's own gives to whom.
 
@@ -274,24 +288,26 @@ class Pool:
 
     def __init__(self, name: str, device: Device = 0) -> None:
         self.name, self.device = name, _ordinal(device)
+        self._text = _library.text(name)
         self._number = 0
 
     @property
     def number(self) -> int:
         """The library's number for it; 0 while nothing is recorded."""
         if not self._number:
-            self._number = max(0, int(_library.call("gpumem_pool_create", _library.text(self.name), self.device)))
+            self._number = max(0, int(_library.call("gpumem_pool_create", self._text, self.device)))
         return self._number
 
     def allocated(self, address: int, size: int, stream: int = 0) -> bool:
         """The pool has handed out @size bytes at @address, in the order of @stream (a cudaStream_t as a
-        number; 0 where it is not known). Returns whether it was recorded; never raises."""
-        return int(_library.call("gpumem_pool_allocated", self._number or self.number, address, size, stream)) == 0
+        number; 0 where it is not known). Returns whether it was recorded; raises for nothing but what is no
+        integer."""
+        return _tell("gpumem_pool_allocated", self._number or self.number, address, size, stream) == 0
 
     def freed(self, address: int) -> bool:
         """The pool is about to take back what it handed out at @address. Returns whether that was
         recorded: False for an address that was not handed out, which the library counts."""
-        return self._number > 0 and int(_library.call("gpumem_pool_freed", self._number, address)) == 0
+        return self._number > 0 and _tell("gpumem_pool_freed", self._number, address) == 0
 
     def memory_stats(self) -> Dict[str, int]:
         """As pool_memory_stats()."""
@@ -322,6 +338,8 @@ def register_oom_observer(observer: Callable[[int, int, int, int], Any]) -> bool
     observers; the same one counts once. They are gone when the interpreter ends. Also before the
     first CUDA call. Returns False without the library; raises OSError (ENOSPC) for a ninth.
     """
+    if not callable(observer):
+        raise TypeError("not a function: %r" % (observer,))
     if observer in _observers:
         return True
 

@@ -108,7 +108,9 @@ def quiet(result: int) -> bool:
 
 
 def text(value: Optional[str]) -> Optional[bytes]:
-    """A C string; NULL of None. What has no UTF-8 is replaced, and a NUL ends it."""
+    """A C string; NULL of None. What has no UTF-8 is replaced, and a NUL ends it. Raises TypeError."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError("not a text: %r" % (value,))
     return None if value is None else value.encode("utf-8", "replace")
 
 
