@@ -265,13 +265,6 @@ class annotate(contextlib.ContextDecorator):
 
 # ---- pools ---------------------------------------------------------------------------------------
 
-def _tell(name: str, *numbers: Any) -> int:
-    try:
-        return int(_library.call(name, *numbers))
-    except ctypes.ArgumentError:        # an integer of numpy's, or none
-        return int(_library.call(name, *map(operator.index, numbers)))
-
-
 class Pool:
     """Memory that is handed out a second time: what a pool of the program's own gives to whom.
 
@@ -302,12 +295,19 @@ class Pool:
         """The pool has handed out @size bytes at @address, in the order of @stream (a cudaStream_t as a
         number; 0 where it is not known). Returns whether it was recorded; raises for nothing but what is no
         integer."""
-        return _tell("gpumem_pool_allocated", self._number or self.number, address, size, stream) == 0
+        number = self._number or self.number
+        try:
+            return int(_library.call("gpumem_pool_allocated", number, address, size, stream)) == 0
+        except ctypes.ArgumentError:    # an integer of numpy's, or none
+            return int(_library.call("gpumem_pool_allocated", number, *map(operator.index, (address, size, stream)))) == 0
 
     def freed(self, address: int) -> bool:
         """The pool is about to take back what it handed out at @address. Returns whether that was
         recorded: False for an address that was not handed out, which the library counts."""
-        return self._number > 0 and _tell("gpumem_pool_freed", self._number, address) == 0
+        try:
+            return self._number > 0 and int(_library.call("gpumem_pool_freed", self._number, address)) == 0
+        except ctypes.ArgumentError:
+            return int(_library.call("gpumem_pool_freed", self._number, operator.index(address))) == 0
 
     def memory_stats(self) -> Dict[str, int]:
         """As pool_memory_stats()."""

@@ -63,7 +63,8 @@ class _Event(NamedTuple):
 
 CALLERS_SHOWN = 4
 
-_ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+_ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")} |
+               {os.path.dirname(os.path.abspath(__file__)) + os.sep})     # this package in a source tree
 
 
 def _is_installed(path: str) -> bool:

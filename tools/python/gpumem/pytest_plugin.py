@@ -49,15 +49,21 @@ class _Limit(NamedTuple):
     filter_fn: Optional[Callable[[Stack], bool]] = None
 
 
-def _limit_gpu_memory(limit: Any, device: Optional[int] = None) -> _Limit:
-    return _Limit(size_of(limit), device)
+def _number(device: Any) -> Optional[int]:
+    return None if device is None else gpumem._ordinal(device)      # pylint: disable=protected-access
 
 
-def _limit_gpu_leaks(limit: Any, *, device: Optional[int] = None, warmups: int = 0,
+def _limit_gpu_memory(limit: Any, device: Any = None) -> _Limit:
+    return _Limit(size_of(limit), _number(device))
+
+
+def _limit_gpu_leaks(limit: Any, *, device: Any = None, warmups: int = 0,
                      filter_fn: Optional[Callable[[Stack], bool]] = None) -> _Limit:
     if not isinstance(warmups, int) or warmups < 0:
         raise ValueError("warmups is a number of runs: %r" % (warmups,))
-    return _Limit(size_of(limit), device, warmups, filter_fn)
+    if filter_fn is not None and not callable(filter_fn):
+        raise TypeError("filter_fn is a function: %r" % (filter_fn,))
+    return _Limit(size_of(limit), _number(device), warmups, filter_fn)
 
 
 _READERS: Dict[str, Callable[..., _Limit]] = {
@@ -178,13 +184,14 @@ class Plugin:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
-        """A test over its limit has failed."""
-        outcome = yield
-        report = outcome.get_result()
+        """A test over its limit has failed, as if it had said so itself: one that is expected to fail has done so."""
         problem = self.problems.pop(item.nodeid, None) if call.when == "call" else None
-        if problem and report.outcome == "passed":
-            report.outcome = "failed"
-            report.longrepr = problem
+        if problem and call.excinfo is None:
+            try:
+                pytest.fail(problem, pytrace=False)
+            except pytest.fail.Exception:
+                call.excinfo = pytest.ExceptionInfo.from_current()
+        yield
 
     # ---- the end ----
 
@@ -222,16 +229,17 @@ class Plugin:
             write(result.nodeid)
             for usage in result.usages:
                 if usage.allocations:
-                    write("  device %d: %s held at most, %d allocations" % (
-                        usage.device, show_size(usage.peak), usage.allocations))
+                    write("  device %d: %s held at most, %d allocation%s" % (
+                        usage.device, show_size(usage.peak), usage.allocations, "" if usage.allocations == 1 else "s"))
                     for site in usage.sites[:3]:
                         write("    %10s in %d block%s  %s" % (
                             show_size(site.bytes), site.blocks, "" if site.blocks == 1 else "s", site.place))
         if len(ordered) > self.shown > 0:
-            write("and %d more tests that allocated (--gpumem-tests=0 shows all)" % (len(ordered) - self.shown))
+            more = len(ordered) - self.shown
+            write("and %d more test%s that allocated (--gpumem-tests=0 shows all)" % (more, "" if more == 1 else "s"))
         if self.unknown:
-            write("of %d tests the history is not whole (options history, history_enabled and history_actions)"
-                  % len(self.unknown))
+            write("of %d test%s the history is not whole (options history, history_enabled and history_actions)"
+                  % (len(self.unknown), "" if len(self.unknown) == 1 else "s"))
 
 
 def _warm_up(item: pytest.Item, times: int) -> None:
@@ -265,8 +273,11 @@ def _list(lines: List[str]) -> str:
 def _say_usage(usage: Usage, limit: _Limit) -> str:
     lines = ["  %10s in %d block%s  %s" % (show_size(site.bytes), site.blocks, "" if site.blocks == 1 else "s", site.place)
              for site in usage.sites]
+    held, most = show_size(usage.peak), show_size(limit.bytes)
+    if held == most:
+        held, most = "%d B" % usage.peak, "%d B" % limit.bytes
     return "The test held %s%s of GPU memory at once on device %d; its limit is %s. At that moment:\n%s" % (
-        "" if usage.complete else "at least ", show_size(usage.peak), usage.device, show_size(limit.bytes), _list(lines))
+        "" if usage.complete else "at least ", held, usage.device, most, _list(lines))
 
 
 def _above_pytest(frames: Tuple[StackFrame, ...]) -> Iterator[StackFrame]:
