@@ -34,10 +34,10 @@ SPLIT = "first = batches()\nfor block in first[::2]:\n    torch.free(block)"	# 7
 LARGE = "big = asks(70)\ntorch.free(big)\ndef activation():\n    return torch.alloc(9 << 20)\nsmall = activation()"
 
 
-def snapshot(room, name, limit, before, asked):
+def snapshot(room, name, limit, before, asked, **options):
     """What the library wrote when the program ran out of memory; None when it did not."""
     run = room.run([sys.executable, "-c", PROGRAM % (limit, before, asked)], env=room.env(
-        PYTHONPATH=os.path.abspath("test/preload/programs"), TORCH=os.path.join(B, "test/preload/torch")))
+        PYTHONPATH=os.path.abspath("test/preload/programs"), TORCH=os.path.join(B, "test/preload/torch"), **options))
     taken = [os.path.join(room.out, file) for file in room.files() if ".oom-" in file]
     if not check("%s: the program runs out of memory" % name, run.returncode == 0 and len(taken) == 1, tell(run)):
         return None
@@ -139,12 +139,29 @@ def split():
         check("no setting would have served it", "none of expandable_segments" in other and "serves it: less must be held" in other and
               "Replayed with expandable" not in other and "backend:cudaMallocAsync, it is not served" in other, other)
 
+        check("and none within the replay's error", "so much more none does, either." in other, other)
+        other = changed(room, path, resize(72 * MIB))
+        check("an answer that no setting would have is within the error, too", "none of expandable_segments" in other and
+              "with so much more expandable_segments:True does." in other and "less must be held" not in other, other)
+
         def no_history(_, pool, __):
             for values in pool["trace"].values():
                 if isinstance(values, list):
                     values.clear()
         other = changed(room, path, no_history)
         check("without a history nothing is replayed", "Replayed" not in other and "too small" in other, other)
+
+
+def fraction():
+    """PyTorch's own limit counts what PyTorch has of the driver, and not what our cache keeps below it."""
+    with Room() as room:
+        path = snapshot(room, "fraction", 160, SPLIT, 60, allocator="caching")
+        if not path:
+            return
+        text, whole = gpumem("summary", path).stdout.split("device 0:")[0], load(path)
+        kept = whole["devices"][0]["memory_stats"]["reserved_bytes.all.current"]
+        check("a limit of PyTorch's: what its pool had, and what it takes", kept > 142 * MIB and "it had 142.00 MiB." in text and
+              "a fraction of at least 202.00 MiB" in text, (kept, text))
 
 
 def kept():
@@ -289,6 +306,7 @@ def not_a_pools():
 
 def main():
     split()
+    fraction()
     kept()
     retried()
     faults()

@@ -204,6 +204,7 @@ struct gm_would {
 	} result;
 	const char *setting;
 	bool sure;			/* also within GM_SEARCH_ERROR less than @limit */
+	const char *perhaps;		/* of GM_WOULD_NOT: it does within GM_SEARCH_ERROR more; NULL: none does */
 	uint64_t peak, limit;		/* bytes */
 	/* Of GM_WOULD_ASYNC; set where @result is GM_WOULD_NOT or GM_WOULD_SERVE. It may serve where no setting does,
 	 * and the other way round. */

@@ -63,11 +63,29 @@ static int try_async(const struct gm_trace *trace, uint64_t limit, bool *ret_ser
 	return r;
 }
 
+/* The setting that serves with the least reserved within @limit; NULL: none does. */
+static int best_of(const struct gm_trace *trace, uint64_t limit, const char **ret_setting, uint64_t *ret_peak)
+{
+	uint64_t peak;
+	bool served;
+	int r = 0;
+
+	*ret_setting = NULL;
+	for (size_t i = 0; !r && i < SETTINGS; i++) {
+		r = try(trace, settings[i], limit, &served, &peak);
+		if (r || !served || (*ret_setting && peak >= *ret_peak))
+			continue;
+		*ret_setting = settings[i];
+		*ret_peak = peak;
+	}
+	return r;
+}
+
 int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, uint64_t limit,
 		   struct gm_would *ret)
 {
 	struct gm_history history;
-	uint64_t less = limit - (uint64_t)((double)limit * GM_SEARCH_ERROR), peak;
+	uint64_t error = (uint64_t)((double)limit * GM_SEARCH_ERROR), peak;
 	uint64_t units = limit - limit % GM_WOULD_ASYNC_UNIT;
 	bool served = false;
 	int r;
@@ -82,16 +100,14 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 		r = try(&history.trace, "", limit, &served, &peak);
 		ret->result = r ? GM_WOULD_UNKNOWN : served ? GM_WOULD_UNSEEN : GM_WOULD_NOT;
 	}
-	for (size_t i = 0; !r && ret->result >= GM_WOULD_NOT && i < SETTINGS; i++) {
-		r = try(&history.trace, settings[i], limit, &served, &peak);
-		if (r || !served || (ret->result == GM_WOULD_SERVE && peak >= ret->peak))
-			continue;
-		ret->result = GM_WOULD_SERVE;
-		ret->setting = settings[i];
-		ret->peak = peak;
+	if (!r && ret->result == GM_WOULD_NOT) {
+		r = best_of(&history.trace, limit, &ret->setting, &ret->peak);
+		ret->result = ret->setting ? GM_WOULD_SERVE : GM_WOULD_NOT;
 	}
 	if (!r && ret->result == GM_WOULD_SERVE)
-		r = try(&history.trace, ret->setting, less, &ret->sure, &peak);
+		r = try(&history.trace, ret->setting, limit - error, &ret->sure, &peak);
+	else if (!r && ret->result == GM_WOULD_NOT)
+		r = best_of(&history.trace, limit + error, &ret->perhaps, &peak);
 	if (!r && ret->result >= GM_WOULD_NOT)
 		r = try_async(&history.trace, units, &ret->async, &ret->async_peak);
 	if (!r && ret->async)

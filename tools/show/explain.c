@@ -75,6 +75,7 @@ static void find_pool(const struct gm_snapshot *snapshot, const json_t *failure,
 	int64_t beside = gm_wrap_subtract(all, gm_json_number(failure, "reserved_bytes"));
 
 	facts->torch = true;
+	facts->pool_held = gm_json_number(failure, "reserved_bytes");
 	facts->conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF");
 	facts->expandable = strstr(facts->conf, "expandable_segments:True") != NULL;
 	for (size_t i = 0; i < snapshot->pool_count; i++)
@@ -216,6 +217,11 @@ int64_t gm_facts_lacks(const struct gm_facts *facts)
 	return (facts->asked > facts->free ? facts->asked : facts->needed) - facts->free;
 }
 
+int64_t gm_facts_torch_held(const struct gm_facts *facts)
+{
+	return facts->pool ? facts->pool_held : facts->live + facts->cached + facts->pending;
+}
+
 int64_t gm_facts_others(const struct gm_facts *facts)
 {
 	int64_t held = facts->live + (facts->cached > 0 ? facts->cached : 0) +
@@ -288,7 +294,7 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 	if (facts.asked < 0 || facts.free < 0 || !is_size(facts.asked) || !is_size(facts.free) ||
 	    !is_size(facts.live) || !is_size(facts.total) || !is_size(facts.cached) ||
 	    !is_size(facts.pending) || !is_size(facts.limit) || !is_size(facts.limit_used) ||
-	    !is_size(facts.needed))
+	    !is_size(facts.needed) || !is_size(facts.pool_held))
 		return;
 	facts.holders_known |= row != GM_LIVES_END;
 	ret->cause = cause_of(&facts);

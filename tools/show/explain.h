@@ -63,6 +63,7 @@ struct gm_facts {
 	const char *module;
 	int64_t stack;
 	int64_t pool;			/* number of the one that could not serve it; 0 none */
+	int64_t pool_held;		/* what that had of the driver's memory */
 	bool torch;			/* PyTorch's allocator refused it, by its own word */
 	bool expandable;		/* its segments are */
 	bool holders_known;		/* what was live then is */
@@ -70,6 +71,9 @@ struct gm_facts {
 
 /* How much too little was free for it; 0 or less: it would have fitted. */
 int64_t gm_facts_lacks(const struct gm_facts *facts);
+
+/* What PyTorch's allocator had: the pool's, where one is recorded. */
+int64_t gm_facts_torch_held(const struct gm_facts *facts);
 
 /* How much of the device was held, and is not recorded here. */
 int64_t gm_facts_others(const struct gm_facts *facts);

@@ -177,8 +177,10 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 		break;
 	case GM_WOULD_NOT:
 		snprintf(text, sizeof(text), "Replayed within %s, none of expandable_segments, max_split_size_mb, "
-			 "garbage_collection_threshold and roundup_power2_divisions serves it%s.",
-			 gm_show_bytes((int64_t)would.limit), would.async ? "" : ": less must be held");
+			 "garbage_collection_threshold and roundup_power2_divisions serves it%s. The replay may be "
+			 "wrong by 5%%: with so much more %s%s.", gm_show_bytes((int64_t)would.limit),
+			 would.async || would.perhaps ? "" : ": less must be held",
+			 would.perhaps ? would.perhaps : "none", would.perhaps ? " does" : " does, either");
 		break;
 	case GM_WOULD_SERVE:
 		snprintf(text, sizeof(text), "Replayed with %s, the pool's history is served, with %s reserved at "

@@ -65,7 +65,7 @@ static void say_limit(const struct gm_facts *facts, struct gm_explanation *ret)
 		WHY("that would have fitted. PyTorch refuses by itself what goes past "
 		    "torch.cuda.set_per_process_memory_fraction() or per_process_memory_fraction of "
 		    "PYTORCH_CUDA_ALLOC_CONF%s; it had %s.", fraction_in(facts->conf),
-		    gm_show_bytes(facts->live + facts->cached + facts->pending));
+		    gm_show_bytes(gm_facts_torch_held(facts)));
 		return;
 	}
 	WHY("refused by a limit that was set for this process, %s%s. It allows %s; %s were taken",
@@ -215,8 +215,7 @@ static void advise_limit(const struct gm_scene *scene, const struct gm_facts *fa
 	if (facts->torch) {
 		CHANGE("It takes a fraction of at least %s. If none was set, the driver refused it: "
 		       "another process or thread had the memory at that moment, or a limit of MPS "
-		       "is in the way.", gm_show_bytes(facts->live + facts->cached + facts->pending +
-						       facts->needed));
+		       "is in the way.", gm_show_bytes(gm_facts_torch_held(facts) + facts->needed));
 		return;
 	}
 	CHANGE("It takes a limit of at least %s", gm_show_bytes(need));
