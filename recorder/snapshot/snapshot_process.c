@@ -160,21 +160,30 @@ static void put_bool_setting(struct gm_snap *snap, const char *name)
 			  !strcmp(value, "1"));
 }
 
-/* A fraction as the option has it, when that is a JSON number: digits, a point, digits. */
+/* A fraction as the option has it, when that is a JSON number: digits, and perhaps a point and digits. It has a point
+ * here, since PyTorch's is a float. */
 static void put_fraction_setting(struct gm_snap *snap, const char *name)
 {
 	const char *value = setting(snap, name), *end, *rest;
+	char text[48];
+	size_t length;
 
 	number_at(value, &end);
 	rest = end;
 	if (end > value && *end == '.')
 		number_at(end + 1, &rest);
+	length = (size_t)(rest - value) < sizeof(text) - 2 ? (size_t)(rest - value) : 0;
+	memcpy(text, value, length);
+	if (rest == end) {
+		memcpy(text + length, ".0", 2);
+		length += 2;
+	}
 	gm_jsonw_key(snap->w, name);
 	if (end == value || *rest || rest - value > 40 || rest[-1] == '.' ||
 	    (value[0] == '0' && end - value > 1))
 		gm_jsonw_raw(snap->w, "0.0", 3);
 	else
-		gm_jsonw_raw(snap->w, value, (size_t)(rest - value));
+		gm_jsonw_raw(snap->w, text, length);
 }
 
 /* PyTorch's max_split_size: bytes, -1 without a limit. */

@@ -255,7 +255,8 @@ print(1)
     what = "%s, expandable %d, pickle: " % (allocator, expandable)
     with Room() as room:
         layout, path = os.path.join(room.path, "layout"), os.path.join(room.path, "x.pickle")
-        if not run(room, source % (expandable, layout), allocator=allocator, TORCH=TORCH):
+        conf = "max_split_size_mb:100,garbage_collection_threshold:0.5,roundup_power2_divisions:[256:1,512:2,>:8],later:7"
+        if not run(room, source % (expandable, layout), allocator=allocator, TORCH=TORCH, PYTORCH_CUDA_ALLOC_CONF=conf):
             return
         done = room.run([GPUMEM, "convert", "-o", path, glob.glob(room.out + "/*api*")[0]], preload=False)
         if not check(what + "written", done.returncode == 0 and os.path.exists(path), tell(done)):
@@ -272,6 +273,14 @@ print(1)
                     theirs["segments"][-1]["blocks"].append({"address": int(address), "size": int(size), "state": state})
         wrong, count = compare.snapshots(ours, theirs)
         check(what + "the same segments, blocks, addresses and states", not wrong and count >= 5, (count, wrong[:3]))
+        with open("test/data/torch-snapshot.pickle", "rb") as file:
+            real = pickle.load(file)["allocator_settings"]
+        settings, divisions = ours["allocator_settings"], ours["allocator_settings"]["roundup_power2_divisions"]
+        check(what + "the settings that PyTorch has, of PyTorch's types", {k: type(v) for k, v in settings.items()} ==
+              {k: type(v) for k, v in real.items()} and divisions.keys() == real["roundup_power2_divisions"].keys(), settings)
+        check(what + "they are what PyTorch was told", settings["PYTORCH_CUDA_ALLOC_CONF"] == conf and settings["max_split_size"] ==
+              100 << 20 and settings["garbage_collection_threshold"] == 0.5 and settings["expandable_segments"] == bool(expandable) and
+              [divisions[k] for k in ("1", "256", "512", "1024", "32768")] == [1, 1, 2, 8, 8], settings)
         # Each of these would have been seen.
         first, last = theirs["segments"][0], [s for s in theirs["segments"] if len(s["blocks"]) > 1][-1]
         block = [b for b in first["blocks"] if b["state"] == "active_allocated"][:1] or first["blocks"][:1]

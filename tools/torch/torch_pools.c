@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/heap.h"
+#include "preload/options/options.h"
 #include "tools/show/show.h"
 
 struct numbers {
@@ -141,6 +143,57 @@ static void say(const struct gm_snapshot *snapshot, const struct numbers *number
 	gm_show_repair(note);
 }
 
+/* ---- settings ---------------------------------------------------------------------------------- */
+
+/* What @conf says behind "@name:"; "" nothing. */
+static const char *said_of(const char *conf, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (const char *at = conf; (at = strstr(at, name)); at += length)
+		if ((at == conf || at[-1] == ',' || at[-1] == ' ') && at[length] == ':')
+			return at + length + 1;
+	return "";
+}
+
+/* PyTorch's settings are those of its variable; what the snapshot has else is of our own cache. */
+static void set_settings(struct gm_snapshot *snapshot)
+{
+	static const char *const words[] = {
+		"release_lock_on_cudamalloc", "pinned_use_cuda_host_register", "graph_capture_record_stream_reuse"
+	};
+	json_t *settings = json_object_get(snapshot->root, "allocator_settings"), *divisions = json_object();
+	const char *conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF");
+	long threads = strtol(said_of(conf, "pinned_num_register_threads"), NULL, 10);
+	bool expandable = !strncmp(said_of(conf, "expandable_segments"), "True", 4);
+	char error[GM_OPTION_ERROR_BYTES], name[16];
+	struct gm_heap_config config;
+
+	gm_options_heap_parse(&config, conf, true, error);	/* what is wrong there keeps PyTorch's default */
+	for (size_t p = 0; p < snapshot->pool_count; p++)
+		expandable |= is_torch(&snapshot->pools[p]) && gm_pool_is_expandable(&snapshot->pools[p]);
+	for (unsigned int i = 0; i < GM_HEAP_DIVISION_BINS; i++) {
+		snprintf(name, sizeof(name), "%u", 1u << i);
+		json_object_set_new(divisions, name, json_integer(config.roundup_power2_divisions[i]));
+	}
+	json_object_set_new(settings, "max_split_size", json_integer(
+		config.max_split_size > INT64_MAX ? -1 : (json_int_t)config.max_split_size));
+	json_object_set_new(settings, "garbage_collection_threshold", json_real(config.garbage_collection_threshold));
+	json_object_set_new(settings, "expandable_segments", json_boolean(expandable));
+	json_object_set_new(settings, "pinned_num_register_threads", json_integer(threads > 0 ? threads : 1));
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		json_object_set_new(settings, words[i], json_boolean(!strncmp(said_of(conf, words[i]), "True", 4)));
+	json_object_set_new(settings, "roundup_power2_divisions", divisions);
+}
+
+static bool has_torch(const struct gm_snapshot *snapshot)
+{
+	for (size_t p = 0; p < snapshot->pool_count; p++)
+		if (is_torch(&snapshot->pools[p]))
+			return true;
+	return false;
+}
+
 int gm_torch_pools(struct gm_snapshot *snapshot, char *note, size_t room)
 {
 	struct numbers numbers = { .count = 0 };
@@ -149,6 +202,8 @@ int gm_torch_pools(struct gm_snapshot *snapshot, char *note, size_t room)
 	if (!snapshot->pool_count)
 		return 0;
 	r = choose(snapshot, &numbers);
+	if (!r && has_torch(snapshot))
+		set_settings(snapshot);
 	if (!r)
 		r = move_rows(snapshot, &numbers);
 	if (!r)
