@@ -88,6 +88,9 @@ struct gm_heap_ops {
 	/* Called locked, where a request would make the heap grow past what is live and a little more: does it
 	 * rather wait for memory that was freed, and is not passed? Then gm_heap_alloc returns -EBUSY. NULL: no. */
 	bool (*waits)(void *arg);
+	/* Called locked: has moving pages taken too much time lately, and is there memory to spare? Then the heap
+	 * gets more of it before it moves any. NULL: no. */
+	bool (*costly)(void *arg);
 	/* Called locked. moment: a number that never falls, for a free that is complete now in the
 	 * order of its stream; 0: every stream and the host are past that free already. passed: the
 	 * last moment of which they are, of frees in the order of @stream; UINT64_MAX: of any. */

@@ -232,11 +232,12 @@ static int reserve(struct gm_heap *heap)
 }
 
 /* Bytes of pages that the heap may get from the driver before it moves some, for @size more that are live. */
-static uint64_t budget(const struct gm_heap *heap, uint64_t size)
+static uint64_t budget(const struct gm_heap *heap, uint64_t size, bool costly)
 {
 	const struct gm_pages_heap *own = gm_pages((struct gm_heap *)heap);
 	uint64_t live = own->live + size > own->live_peak ? own->live + size : own->live_peak;
-	uint64_t most = live + GM_PAGES_SLACK(live) + GM_HEAP_PAGE, has = heap->reserved + own->spare;
+	uint64_t slack = live / (costly ? GM_PAGES_SLACK_COSTLY : GM_PAGES_SLACK);
+	uint64_t most = live + slack + GM_HEAP_PAGE, has = heap->reserved + own->spare;
 
 	return most > has ? gm_pages_down(most - has) : 0;
 }
@@ -272,6 +273,7 @@ static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 {
 	struct gm_pages_heap *own = gm_pages(heap);
 	struct gm_pages_place place;
+	bool costly = heap->ops->costly && heap->ops->costly(heap->ops->arg);
 	uint64_t fresh, got;
 	uint32_t id;
 	int r;
@@ -281,13 +283,13 @@ static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 	if (!place.missing)
 		return gm_pages_claim(heap, pool, &place, size, request, ret_block);
 	/* What one of several streams has idle no other gets for a while: it is moved first. */
-	fresh = own->several ? 0 : budget(heap, size);
+	fresh = own->several && !costly ? 0 : budget(heap, size, costly);
 	if (place.missing > own->spare + fresh) {
 		r = gm_pages_steal(heap, request->stream, place.missing - own->spare - fresh, &place, &got);
 		if (r == -ETIMEDOUT || got)
 			return r == -ETIMEDOUT ? r : -EAGAIN;
 	}
-	if (place.missing > own->spare + budget(heap, size) && heap->ops->waits && heap->ops->waits(heap->ops->arg)) {
+	if (place.missing > own->spare + budget(heap, size, costly) && heap->ops->waits && heap->ops->waits(heap->ops->arg)) {
 		r = gm_pages_steal(heap, request->stream, place.missing - own->spare, &place, &got);
 		return r == -ETIMEDOUT ? r : got ? -EAGAIN : -EBUSY;
 	}

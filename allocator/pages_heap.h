@@ -10,8 +10,8 @@
  *
  * A request is served from a free block with memory behind it: the smallest that is large enough.
  * Else a place is chosen where the fewest pages are missing, between other blocks or at the end,
- * and pages come from the driver as long as the heap has no more than GM_PAGES_SLACK over what was
- * ever live; from then on from under free blocks, and from the driver again only where those have
+ * and pages come from the driver as long as the heap has no more than a 64th over what was
+ * ever live (GM_PAGES_SLACK); from then on from under free blocks, and from the driver again only where those have
  * none.
  *
  * Streams: a free block belongs to the stream in whose order it was freed, which may use it at
@@ -32,8 +32,10 @@
 #include "allocator/heap.h"
 
 #define GM_PAGES_ANY UINT64_MAX		/* in place of a stream: of a free block that every stream may use */
-/* Bytes over the most that was ever live from which on pages are moved before the driver is asked. */
-#define GM_PAGES_SLACK(live) ((live) / 64)
+/* A heap may have so much of the most that was ever live on top of that before pages are moved rather than the driver
+ * asked: one part of so many; and while moving takes too much time (ops->costly). */
+#define GM_PAGES_SLACK 64u
+#define GM_PAGES_SLACK_COSTLY 8u
 
 struct gm_pages_region {
 	uint64_t base, top, end;	/* blocks tile [base, top); more addresses are up to @end */

@@ -154,7 +154,7 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 bool gm_cache_await_pages(struct gm_cache_heap *heap)
 {
 	uint64_t before = gm_cache_pages_progress(), patience = PATIENCE_NS < VAIN_NS ? PATIENCE_NS : VAIN_NS;
-	uint64_t until = gm_now_ns() + patience, arrived = gm_cache_streams_arrived();
+	uint64_t began = gm_now_ns(), until = began + patience, arrived = gm_cache_streams_arrived();
 	int saved_errno = errno;
 	bool pool = heap->kind == GM_KIND_POOL, more, vain = false;
 
@@ -170,6 +170,7 @@ bool gm_cache_await_pages(struct gm_cache_heap *heap)
 	}
 	if (vain)
 		heap->impatient = true;
+	heap->moving_ns += gm_now_ns() - began;
 	errno = saved_errno;
 	return more;
 }

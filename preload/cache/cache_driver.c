@@ -256,8 +256,8 @@ static void synchronize(void *arg)
 static const struct gm_cache_driver driver = {
 	.alloc = segment_alloc, .free = segment_free, .may_go = may_go, .synchronize = synchronize,
 	.reserve = gm_cache_pages_reserve, .map = gm_cache_pages_map, .unmap = gm_cache_pages_unmap,
-	.trim = gm_cache_pages_trim, .waits = gm_cache_pages_wanted, .moment = gm_cache_pages_moment,
-	.passed = gm_cache_pages_passed,
+	.trim = gm_cache_pages_trim, .waits = gm_cache_pages_wanted, .costly = gm_cache_pages_costly,
+	.moment = gm_cache_pages_moment, .passed = gm_cache_pages_passed,
 };
 
 /* @context 0: that of the device's default pool. */

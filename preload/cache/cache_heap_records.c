@@ -217,7 +217,8 @@ void gm_cache_heap_ops(struct gm_cache_heap *heap, const struct gm_cache_driver 
 		.block_drop = block_drop, .driver_alloc = driver->alloc, .driver_free = driver->free,
 		.may_go = driver->may_go, .synchronize = driver->synchronize, .lock = lock,
 		.unlock = unlock, .segment_event = segment_event, .reserve = driver->reserve, .map = driver->map,
-		.unmap = driver->unmap, .trim = driver->trim, .waits = driver->waits, .moment = driver->moment,
-		.passed = driver->passed, .moves_passed = true, .page_event = page_event, .arg = heap,
+		.unmap = driver->unmap, .trim = driver->trim, .waits = driver->waits, .costly = driver->costly,
+		.moment = driver->moment, .passed = driver->passed, .moves_passed = true, .page_event = page_event,
+		.arg = heap,
 	};
 }

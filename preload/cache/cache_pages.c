@@ -32,11 +32,16 @@
 #define ADDRESSES 8u			/* times the device's memory */
 #define ADDRESSES_LEAST 2u
 #define PAGE GM_HEAP_PAGE
+#define LATELY_NS UINT64_C(2000000000)	/* of these, compaction_time is what moving may take */
+#define SPARE_PART 8u			/* of the device's memory: with less free, pages move whatever that takes */
 
 struct gm_cache_pages {
 	uint64_t address, bytes;
 	CUmemAllocationProp prop;
 	uint64_t spares, held;		/* handles: unmapped ones, and all */
+	uint64_t unmapped_ns;		/* what it took to unmap the spare ones */
+	uint64_t counted_ns;		/* gm_now_ns when heap->moving_ns was looked at */
+	bool plenty;			/* of memory that is free on the device, when pages were mapped last */
 	size_t mapped_bytes;		/* of this struct, with its arrays */
 	CUmemGenericAllocationHandle *spare, *handles;	/* @handles: by page */
 	uint8_t domain;
@@ -287,11 +292,31 @@ int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uin
 /* After a fault cudaMalloc says so, and handles of memory may know nothing of contexts: is this one sound? */
 static bool is_sound(struct gm_cache_heap *heap)
 {
-	size_t free_bytes, total_bytes;
+	size_t free_bytes = 0, total_bytes = 0;
 
 	gm_cache_fault(GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
+	heap->pages->plenty = free_bytes > total_bytes / SPARE_PART;
 	gm_cache_request.result = (CUresult)heap->faulted;
 	return !heap->faulted;
+}
+
+/* What moving takes is forgotten at the rate at which it may be spent. */
+bool gm_cache_pages_costly(void *arg)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_cache_pages *pages = heap->pages;
+	double part = gm_state.options.compaction_time;
+	uint64_t now, spent = heap->moving_ns, forgotten;
+
+	if (!pages->plenty || part >= 1 || !spent)
+		return false;
+	now = gm_now_ns();
+	forgotten = pages->counted_ns ? (uint64_t)(part * (double)(now - pages->counted_ns)) : 0;
+	pages->counted_ns = now;
+	if (forgotten > spent)
+		forgotten = spent;
+	heap->moving_ns -= forgotten;
+	return spent - forgotten > (uint64_t)(part * (double)LATELY_NS);
 }
 
 int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
@@ -318,7 +343,13 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 		r = -ENOMEM;
 	}
 	if (!result) {
+		uint64_t began = gm_now_ns();
+
 		result = map(pages, address, bytes);
+		if (count > fresh) {
+			heap->moving_ns += pages->unmapped_ns + (gm_now_ns() - began) / count * (count - fresh);
+			pages->unmapped_ns = 0;
+		}
 		if (result && fresh)
 			release(pages, before);
 		r = -ENOMEM;
@@ -337,8 +368,10 @@ void gm_cache_pages_unmap(void *arg, uint64_t address, uint64_t bytes)
 {
 	struct gm_cache_heap *heap = arg;
 	struct gm_relaxed relaxed = gm_relax();
+	uint64_t began = gm_now_ns();
 
 	unmap(heap->pages, address, bytes);
+	heap->pages->unmapped_ns += gm_now_ns() - began;
 	gm_unrelax(&relaxed);
 }
 
@@ -348,6 +381,7 @@ void gm_cache_pages_trim(void *arg)
 	struct gm_relaxed relaxed = gm_relax();
 
 	release(heap->pages, 0);
+	heap->pages->unmapped_ns = 0;
 	heap->segments = heap->pages->held * PAGE;
 	gm_unrelax(&relaxed);
 }

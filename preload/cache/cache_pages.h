@@ -29,6 +29,7 @@ void gm_cache_pages_trim(void *heap);
 uint64_t gm_cache_pages_moment(void *heap);	/* locked, as the next */
 uint64_t gm_cache_pages_passed(void *heap, uint64_t stream);
 bool gm_cache_pages_wanted(void *heap);		/* waits of struct gm_heap_ops: asks gm_cache_request.waits */
+bool gm_cache_pages_costly(void *heap);		/* by the option compaction_time */
 
 /* Find out which frees the GPU is past by now, and record an event for later ones. Never waits. No
  * lock is needed. */

@@ -387,11 +387,42 @@ START_TEST(test_refusals_are_few)
 }
 END_TEST
 
+/* 64 MiB are live in 16 blocks, half of which go, and then there is one of 24 MiB: its pages move, or (_i) moving has taken
+ * too much time and there are pages more, up to an eighth of what was live; or (2) nothing of the device is to spare. */
+START_TEST(test_moves_as_time_allows)
+{
+	CUdeviceptr p[16], first, next, last;
+	uint64_t most[] = { 67 * MIB, 76 * MIB, 67 * MIB };
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("GPUMEM_COMPACTION_TIME", _i ? "0" : "1", 1);
+	setenv("FAKECUDA_CAPACITY", _i == 2 ? "128MiB" : "1GiB", 1);
+	setenv("FAKECUDA_OTHER_BYTES", _i == 2 ? "52MiB" : "0", 1);
+	begin();
+	for (unsigned int i = 0; i < 16; i++)
+		OK(cuMemAlloc_v2(&p[i], 4 * MIB));
+	for (unsigned int i = 0; i < 16; i += 2)
+		OK(cuMemFree_v2(p[i]));
+	OK(cuMemAlloc_v2(&first, 8 * MIB));	/* until then nothing has moved, and taken time */
+	ck_assert_uint_le(heap()->segments, 67 * MIB);
+	ck_assert_uint_gt(heap()->moving_ns, 0);
+	OK(cuMemAlloc_v2(&next, 8 * MIB));
+	ck_assert_uint_le(heap()->segments, most[_i]);
+	ck_assert_int_eq(heap()->segments > 67 * MIB, _i == 1);
+	OK(cuMemAlloc_v2(&last, 16 * MIB));	/* no more than that */
+	ck_assert_uint_le(heap()->segments, most[_i]);
+	ck_assert_int_eq(gm_recorder_check(), 0);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages");
 	TCase *tc = tcase_create("pages");
 
+	setenv("GPUMEM_COMPACTION_TIME", "1", 1);	/* however busy the machine is */
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_threads);
 	tcase_add_loop_test(tc, test_refusals_are_few, 0, 2);
@@ -401,11 +432,13 @@ int main(void)
 	tcase_add_test(tc, test_waits_in_vain_once);
 	tcase_add_test(tc, test_waits_for_no_other_stream);
 	tcase_add_test(tc, test_spare_is_not_lost);
+	tcase_add_loop_test(tc, test_moves_as_time_allows, 0, 3);
 #else
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
 	(void)test_waits_for_no_other_stream;
 	(void)test_spare_is_not_lost;
+	(void)test_moves_as_time_allows;
 #endif
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);

@@ -25,7 +25,7 @@ def shape():
     """A program whose sizes fit only where pages move: its snapshot, PyTorch's pickle of it, and back."""
     with Play() as room:
         run = room.run([SCENARIOS, "pages_come_and_go"], GPUMEM_ALLOCATOR="caching", GPUMEM_EXPANDABLE_SEGMENTS="True",
-                       FAKECUDA_CAPACITY="96MiB", FAKECUDA_RACE="exit", FAKECUDA_HANG="exit")
+                       GPUMEM_COMPACTION_TIME="1", FAKECUDA_CAPACITY="96MiB", FAKECUDA_RACE="exit", FAKECUDA_HANG="exit")
         taken = room.snapshots("exit")
         if not check("it runs", run.returncode == 0 and len(taken) == 1, tell(run)):
             return

@@ -109,7 +109,7 @@ START_TEST(moves_what_is_idle)
 		ck_assert_int_eq(take(w, large, 0, &more[i]), 0);
 	check_all(w, 0);
 	ck_assert_uint_ge(gm_pages(w->heap)->moved, 19 * large / GM_HEAP_PAGE / 2);
-	ck_assert_uint_le(w->heap->reserved, 80 * small + GM_PAGES_SLACK(80 * small) + GM_HEAP_PAGE);
+	ck_assert_uint_le(w->heap->reserved, 80 * small + 80 * small / GM_PAGES_SLACK + GM_HEAP_PAGE);
 	end(w);
 }
 END_TEST
@@ -165,13 +165,44 @@ START_TEST(rather_waits_than_grows)
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	w->driver.now += 101;
 	ck_assert_int_eq(take(w, bytes + large, 0, &other), 0);
-	ck_assert_uint_le(w->driver.pages_made * GM_HEAP_PAGE, live + GM_PAGES_SLACK(live) + GM_HEAP_PAGE);
+	ck_assert_uint_le(w->driver.pages_made * GM_HEAP_PAGE, live + live / GM_PAGES_SLACK + GM_HEAP_PAGE);
 	check_all(w, 1);
 	give_back(w, other);
 	w->driver.waits = false;
 	ck_assert_int_eq(take(w, UINT64_C(150) << 20, 0, &other), 0);
 	ck_assert_uint_eq(gm_pages(w->heap)->spare, 0);
 	check_all(w, 2);
+	end(w);
+}
+END_TEST
+
+static bool is_costly(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
+/* While moving takes too much time there is an eighth more than was live, and then pages move. */
+START_TEST(grows_while_moving_is_costly)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 0);
+	const uint64_t small = UINT64_C(11) << 20, large = UINT64_C(21) << 20;
+	uint32_t id[80], more[19];
+
+	ops.costly = is_costly;
+	for (int i = 0; i < 80; i++)
+		ck_assert_int_eq(take(w, small, 0, &id[i]), 0);
+	for (int i = 0; i < 80; i += 2)
+		give_back(w, id[i]);
+	for (int i = 0; i < 5; i++)
+		ck_assert_int_eq(take(w, large, 0, &more[i]), 0);
+	ck_assert_uint_eq(gm_pages(w->heap)->moved, 0);
+	for (int i = 5; i < 19; i++)
+		ck_assert_int_eq(take(w, large, 0, &more[i]), 0);
+	check_all(w, 0);
+	ck_assert_uint_gt(gm_pages(w->heap)->moved, 0);
+	ck_assert_uint_le(w->heap->reserved, 80 * small + 80 * small / GM_PAGES_SLACK_COSTLY + GM_HEAP_PAGE);
+	ck_assert_uint_gt(w->heap->reserved, 80 * small + 80 * small / GM_PAGES_SLACK_COSTLY - large);
 	end(w);
 }
 END_TEST
@@ -579,6 +610,7 @@ int main(void)
 	tcase_add_test(tests, moves_what_is_idle);
 	tcase_add_test(tests, only_what_is_passed_moves);
 	tcase_add_test(tests, rather_waits_than_grows);
+	tcase_add_test(tests, grows_while_moving_is_costly);
 	tcase_add_test(tests, passed_by_its_own_stream);
 	tcase_add_test(tests, taken_over);
 	tcase_add_test(tests, what_was_seen_complete_moves_at_once);
