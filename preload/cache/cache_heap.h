@@ -123,7 +123,7 @@ struct gm_cache_heap {
 	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @back so far; of these, complete */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
 	_Atomic(bool) impatient;	/* of a pages heap: it grows rather than wait (gm_cache_await_pages) */
-	_Atomic(uint64_t) moving_ns;	/* likewise: what moving pages and waiting took lately (gm_cache_pages_costly) */
+	_Atomic(uint64_t) moving_ns;	/* likewise: what moving pages and waiting for them took lately */
 };
 
 /* Is its memory in pages? It stays so when the pages are gone with its context. */
