@@ -289,7 +289,8 @@ static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 		if (r == -ETIMEDOUT || got)
 			return r == -ETIMEDOUT ? r : -EAGAIN;
 	}
-	if (place.missing > own->spare + budget(heap, size, costly) && heap->ops->waits && heap->ops->waits(heap->ops->arg)) {
+	fresh = budget(heap, size, costly);
+	if (place.missing > own->spare + fresh && heap->ops->waits && heap->ops->waits(heap->ops->arg)) {
 		r = gm_pages_steal(heap, request->stream, place.missing - own->spare, &place, &got);
 		return r == -ETIMEDOUT ? r : got ? -EAGAIN : -EBUSY;
 	}
