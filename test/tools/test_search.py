@@ -71,9 +71,12 @@ with Room() as room:
           best["peak_reserved_bytes"] <= large["peak_reserved_bytes"], best)
     check("each was replayed with several orders of addresses", all(t["lowest_reserved_bytes"] <= t["peak_reserved_bytes"] <= t["highest_reserved_bytes"]
           for t in found["tried"]) and best["highest_reserved_bytes"] < found["tried"][0]["lowest_reserved_bytes"], found)
-    pages = replay("--heap", "pages", "--lag", "100", path)
-    check("the pages heap is tried, too", found["pages_heap"] == {"peak_reserved_bytes": pages["peak_reserved_bytes"], "ooms": 0,
-                                                                  "pages_moved": pages["pages_moved"]}, (found["pages_heap"], pages))
+    pages = replay("--heap", "pages", path)
+    behind = [run["peak_reserved_bytes"] for run in pages["lags"]]
+    check("the pages heap is tried, too", found["pages_heap"] == {
+        "conf": "expandable_segments:True", "peak_reserved_bytes": behind[1], "lowest_reserved_bytes": min(behind),
+        "highest_reserved_bytes": max(behind), "ooms": 0, "pages_moved": pages["lags"][1]["pages_moved"],
+        "recommended": max(behind) < 0.95 * best["peak_reserved_bytes"]}, (found["pages_heap"], pages))
     alone = replay("--conf", best["conf"], "--limit", str(found["limit_bytes"]), path)
     check("what it says is what a replay says", alone["peak_reserved_bytes"] == best["peak_reserved_bytes"] and alone["ooms"] == 0, (alone, best))
     check("the limit is what the device had for this process",
@@ -206,9 +209,21 @@ with Room() as room:
         drawn.append(os.path.join(room.path, "drawn%d.trace" % seed))
         with open(drawn[-1], "w", encoding="utf-8") as out:
             out.write("\n".join(lines) + "\n")
-    for told in glob.glob("test/traces/*.trace.gz") + drawn:
-        found = replay("--search", told)
+    said = set()
+    for told, words in [(told, ()) for told in glob.glob("test/traces/*.trace.gz") + drawn] + [
+            ("test/traces/resnet.trace.gz", ("--limit", "5670MiB")), ("test/traces/pipeline.trace.gz", ("--limit", "830MiB"))]:
+        found = replay("--search", *words, told)
         best, start = found["recommended"], found["tried"][0]
+        other, text = found["pages_heap"], gpumem("replay", "--search", *words, told).stdout
+        lags = replay("--heap", "pages", *words, *(("--capacity", words[1]) if words else ()), told)["lags"]
+        beaten = best or start
+        said.add((other["recommended"], found["fits"]))
+        check("%s %s: the pages heap is recommended where it is better however far the GPU is behind" % (os.path.basename(told), " ".join(words)),
+              other["recommended"] == (not any(run["ooms"] for run in lags) and (beaten["ooms"] > 0 or (
+                  other["highest_reserved_bytes"] < beaten["lowest_reserved_bytes"] and
+                  other["highest_reserved_bytes"] < 0.95 * beaten["peak_reserved_bytes"]))) and
+              ("GPUMEM_CONF=expandable_segments:True\n" in text) == other["recommended"] and "however far the GPU is behind" in text,
+              (other, beaten, text))
         key = ("ooms", "peak_reserved_bytes", "driver_calls")
         check("%s: nothing that was tried is better in both columns" % os.path.basename(told), not best or not any(
             t["ooms"] <= best["ooms"] and t["peak_reserved_bytes"] < best["peak_reserved_bytes"] and t["driver_calls"] < best["driver_calls"]
@@ -216,6 +231,8 @@ with Room() as room:
         check("%s: what is recommended is better by more than 5%%, or in calls" % os.path.basename(told), not best or [best[k] for k in key] != [start[k] for k in key] and (
             best["ooms"] < start["ooms"] or best["peak_reserved_bytes"] < 0.95 * start["peak_reserved_bytes"] or
             (best["peak_reserved_bytes"] <= start["peak_reserved_bytes"] and best["driver_calls"] < 0.9 * start["driver_calls"])), (best, start))
+
+    check("it is for some, for some it is not, and for one nothing else would do", {(True, True), (False, True), (True, False)} <= said, said)
 
     # ---- on a terminal, wrong use -------------------------------------------------------------------------------------
     with Screen([GPUMEM, "replay", "--search", path]) as screen:

@@ -152,7 +152,9 @@ struct gm_search {
 	size_t best;			/* place in @tried; 0: nothing is better, or nothing fits */
 	bool fits;			/* with some settings all that was served would be again */
 	struct gm_simulation unlimited;	/* else: the start's run without a limit */
-	struct gm_simulation pages;	/* the pages heap's */
+	struct gm_simulation pages;	/* the pages heap's, with a lag of GM_SEARCH_LAG */
+	uint64_t pages_low, pages_high;	/* its peaks with that lag, without one, and with ten times as much */
+	bool pages_better;		/* it serves all, and takes less than @best by more than GM_SEARCH_ERROR */
 };
 
 #define GM_SEARCH_LAG 100u	/* operations, on the pages heap: see struct gm_simulate_how */

@@ -383,17 +383,39 @@ static int conclude(struct gm_search *search)
 			   &search->unlimited);
 }
 
-/* The start's settings on the pages heap. */
+/* The start's settings on the pages heap. What that takes depends on how far the GPU is behind, not on addresses. */
 static int try_pages(struct gm_search *search)
 {
+	static const uint64_t lags[] = { 0, 10 * GM_SEARCH_LAG, GM_SEARCH_LAG };
 	struct gm_heap_config config;
 	char error[GM_OPTION_ERROR_BYTES];
+	int r = 0;
 
 	gm_options_heap_parse(&config, search->conf, true, error);
 	config.class = &gm_pages_heap;
 	config.limit = search->limit;
-	return gm_simulate(search->trace, &config, &(struct gm_simulate_how){ .capacity = search->limit,
-			   .lag = GM_SEARCH_LAG }, &search->pages);
+	search->pages_low = UINT64_MAX;
+	for (size_t i = 0; !r && i < sizeof(lags) / sizeof(lags[0]); i++) {
+		uint64_t peak;
+
+		r = gm_simulate(search->trace, &config, &(struct gm_simulate_how){ .capacity = search->limit,
+				.lag = lags[i] }, &search->pages);
+		peak = search->pages.peak_used_bytes;
+		search->pages_low = peak < search->pages_low ? peak : search->pages_low;
+		search->pages_high = peak > search->pages_high ? peak : search->pages_high;
+	}
+	return r;
+}
+
+/* Beside the best of what was tried. */
+static bool pages_better(const struct gm_search *search)
+{
+	const struct gm_tried *best = &search->tried[search->best];
+
+	if (search->pages.missed || search->pages.failed != best->run.failed)
+		return !search->pages.missed && search->pages.failed < best->run.failed;
+	return search->pages_high < best->low &&
+	       (double)search->pages_high < (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(best);
 }
 
 int gm_search(struct gm_search *search)
@@ -412,6 +434,8 @@ int gm_search(struct gm_search *search)
 		r = try_pages(search);
 	if (!r)
 		r = conclude(search);
+	if (!r)
+		search->pages_better = pages_better(search);
 	gm_progress_end();
 	return r;
 }

@@ -175,13 +175,53 @@ static void print_pages(const struct gm_search *search)
 	if (run->failed)
 		printf(", and memory would have run out %llu time%s", (unsigned long long)run->failed,
 		       run->failed == 1 ? "" : "s");
+	printf("\nhowever far the GPU is behind: %s to ", gm_show_bytes((int64_t)search->pages_low));
+	printf("%s\n", gm_show_bytes((int64_t)search->pages_high));
+}
+
+static void print_pages_better(const struct gm_search *search)
+{
+	const struct gm_tried *best = &search->tried[search->best];
+	uint64_t peak = gm_tried_peak(best), pages = search->pages.peak_used_bytes;
+	const char *other = search->best || search->conf[0] ? "those settings" : "the defaults";
+
+	if (!search->pages_better)
+		return;
 	putchar('\n');
+	gm_show_heading(stdout, "GPUMEM_CONF=%s", GM_WOULD_EXPANDABLE);
+	if (best->run.failed > search->pages.failed)
+		puts("on the pages heap memory would not have run out");
+	else
+		printf("the pages heap would have reserved %s less at the peak than %s (%.1f%%)\n",
+		       gm_show_bytes((int64_t)(peak - pages)), other, 100 * share(peak - pages, peak));
+}
+
+/* The line to set, if there is one. */
+static void print_recommended(const struct gm_search *search)
+{
+	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
+
+	if (!search->best) {
+		printf("none is better than %s by more than the simulation may be wrong (%.0f%%, or what the "
+		       "addresses make of it: %s to ", search->conf[0] ? "the settings in force" : "the defaults",
+		       100 * GM_SEARCH_ERROR, gm_show_bytes((int64_t)start->low));
+		printf("%s)\n", gm_show_bytes((int64_t)start->high));
+		return;
+	}
+	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
+	fputs("would have reserved ", stdout);
+	print_saved(start, best);
+	printf("whatever addresses the device gives: %s to ", gm_show_bytes((int64_t)best->low));
+	printf("%s, ", gm_show_bytes((int64_t)best->high));
+	printf("where %s take %s to ", search->conf[0] ? "the settings in force" : "the defaults",
+	       gm_show_bytes((int64_t)start->low));
+	printf("%s\n", gm_show_bytes((int64_t)start->high));
 }
 
 static void print_text(const struct gm_history *history, const struct gm_search *search,
 		       const char *word)
 {
-	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
+	const struct gm_tried *start = &search->tried[0];
 	const struct gm_tried **order = calloc(search->count, sizeof(struct gm_tried *));
 	size_t idle = 0;
 
@@ -204,26 +244,15 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 	if (!search->fits) {
 		putchar('\n');
 		print_unfit(search);
+		print_pages(search);
+		print_pages_better(search);
 		return;
 	}
 	print_alone(search);
 	print_pages(search);
 	putchar('\n');
-	if (!search->best) {
-		printf("none is better than %s by more than the simulation may be wrong (%.0f%%, or what the "
-		       "addresses make of it: %s to ", search->conf[0] ? "the settings in force" : "the defaults",
-		       100 * GM_SEARCH_ERROR, gm_show_bytes((int64_t)start->low));
-		printf("%s)\n", gm_show_bytes((int64_t)start->high));
-		return;
-	}
-	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
-	fputs("would have reserved ", stdout);
-	print_saved(start, best);
-	printf("whatever addresses the device gives: %s to ", gm_show_bytes((int64_t)best->low));
-	printf("%s, ", gm_show_bytes((int64_t)best->high));
-	printf("where %s take %s to ", search->conf[0] ? "the settings in force" : "the defaults",
-	       gm_show_bytes((int64_t)start->low));
-	printf("%s\n", gm_show_bytes((int64_t)start->high));
+	print_recommended(search);
+	print_pages_better(search);
 }
 
 static json_t *object_of(const struct gm_tried *tried)
@@ -259,10 +288,14 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 			"needed_live_bytes", gm_show_number(!search->fits, (int64_t)search->unlimited.peak_live_bytes),
 			"needed_reserved_bytes",
 			gm_show_number(!search->fits, (int64_t)search->unlimited.peak_used_bytes),
-			"pages_heap", json_pack("{sI sI sI}", "peak_reserved_bytes",
-						(json_int_t)search->pages.peak_used_bytes, "pages_moved",
+			"pages_heap", json_pack("{ss sI sI sI sI sI sb}", "conf", GM_WOULD_EXPANDABLE,
+						"peak_reserved_bytes",
+						(json_int_t)search->pages.peak_used_bytes, "lowest_reserved_bytes",
+						(json_int_t)search->pages_low, "highest_reserved_bytes",
+						(json_int_t)search->pages_high, "pages_moved",
 						(json_int_t)search->pages.pages_moved, "ooms",
-						(json_int_t)search->pages.failed),
+						(json_int_t)search->pages.failed, "recommended",
+						search->pages_better),
 			"recommended", search->best ? object_of(&search->tried[search->best]) : json_null());
 	gm_show_document(stdout, all, JSON_INDENT(1));
 }
