@@ -225,11 +225,12 @@ with tempfile.TemporaryDirectory() as room:
 
     # Input that is no trace.
     for name, content in (("empty", b""), ("binary", bytes(range(256)) * 8), ("words", b"a x y z\n"),
-                          ("free of nothing", b"f 3\n"), ("half a line", b"a 1"), ("long", b"a" * 5000)):
+                          ("free of nothing", b"f 3\n"), ("half a line", b"a 1"), ("below 0", b"a 0 -5 0 0\n"), ("above 2^64", b"a 0 99999999999999999999 0 0\n"),
+                          ("a stream above 2^64", b"a 0 5 18446744073709551616 0\n"), ("an id below 0", b"a 0 5 0 0\nf -1\n"), ("long", b"a" * 5000)):
         with open(path, "wb") as raw:
             raw.write(content)
         done = replay(path)
-        reason = {"empty": "an empty file", "binary": "not a snapshot"}.get(name, "line 1")
+        reason = {"empty": "an empty file", "binary": "not a snapshot", "an id below 0": "line 2"}.get(name, "line 1")
         check("%s: refused with a reason" % name, done.returncode == 3 and reason in done.stderr, (done.returncode, done.stderr))
     with open("test/traces/gpt.trace.gz", "rb") as raw:
         cut = raw.read(100000)

@@ -72,6 +72,7 @@ static int parse(struct gm_trace *trace, struct gm_table *ids, const char *text,
 	unsigned long long id = 0, bytes = 0, stream = 0, address = 0;
 	int r;
 
+	errno = 0;
 	switch (text[0]) {
 	case '\0':
 		return 0;
@@ -94,6 +95,8 @@ static int parse(struct gm_trace *trace, struct gm_table *ids, const char *text,
 	default:
 		return fail(trace, line->number, "is not a line of a trace");
 	}
+	if (errno == ERANGE || strchr(text, '-'))	/* which sscanf takes for another number */
+		return fail(trace, line->number, "a number that is below 0 or above 2^64 - 1");
 	line->bytes = bytes;
 	line->stream = stream;
 	line->address = address;
