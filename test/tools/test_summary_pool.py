@@ -10,7 +10,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/preload")
 from scripted import Play  # noqa: E402
-from tap import B, Room, check, finish, tell  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish, tell  # noqa: E402
 from verbs import gpumem, load  # noqa: E402
 
 MIB = 1 << 20
@@ -194,6 +194,18 @@ def retried():
                   ("asks again" in text, "its own snapshot tells" in text) == (told, not told), text[:900])
 
 
+def run_says():
+    """What gpumem run says at the end is what the verbs that it names will say, also of a program that was killed."""
+    for name, end, words in (("ended", "", "ended: peak %s, 63.02 MiB in 27 blocks never freed"),
+                             ("killed", "os.kill(os.getpid(), 9)", "died of SIGKILL: peak %s, 63.02 MiB in 27 blocks live, 0 in flight")):
+        with Room() as room:
+            env = room.env(preload=False, PYTHONPATH=os.path.abspath("test/preload/programs"), TORCH=os.path.join(B, "test/preload/torch"))
+            run = room.run([GPUMEM, "run", "--output=%r.json", "--", sys.executable, "-c", PROGRAM % (160, SPLIT, 60) + end], env=env)
+            check("gpumem run, %s: what the pool has handed out, and that it ran out" % name, re.search(
+                words % r"[0-9.]+ MiB" + r", out of memory 1 time: .*\ngpumem: look at it with: gpumem summary \S*/(oom-1|recovered)\.json\n", run.stderr),
+                tell(run))
+
+
 FAULTS = '''
 from pool_user import *
 context()
@@ -308,6 +320,7 @@ def main():
     split()
     fraction()
     kept()
+    run_says()
     retried()
     faults()
     stacks()

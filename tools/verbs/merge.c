@@ -92,25 +92,6 @@ static int widen(struct merge *merge, const struct gm_groups *groups)
 	return 0;
 }
 
-/* Where pools tell, what is live is what they have handed out, and what is no pool's. */
-static void describe_pools(const struct gm_scene *scene, const char *device, struct rank *rank)
-{
-	int64_t peak = gm_scene_pool_peak(scene, device);
-
-	if (peak == INT64_MIN)
-		return;
-	rank->of.peak = peak;
-	rank->of.live = rank->of.blocks = 0;
-	for (size_t i = 0; i < scene->lives.count; i++) {
-		const struct gm_life *life = &scene->lives.list[i];
-
-		if (!gm_life_at(life, GM_LIVES_END) || !gm_life_counts(life, device))
-			continue;
-		rank->of.live = gm_wrap_add(rank->of.live, life->size);
-		rank->of.blocks++;
-	}
-}
-
 /* Sum one snapshot into @groups, side 1, and take its share out again. */
 static int add(struct merge *merge, struct gm_groups *groups, const struct gm_snapshot *snapshot, size_t place)
 {
@@ -123,7 +104,7 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 		return r;
 	merge->ranks[place].shown_peak = gm_lives_peak(&scene.lives, ask->device, &row);
 	if (ask->level == GM_LEVEL_POOL)
-		describe_pools(&scene, ask->device, &merge->ranks[place]);
+		gm_scene_pool_totals(&scene, ask->device, &merge->ranks[place].of);
 	r = gm_groups_add(groups, 1, &scene, ask->device, ask->at_peak ? row : GM_LIVES_END, NULL);
 	if (!r)
 		r = widen(merge, groups);

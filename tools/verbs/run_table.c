@@ -16,10 +16,12 @@
 #include <unistd.h>
 
 #include "recorder/modules/names.h"
+#include "tools/read/level.h"
 #include "tools/read/load.h"
 #include "tools/read/places.h"
 #include "tools/read/table.h"
 #include "tools/verbs/recover.h"
+#include "tools/show/groups.h"
 #include "tools/show/show.h"
 
 #define READ_MOST 512u			/* snapshots that are opened for their numbers */
@@ -140,7 +142,9 @@ static void read_snapshot(struct gm_run_process *process)
 {
 	struct gm_loaded loaded;
 	struct gm_totals all;
+	struct gm_scene scene;
 	const json_t *of;
+	bool pools;
 
 	if (gm_load(process->snapshot, GM_LOAD_WHOLE, &loaded))
 		return;
@@ -150,8 +154,14 @@ static void read_snapshot(struct gm_run_process *process)
 								     : -1;
 	snprintf(process->command, sizeof(process->command), "%s", gm_json_text(of, "command"));
 	all = gm_show_totals(loaded.snapshot.root, NULL);
+	pools = loaded.snapshot.pool_count && !gm_level_apply(&loaded.snapshot, GM_LEVEL_POOL) &&
+		!gm_scene_open(&scene, &loaded.snapshot);
+	if (pools) {
+		gm_scene_pool_totals(&scene, NULL, &all);
+		gm_scene_close(&scene);
+	}
 	process->ooms = all.ooms;
-	if (!process->known) {
+	if (!process->known || pools) {
 		process->peak = all.peak;
 		process->live = all.live;
 		process->blocks = all.blocks;
