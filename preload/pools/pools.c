@@ -18,6 +18,7 @@
 
 #define NAME_BYTES 256u
 #define BATCH 32u
+#define ADDRESSES (UINT64_C(1) << 57)	/* that a program can have; sums of sizes stay in 64 bits */
 #define GRAIN 512u			/* of a length that the map keeps with a block */
 
 struct pool {
@@ -333,7 +334,7 @@ int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t strea
 	struct pool *pool = pool_of(domain);
 	int r = -ETIMEDOUT;
 
-	if (!pool || !address || !size || size > UINT64_MAX / 2 || address > UINT64_MAX / 2)
+	if (!pool || !address || !size || size > ADDRESSES || address > ADDRESSES - size)
 		return -EINVAL;
 	gm_alloc_caller(&alloc, caller);
 	if (gm_lock(&pool->lock)) {
