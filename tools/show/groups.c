@@ -107,9 +107,10 @@ void gm_scene_pool_totals(const struct gm_scene *scene, const char *device, stru
 	}
 	for (size_t i = 0; i < scene->snapshot->pool_count; i++) {
 		const struct gm_snapshot_pool *pool = &scene->snapshot->pools[i];
+		const json_t *stats = gm_json_object(pool->root, "memory_stats");
 
 		if (!device || strtol(device, NULL, 10) == pool->device)
-			ooms = gm_wrap_add(ooms, gm_json_number(gm_json_object(pool->root, "memory_stats"), "num_ooms"));
+			ooms = gm_wrap_add(ooms, gm_json_number(stats, "num_ooms"));
 	}
 	totals->ooms = ooms > totals->ooms ? ooms : totals->ooms;
 }

@@ -27,8 +27,8 @@ void gm_scene_close(struct gm_scene *scene);
 int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device);
 
 /* Where pools tell, what is live is what they have handed out, and what is no pool's: @totals, of the driver's level
- * (gm_show_totals), of a scene at the level of pools. A request that a pool could not serve is often one of the driver's,
- * too: the larger number of the two. Without a pool on @device nothing changes. */
+ * (gm_show_totals), of a scene at the level of pools. A request that a pool could not serve is often one of the
+ * driver's, too: the larger number of the two. Without a pool on @device nothing changes. */
 void gm_scene_pool_totals(const struct gm_scene *scene, const char *device, struct gm_totals *totals);
 
 /* GM_BY_STACK tells kinds apart, too, and modules where there is no stack. GM_BY_ANNOTATION: a block counts in every
