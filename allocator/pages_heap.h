@@ -35,7 +35,7 @@
 /* A heap may have so much of the most that was ever live on top of that before pages are moved rather than the driver
  * asked: one part of so many; and while moving takes too much time (ops->costly). */
 #define GM_PAGES_SLACK 64u
-#define GM_PAGES_SLACK_COSTLY 8u
+#define GM_PAGES_SLACK_COSTLY 4u
 
 struct gm_pages_region {
 	uint64_t base, top, end;	/* blocks tile [base, top); more addresses are up to @end */

@@ -182,27 +182,27 @@ static bool is_costly(void *arg)
 	return true;
 }
 
-/* While moving takes too much time there is an eighth more than was live, and then pages move. */
+/* While moving takes too much time there is a quarter more than was live, and then pages move. */
 START_TEST(grows_while_moving_is_costly)
 {
 	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 0);
 	const uint64_t small = UINT64_C(11) << 20, large = UINT64_C(21) << 20;
-	uint32_t id[80], more[19];
+	uint32_t id[40], more[10];
 
 	ops.costly = is_costly;
-	for (int i = 0; i < 80; i++)
+	for (int i = 0; i < 40; i++)
 		ck_assert_int_eq(take(w, small, 0, &id[i]), 0);
-	for (int i = 0; i < 80; i += 2)
+	for (int i = 0; i < 40; i += 2)
 		give_back(w, id[i]);
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 4; i++)
 		ck_assert_int_eq(take(w, large, 0, &more[i]), 0);
 	ck_assert_uint_eq(gm_pages(w->heap)->moved, 0);
-	for (int i = 5; i < 19; i++)
+	for (int i = 4; i < 10; i++)
 		ck_assert_int_eq(take(w, large, 0, &more[i]), 0);
 	check_all(w, 0);
 	ck_assert_uint_gt(gm_pages(w->heap)->moved, 0);
-	ck_assert_uint_le(w->heap->reserved, 80 * small + 80 * small / GM_PAGES_SLACK_COSTLY + GM_HEAP_PAGE);
-	ck_assert_uint_gt(w->heap->reserved, 80 * small + 80 * small / GM_PAGES_SLACK_COSTLY - large);
+	ck_assert_uint_le(w->heap->reserved, 40 * small + 40 * small / GM_PAGES_SLACK_COSTLY + GM_HEAP_PAGE);
+	ck_assert_uint_gt(w->heap->reserved, 40 * small + 40 * small / GM_PAGES_SLACK_COSTLY - large);
 	end(w);
 }
 END_TEST
