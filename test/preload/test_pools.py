@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -384,6 +385,10 @@ def nvtx(allocator):
         sites = json.loads(subprocess.run([GPUMEM, "summary", "--json", header], stdout=subprocess.PIPE, check=True).stdout)["by_site"]
         check(what + "who asked is the program, not NVTX's header", len(sites) > 1 and
               all(row["site"].startswith("main ") for row in sites), sites)
+        leaks = subprocess.run([GPUMEM, "leaks", glob.glob(room.out + "/*api-1.json")[0]], stdout=subprocess.PIPE, text=True,
+                               check=True).stdout
+        check(what + "leaks: by the name that the program gave it", re.search(r'^8\.00 KiB in 1 block \(device\), named "body"$', leaks, re.M) and
+              leaks.count("named") == 2, leaks)
         with Room() as other:
             done = other.run([program, "many"], allocator=allocator)
             shot = (other.snapshots("api") or [{"pools": []}])[0]

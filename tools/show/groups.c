@@ -227,6 +227,11 @@ static void add_life(struct gm_group *group, int side, const struct gm_life *lif
 {
 	group->bytes[side] = gm_wrap_add(group->bytes[side], life->size);
 	group->count[side]++;
+	if (!side || !life->name)
+		return;
+	if (!group->name)
+		group->name = life->name;
+	group->names |= strcmp(group->name, life->name) != 0;
 }
 
 /* One life, to every phase that it counts to. */

@@ -45,6 +45,8 @@ struct gm_group {
 	int64_t stack;			/* its stack */
 	int64_t module;			/* who asked */
 	const char *kind;
+	const char *name;		/* of the first one in the second snapshot that the program named; NULL: none */
+	bool names;			/* others have other names */
 };
 
 static inline int64_t gm_group_growth(const struct gm_group *group)

@@ -75,6 +75,7 @@ static int add_block(struct building *b, const struct gm_snapshot_segment *segme
 	if (life->size < 0)
 		life->size = 0;
 	life->freed = strcmp(block->state, "active_allocated") != 0;
+	life->name = block->name[0] ? block->name : NULL;
 	/* The event may have been made without a stack (context:state) and the block with one. */
 	if (!life->stack)
 		life->stack = block->stack;

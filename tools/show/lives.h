@@ -21,6 +21,7 @@ struct gm_life {
 	int64_t stream, stack, thread, module;
 	int64_t time_us;		/* of the birth; 0 not known */
 	const char *kind;		/* of the snapshot: valid as long as it is */
+	const char *name;		/* as that: by which the program called it; NULL: it did not, or it has ended */
 	int device;			/* GM_ROW_HOST: pinned memory of the host */
 	uint32_t born, died;		/* rows */
 	bool freed;			/* live, and the program has freed it: not reusable yet */

@@ -42,6 +42,18 @@ static void print_where(const struct gm_group *group)
 		printf("    %s %s\n", GM_NO_STACK, gm_show_module(group->scene->root, group->module));
 }
 
+/* What the program called them; "": nothing. */
+static const char *named(const struct gm_group *group)
+{
+	static char text[320];
+
+	text[0] = '\0';
+	if (group->name)
+		snprintf(text, sizeof(text), ", named \"%.256s\"%s", gm_show_clean(group->name),
+			 group->names ? " and otherwise" : "");
+	return gm_show_repair(text);
+}
+
 static void print_text(const struct ask *ask, const struct gm_groups *groups, const json_t *root, bool two)
 {
 	bool living = !strcmp(gm_json_text(gm_json_object(root, "process"), "life"), "running");
@@ -61,13 +73,14 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups, co
 			continue;
 		shown++;
 		if (two)
-			gm_show_heading(stdout, "%s more: %s in %s, before %s in %lld (%s)",
+			gm_show_heading(stdout, "%s more: %s in %s, before %s in %lld (%s)%s",
 					gm_show_bytes(gm_group_growth(group)), gm_show_bytes(group->bytes[1]),
 					gm_show_count(group->count[1], "block"), gm_show_bytes(group->bytes[0]),
-					(long long)group->count[0], gm_show_clean(group->kind));
+					(long long)group->count[0], gm_show_clean(group->kind), named(group));
 		else
-			gm_show_heading(stdout, "%s in %s (%s)", gm_show_bytes(group->bytes[1]),
-					gm_show_count(group->count[1], "block"), gm_show_clean(group->kind));
+			gm_show_heading(stdout, "%s in %s (%s)%s", gm_show_bytes(group->bytes[1]),
+					gm_show_count(group->count[1], "block"), gm_show_clean(group->kind),
+					named(group));
 		print_where(group);
 	}
 	if (shown < all)
@@ -98,11 +111,11 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 		if (!wanted(ask, group))
 			continue;
 		bytes = gm_wrap_add(bytes, gm_group_growth(group));
-		json_array_append_new(list, json_pack("{sI sI sI sI ss ss so}", "bytes", (json_int_t)group->bytes[1],
-			"blocks", (json_int_t)group->count[1], "bytes_before", (json_int_t)group->bytes[0],
-			"blocks_before", (json_int_t)group->count[0], "kind", group->kind,
-			"module", gm_show_module(group->scene->root, group->module),
-			"stack", gm_groups_json_stack(group->scene, group->stack)));
+		json_array_append_new(list, json_pack("{sI sI sI sI ss ss ss* so}",
+			"bytes", (json_int_t)group->bytes[1], "blocks", (json_int_t)group->count[1],
+			"bytes_before", (json_int_t)group->bytes[0], "blocks_before", (json_int_t)group->count[0],
+			"kind", group->kind, "module", gm_show_module(group->scene->root, group->module),
+			"name", group->name, "stack", gm_groups_json_stack(group->scene, group->stack)));
 	}
 	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
 			(json_int_t)ask->known.matched, "leaks", list);
