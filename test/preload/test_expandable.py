@@ -4,9 +4,11 @@
 happens where the driver has no such memory."""
 import json
 import os
+import pickle
 import sys
 
-sys.path[:0] = ["test", "test/preload"]
+sys.path[:0] = ["test", "test/preload", "test/tools"]
+import viewer  # noqa: E402
 from scripted import Play  # noqa: E402
 from tap import B, GPUMEM, check, finish, tell  # noqa: E402
 
@@ -21,15 +23,26 @@ def mapped(snapshot, device):
     return sum(GOES.get(action, 0) * size for action, size in zip(trace["action"], trace["size"]))
 
 
-def shape():
+def totals(path, snapshot):
+    """PyTorch's viewer can follow the pickle, in which no page is lost at any moment."""
+    with open(path, "rb") as file:
+        made = pickle.load(file)
+    viewer.check(made)
+    now = [[(e["action"], e["addr"], e["size"]) for e in made["device_traces"][0] if e["action"] in GOES], []]
+    trace = snapshot["device_traces"][0]
+    now[1] = [row for row in zip(trace["action"], trace["addr"], trace["size"]) if row[0] in GOES]
+    return now[0] == now[1] and sum(GOES[a] * size for a, _, size in now[0]) == sum(s["total_size"] for s in made["segments"]), now
+
+
+def shape(scenario, kind):
     """A program whose sizes fit only where pages move: its snapshot, PyTorch's pickle of it, and back."""
     with Play() as room:
-        run = room.run([SCENARIOS, "pages_come_and_go"], GPUMEM_ALLOCATOR="caching", GPUMEM_EXPANDABLE_SEGMENTS="True",
+        run = room.run([SCENARIOS, scenario], GPUMEM_ALLOCATOR="caching", GPUMEM_EXPANDABLE_SEGMENTS="True",
                        GPUMEM_COMPACTION_TIME="1", FAKECUDA_CAPACITY="96MiB", FAKECUDA_RACE="exit", FAKECUDA_HANG="exit")
         taken = room.snapshots("exit")
-        if not check("it runs", run.returncode == 0 and len(taken) == 1, tell(run)):
+        if not check("%s: it runs" % scenario, run.returncode == 0 and len(taken) == 1, tell(run)):
             return
-        snapshot, ours = taken[0], [s for s in taken[0]["segments"] if s["kind"] == "device"]
+        snapshot, ours = taken[0], [s for s in taken[0]["segments"] if s["kind"] == kind]
         trace = snapshot["device_traces"][0]
         check("segments are expandable", ours and all(s["is_expandable"] for s in ours), ours[:2])
         check("each is whole pages, tiled by its blocks", all(
@@ -37,18 +50,20 @@ def shape():
             s["total_size"] == sum(b["size"] for b in s["blocks"]) and
             all(b["state"] != "unmapped" for b in s["blocks"]) for s in ours), ours[:2])
         check("pages come and go", trace["action"].count("segment_unmap") > 0 and trace["action"].count("segment_map") > 0 and
-              "segment_alloc" not in [a for a, k in zip(trace["action"], trace["kind"]) if k == "device"],
+              "segment_alloc" not in [a for a, k in zip(trace["action"], trace["kind"]) if k == kind],
               sorted(set(trace["action"])))
         reserved = snapshot["devices"][0]["memory_stats"]["reserved_bytes.all.current"]
         held = sum(s["total_size"] for s in snapshot["segments"] if s["device"] == 0)
         check("the trace, the segments and the statistics agree", mapped(snapshot, 0) == held == reserved,
               (mapped(snapshot, 0), held, reserved))
-        path, pickle, again = (os.path.join(room.out, name) for name in ("exit.json", "exit.pickle", "again.json"))
+        path, torch, again = (os.path.join(room.out, name) for name in ("exit.json", "exit.pickle", "again.json"))
         with open(path, "w", encoding="utf-8") as file:
             json.dump(snapshot, file)
         done = [room.run([GPUMEM, "convert", "--to", kind, "-o", to, made], preload=False)
-                for made, kind, to in ((path, "pickle", pickle), (pickle, "gpumem", again))]
+                for made, kind, to in ((path, "pickle", torch), (torch, "gpumem", again))]
         check("converted to PyTorch's pickle and back", all(d.returncode == 0 for d in done), [tell(d) for d in done])
+        if os.path.exists(torch):
+            check("what PyTorch's viewer draws is what was reserved", *totals(torch, snapshot))
         if os.path.exists(again):
             with open(again, encoding="utf-8") as file:
                 back = json.load(file)
@@ -72,6 +87,7 @@ def without():
                                                          for s in t["segments"]), room.files())
 
 
-shape()
+shape("pages_come_and_go", "device")
+shape("pages_of_a_stream", "pool")
 without()
 finish()

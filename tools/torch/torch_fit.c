@@ -305,11 +305,12 @@ static bool undo(struct fitting *f, const struct gm_row *row)
 }
 
 /* The viewer pairs segment_alloc with segment_free, and where it draws segments it looks at no mapping.
- * PyTorch maps parts of segments (its memory is of kind "device"); where we record a mapping, a whole
- * segment goes from one place to another, or gets another size. */
+ * PyTorch maps parts of segments (its memory is of kind "device"), and so does our cache, which serves default pools
+ * (kind "pool"), too; where we record another mapping, a whole segment goes from one place to another, or gets another
+ * size. */
 static void pair_segments(struct gm_row *row)
 {
-	if (!strcmp(row->kind, "device"))
+	if (!strcmp(row->kind, "device") || !strcmp(row->kind, "pool"))
 		return;
 	if (!strcmp(row->action, "segment_map"))
 		row->action = "segment_alloc";
