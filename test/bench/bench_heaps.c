@@ -4,9 +4,10 @@
  * the peer of the pages heap.
  *
  * Rows: recorded histories (test/traces); RMM's random allocations (random_allocations.cpp of its benchmarks: sizes
- * uniform from 1 byte to some MiB, an allocation with a chance of 73% while N are not reached and less than 16,000 MiB
- * are live, else the free of a random one); a number of blocks that stay live while random ones go and come; and pairs
- * of 1 KiB beside so many holes between live blocks. Each figure is the best of several rounds, interleaved.
+ * uniform from 1 byte to some MiB, an allocation if nothing is live, or with a chance of 73% while N are not reached and
+ * less than 16,000 MiB would be live, else the free of a random one); a number of blocks that stay live while random ones
+ * go and come; and pairs of 1 KiB beside so many holes between live blocks. Each figure is the best of several rounds,
+ * interleaved.
  * Prints a line for each row, with tabs: its name, ns an operation of the pages heap and of the segments heap, and what
  * each reserves in parts of what is live (in blocks rounded to 512 bytes, whatever else the heap rounds them to).
  *
@@ -48,13 +49,31 @@ static uint64_t allocate(struct gm_trace *trace, uint64_t bytes)
 /* std::default_random_engine of libstdc++, with its default seed. */
 static uint32_t engine = 1;
 
+#define ENGINE UINT64_C(2147483646)	/* as many numbers, from 0 on */
+
+static uint64_t next(void)
+{
+	engine = (uint32_t)((uint64_t)engine * 16807 % (ENGINE + 1));
+	return engine - 1;
+}
+
+/* std::uniform_int_distribution of libstdc++. */
 static uint64_t uniform(uint64_t least, uint64_t most)
 {
-	uint64_t wide;
+	uint64_t count = most - least + 1, part = ENGINE / count, drawn;
 
-	engine = (uint32_t)((uint64_t)engine * 16807 % 2147483647);
-	wide = (uint64_t)(engine - 1) * (most - least + 1);
-	return least + wide / 2147483646;
+	if (count == ENGINE)
+		return least + next();
+	if (count < ENGINE) {
+		do
+			drawn = next();
+		while (drawn >= part * count);
+		return least + drawn / part;
+	}
+	do
+		drawn = ENGINE * uniform(0, (count - 1) / ENGINE) + next();
+	while (drawn >= count);
+	return least + drawn;
 }
 
 struct live { uint64_t *id, *bytes, count, all; };
@@ -66,10 +85,8 @@ static void take(struct gm_trace *trace, struct live *live, uint64_t bytes)
 	live->all += bytes;
 }
 
-static void give_one(struct gm_trace *trace, struct live *live)
+static void give(struct gm_trace *trace, struct live *live, uint64_t n)
 {
-	uint64_t n = uniform(0, live->count - 1);
-
 	add(trace, GM_TRACE_FREE, live->id[n], 0);
 	live->all -= live->bytes[n];
 	live->count--;
@@ -91,18 +108,17 @@ static void free_live(struct live *live)
 /* @a allocations of up to @b MiB. */
 static void rmm_random(struct gm_trace *trace, uint64_t a, uint64_t b)
 {
-	struct live live = new_live(a);
+	struct live live = new_live(2 * a);	/* it may make more than @a */
 	uint64_t made = 0;
 
 	for (uint64_t i = 0; i < 2 * a; i++) {
 		uint64_t bytes = uniform(1, b * MIB);
-		bool more = !live.count || (uniform(0, 99) < 73 && made < a && live.all + bytes < 16000 * MIB);
 
-		if (more && made < a) {
+		if (!live.count || (uniform(0, 99) < 73 && made < a && live.all + bytes < 16000 * MIB)) {
 			take(trace, &live, bytes);
 			made++;
-		} else if (live.count) {
-			give_one(trace, &live);
+		} else {
+			give(trace, &live, uniform(0, a - 1) % live.count);
 		}
 	}
 	free_live(&live);
@@ -116,7 +132,7 @@ static void many_live(struct gm_trace *trace, uint64_t a, uint64_t b)
 	while (live.count < a)
 		take(trace, &live, uniform(1, b << 10));
 	for (int i = 0; i < 100000; i++) {
-		give_one(trace, &live);
+		give(trace, &live, uniform(0, live.count - 1));
 		take(trace, &live, uniform(1, b << 10));
 	}
 	free_live(&live);
@@ -194,6 +210,11 @@ int main(int argc, char **argv)
 	static const char *const recordings[] = {
 		"gpt", "gpt_tight", "moe_gc", "moe_roundup", "resnet", "streams", "pipeline", "serving"
 	};
+	static const struct { const char *name; uint64_t count; } counts[] = {
+		{ "1,000", 1000 }, { "10,000", 10000 }, { "100,000", 100000 }
+	};
+	static const unsigned int mib[] = { 1, 4, 64, 256, 1024, 4096 };
+	char name[64];
 
 	if (argc > 1)
 		rounds = (unsigned int)strtoul(argv[1], NULL, 10);
@@ -201,14 +222,16 @@ int main(int argc, char **argv)
 		chosen = argv[2];
 	for (size_t i = 0; i < sizeof(recordings) / sizeof(recordings[0]); i++)
 		recorded(recordings[i]);
-	row("RMM random 1,000 of 1 MiB", rmm_random, 1000, 1);
-	row("RMM random 1,000 of 64 MiB", rmm_random, 1000, 64);
-	row("RMM random 10,000 of 4 MiB", rmm_random, 10000, 4);
-	row("RMM random 100,000 of 1 MiB", rmm_random, 100000, 1);
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		for (size_t j = 0; j < sizeof(mib) / sizeof(mib[0]); j++) {
+			snprintf(name, sizeof(name), "RMM random %s of %u MiB", counts[i].name, mib[j]);
+			row(name, rmm_random, counts[i].count, mib[j]);
+		}
 	row("1,000 live of up to 8 MiB", many_live, 1000, 8192);
 	row("10,000 live of up to 1 MiB", many_live, 10000, 1024);
 	row("100,000 live of up to 64 KiB", many_live, 100000, 64);
 	row("4,096 holes of 4 KiB", holes, 4096, 4);
+	row("16,384 holes of 4 KiB", holes, 16384, 4);
 	row("65,536 holes of 4 KiB", holes, 65536, 4);
 	return 0;
 }

@@ -4,8 +4,10 @@
  *	calls malloc|async --count N		N pairs of 4 KiB and nothing else: for counting instructions
  *
  * Rows more, which are run only where they are named: of cudaMallocAsync "memset", a pair of 4 KiB with a cudaMemsetAsync
- * between, and "held", a pair of 4 KiB while 1 GiB more is stream-ordered; and "streams N", RMM's multi_stream_allocations_bench.cu: N streams with four kernels of a million clocks each,
- * and for each kernel 8 bytes that are allocated before and freed after it; nanoseconds until the device has done all.
+ * between, and "held", a pair of 4 KiB while 1 GiB more is stream-ordered; and "streams N", RMM's
+ * multi_stream_allocations_bench.cu: four kernels of a million clocks, one stream of N after the other, and for each
+ * kernel 8 bytes that are allocated before and freed after it; nanoseconds until the device has done all. "streams N
+ * prewarmed": each stream had 8 bytes before, all at a time.
  */
 #include "test/bench/calls.h"
 
@@ -55,21 +57,26 @@ struct by_async {
 	void thread() { CHECK(cudaSetDevice(0)); }
 };
 
-template <typename Peer> double cost_streams(Peer &peer, int count)
+template <typename Peer> double cost_streams(Peer &peer, int count, bool prewarm)
 {
 	std::vector<cudaStream_t> streams(count);
+	std::vector<void *> first;
 	double ns;
 
 	for (auto &stream : streams)
 		CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	for (int i = 0; prewarm && i < count; i++)
+		first.push_back(peer.get(8, streams[i]));
+	for (size_t i = 0; i < first.size(); i++)
+		peer.put(first[i], streams[i]);
 	ns = cost([&] {
-		for (int k = 0; k < 4; k++)
-			for (auto stream : streams) {
-				void *p = peer.get(8, stream);
+		for (int k = 0; k < 4; k++) {
+			cudaStream_t stream = streams[k % count];
+			void *p = peer.get(8, stream);
 
-				spin<<<1, 1, 0, stream>>>(1000000);
-				peer.put(p, stream);
-			}
+			spin<<<1, 1, 0, stream>>>(1000000);
+			peer.put(p, stream);
+		}
 		CHECK(cudaDeviceSynchronize());
 	});
 	for (auto stream : streams)
@@ -113,8 +120,12 @@ template <typename Peer> int run(Peer peer, int argc, char **argv)
 	if (argc > 2)
 		print_more_rows(peer, rows);
 	for (int streams = 1; streams <= 4; streams *= 2)
-		if (argc > 2 && rows.wanted("streams " + std::to_string(streams)))
-			print_row("streams " + std::to_string(streams), cost_streams(peer, streams));
+		for (bool prewarm : { false, true }) {
+			std::string name = "streams " + std::to_string(streams) + (prewarm ? " prewarmed" : "");
+
+			if (argc > 2 && rows.wanted(name))
+				print_row(name, cost_streams(peer, streams, prewarm));
+		}
 	return 0;
 }
 

@@ -6,8 +6,10 @@
  *	pair SIZE	of one size, nothing else going on
  *	live N		so many blocks of up to 64 KiB are live; a random one is freed and another one made
  *	holes N		a pair of 1 KiB beside so many holes of 4 KiB between live blocks
- *	random		RMM's random allocations (random_allocations.cpp of its benchmarks): 10,000 of up to 1 MiB, an allocation
- *			with a chance of 73% while not all are made, else the free of a random one; of an operation
+ *	random N of M MiB	RMM's random allocations (random_allocations.cpp of its benchmarks): N of up to so many MiB, each size as
+ *			likely; an allocation if nothing is live, or with a chance of 73% while not all are made and less than
+ *			16,000 MiB would be live, else the free of a random one; of an operation. A peer that takes longer than
+ *			a second is measured by the operations of that second.
  *	threads N	4 KiB from so many threads at once, each with pairs of its own: the time in which one pair is done
  *
  * Words of the command line choose rows by what they begin with.
@@ -22,6 +24,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -123,38 +126,35 @@ template <typename Peer> double cost_holes(Peer &peer, size_t holes)
 	return ns;
 }
 
-/* The generator is libstdc++'s default one, as RMM's is. */
 template <typename Peer> double cost_random(Peer &peer, size_t allocations, size_t most)
 {
-	std::vector<void *> blocks;
-	uint32_t engine = 1;
-	size_t made = 0, operations = 0;
-	auto draw = [&](uint64_t below) {
-		engine = (uint32_t)((uint64_t)engine * 16807 % 2147483647);
-		return (uint64_t)(engine - 1) * below / 2147483646;
-	};
+	struct block { void *at; size_t bytes; };
+	std::vector<block> blocks;
+	std::default_random_engine engine;
+	std::uniform_int_distribution<size_t> sizes(1, most), places(0, allocations - 1);
+	std::uniform_int_distribution<int> chances(0, 99);
+	size_t made = 0, live = 0, operations = 0;
 	double began = now_ns(), ns;
 
-	for (size_t i = 0; i < 2 * allocations; i++) {
-		size_t bytes = 1 + draw(most);
-		bool more = blocks.empty() || (draw(100) < 73 && made < allocations);
+	for (; operations < 2 * allocations && (operations % 64 || now_ns() - began < 1e9); operations++) {
+		size_t bytes = sizes(engine);
 
-		if (more && made < allocations) {
-			blocks.push_back(peer.get(bytes));
+		if (blocks.empty() || (chances(engine) < 73 && made < allocations && live + bytes < (size_t)16000 << 20)) {
+			blocks.push_back({ peer.get(bytes), bytes });
 			made++;
-			operations++;
-		} else if (!blocks.empty()) {
-			size_t n = draw(blocks.size());
+			live += bytes;
+		} else {
+			block &one = blocks[places(engine) % blocks.size()];
 
-			peer.put(blocks[n]);
-			blocks[n] = blocks.back();
+			peer.put(one.at);
+			live -= one.bytes;
+			one = blocks.back();
 			blocks.pop_back();
-			operations++;
 		}
 	}
 	ns = (now_ns() - began) / operations;
-	for (auto block : blocks)
-		peer.put(block);
+	for (auto &one : blocks)
+		peer.put(one.at);
 	return ns;
 }
 
@@ -198,8 +198,7 @@ template <typename Peer> void print_rows(Peer &peer, const rows &rows)
 	};
 	static const struct { const char *name; size_t count; } lives[] = {
 		{ "1,000", 1000 }, { "10,000", 10000 }, { "100,000", 100000 }
-	}, holes[] = { { "4,096", 4096 }, { "65,536", 65536 } };
-	int processors = (int)std::thread::hardware_concurrency();
+	}, holes[] = { { "4,096", 4096 }, { "16,384", 16384 }, { "65,536", 65536 } };
 
 	for (auto &size : sizes)
 		if (rows.wanted(std::string("pair ") + size.name))
@@ -210,9 +209,14 @@ template <typename Peer> void print_rows(Peer &peer, const rows &rows)
 	for (auto &hole : holes)
 		if (rows.wanted(std::string("holes ") + hole.name))
 			print_row(std::string("holes ") + hole.name, cost_holes(peer, hole.count));
-	if (rows.wanted("random"))
-		print_row("random", cost_random(peer, 10000, 1 << 20));
-	for (int threads = 1; threads <= 16 && threads <= processors; threads *= 2)
+	for (auto &live : lives)
+		for (size_t most : { 1, 4, 64, 256, 1024, 4096 }) {
+			std::string name = std::string("random ") + live.name + " of " + std::to_string(most) + " MiB";
+
+			if (rows.wanted(name))
+				print_row(name, cost_random(peer, live.count, most << 20));
+		}
+	for (int threads = 1; threads <= 16; threads *= 2)
 		if (rows.wanted("threads " + std::to_string(threads)))
 			print_row("threads " + std::to_string(threads), cost_threads(peer, threads));
 }

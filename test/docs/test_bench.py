@@ -22,18 +22,25 @@ def table(*args):
 
 
 SERVED = ["no history", "history without stacks", "history with all stacks"]
-done, rows = table("--rows", "pair 4 KiB,holes 4,threads 1")
+RANDOM = ["random %s of %d MiB" % (count, most) for count in ("1,000", "10,000", "100,000") for most in (1, 4, 64, 256, 1024, 4096)]
+STREAMS = ["streams %d%s" % (count, warm) for count in (1, 2, 4) for warm in ("", " prewarmed")]
+done, rows = table("--rows", "pair 4 KiB,holes 4,threads 1,random,streams")
 check("nothing goes wrong", done.returncode == 0 and not re.search("^# .*: ", done.stdout.split("\n", 1)[1], re.M),
       done.stdout + done.stderr)
 for about in SERVED:
     check("a pair, %s: beside its peers" % about, set(rows.get("pair 4 KiB, " + about, (0, {}))[1]) ==
           {"trivial hook", "cudaMalloc", "cudaMallocAsync"}, done.stdout)
     check("holes, threads, %s" % about, set(rows.get("holes 4,096, " + about, (0, {}))[1]) == {"cudaMalloc"} and
-          rows.get("threads 1, " + about, (0,))[0] > 0, done.stdout)
+          all(rows.get("threads %d, %s" % (count, about), (0,))[0] > 0 for count in (1, 16)), done.stdout)
+    check("RMM's random allocations of each size, %s" % about,
+          all(set(rows.get("%s, %s" % (name, about), (0, {}))[1]) == {"cudaMalloc"} for name in RANDOM), done.stdout)
+    check("and its streams, %s" % about, all(set(rows.get("%s, %s" % (name, about), (0, {}))[1]) == {"cudaMalloc", "cudaMallocAsync"}
+                                             for name in STREAMS), done.stdout)
 check("the way to the goal is printed", [name for name in rows if "beyond the trivial hook" in name and rows[name][1].keys() == {"the goal"}] ==
       ["pair 4 KiB beyond the trivial hook, " + about for about in (SERVED[0], SERVED[2])], done.stdout)
 check("and the driver's pools", rows.get("cudaMallocAsync: pair 4 KiB, no history", (0, {}))[1].keys() == {"cudaMallocAsync", "cudaMalloc"},
       done.stdout)
-check("no other row", all(name.startswith(("pair 4 KiB", "holes 4,096", "threads 1", "cudaMallocAsync: pair 4 KiB", "cudaMallocAsync: threads 1"))
+check("no other row", all(name.startswith(("pair 4 KiB", "holes 4,096", "threads 1", "random", "streams", "cudaMallocAsync: pair 4 KiB",
+                               "cudaMallocAsync: threads 1", "cudaMallocAsync: streams"))
                           for name in rows), rows)
 finish()
