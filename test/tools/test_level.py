@@ -342,7 +342,37 @@ def without():
         check("without pools: %s" % words[0], len({(run.returncode, run.stdout) for run in runs}) == 1 and runs[0].stdout, tell(runs[0]))
 
 
+NESTED = '''
+import sys, gpumem
+from host import alloc
+outer, inner, piece = gpumem.Pool("outer"), gpumem.Pool("inner"), alloc(4 << 20)
+outer.allocated(piece, 1 << 20)
+inner.allocated(piece, 4096), inner.allocated(piece + 8192, 1000)
+with gpumem.annotate("later"):
+    inner.freed(piece), inner.allocated(piece, 512)
+gpumem.snapshot(sys.argv[1])
+'''
+
+
+def nested():
+    """A pool that hands out what it has from another one: a block of each at one address, and both count."""
+    with Room() as room:
+        script, path = os.path.join(room.path, "program.py"), os.path.join(room.path, "now.json")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(NESTED)
+        run = room.run([sys.executable, script, path], env=room.env(PYTHONPATH=PACKAGE + ":" + HERE, PYTHONDONTWRITEBYTECODE=1))
+        if not check("nested: the program runs", run.returncode == 0 and os.path.exists(path), tell(run)):
+            return
+        check("nested: what is live in both", live_of(path) == ((1 << 20) + 1512, 3), live_of(path))
+        check("nested: the peak, and what is left of a phase", phases(path)["later"] == ((1 << 20) + 5096, 512, 512, 1), phases(path))
+        events = [(row["action"], row["size"]) for row in map(json.loads, gpumem(
+            "events", "--jsonl", "--action", "alloc,free_completed", path).stdout.splitlines())]
+        check("nested: each event of both", events == [("alloc", 1 << 20), ("alloc", 4096), ("alloc", 1000), ("free_completed", 4096),
+                                                       ("alloc", 512)], events)
+
+
 def main():
+    nested()
     program("native")
     program("caching")
     backward("native")

@@ -231,6 +231,7 @@ static int change_rows(struct gm_snapshot *snapshot, const struct words *words)
 			for (size_t i = 0; i < pool->row_count; i++)
 				if (is_block_row(&pool->rows[i]) || !strcmp(pool->rows[i].action, "oom")) {
 					rows[count] = pool->rows[i];
+					rows[count].place = (uint32_t)(p + 1) & GM_ANNOTATIONS_MOST;
 					rows[count++].of_pool = true;
 				}
 		}
@@ -296,6 +297,7 @@ static int change_segments(struct gm_snapshot *snapshot, const struct words *wor
 			if (!copy->blocks)
 				return -ENOMEM;
 			memcpy(copy->blocks, segment->blocks, segment->block_count * sizeof(*copy->blocks));
+			copy->of_pool = (uint32_t)(p + 1) & GM_ANNOTATIONS_MOST;
 			keep_blocks(copy, NULL);
 			snapshot->segment_count++;
 		}

@@ -122,7 +122,7 @@ static int match(struct gm_snapshot *snapshot, const json_t *list, const uint32_
 		while (at && gm_json_number(json_array_get(list, at - 1), "time_us") < row->time_us)
 			at = next[at - 1];
 		if (at && gm_json_number(json_array_get(list, at - 1), "time_us") == row->time_us) {
-			row->annotation = (uint32_t)at & GM_ANNOTATIONS_MOST;
+			row->place = (uint32_t)at & GM_ANNOTATIONS_MOST;
 			used[at - 1] = true;
 			at = next[at - 1];
 		}
@@ -148,7 +148,7 @@ static int add_rows(struct gm_snapshot *snapshot, const json_t *list, const bool
 			continue;
 		larger[starts[2]++] = (struct gm_row){
 			.time_us = gm_json_number(one, "time_us"), .device = (int)(int64_t)device_of(one),
-			.annotation = ((uint32_t)i + 1) & GM_ANNOTATIONS_MOST, .action = "annotate", .kind = "",
+			.place = ((uint32_t)i + 1) & GM_ANNOTATIONS_MOST, .action = "annotate", .kind = "",
 			.size = gm_json_number(one, "range"), .thread = gm_json_number(one, "thread"),
 		};
 	}
@@ -176,7 +176,7 @@ int gm_snapshot_annotate(struct gm_snapshot *snapshot)
 
 const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row)
 {
-	return row->annotation ? json_array_get(gm_json_list(root, "annotations"), row->annotation - 1) : NULL;
+	return row->place && !row->of_pool ? json_array_get(gm_json_list(root, "annotations"), row->place - 1) : NULL;
 }
 
 /* ---- members of the rest ---------------------------------------------------------------------- */

@@ -20,9 +20,10 @@
 struct gm_row {
 	int64_t time_us;
 	int device;			/* GM_ROW_HOST: the host */
-	/* of an annotate, after gm_snapshot_annotate: its place + 1; else 0 */
-	uint32_t annotation : 31;
-	uint32_t of_pool : 1;		/* by level.h: of a pool's block, whose free has the stack of its allocation */
+	/* Its place + 1: of an annotate, after gm_snapshot_annotate; of a pool's block, by level.h, the pool's.
+	 * Else 0. */
+	uint32_t place : 31;
+	uint32_t of_pool : 1;		/* its free has the stack of its allocation */
 	const char *action, *kind;
 	uint64_t address;
 	int64_t size, stream, thread, module, stack;
@@ -45,6 +46,7 @@ struct gm_snapshot_segment {
 	const char *type, *kind;
 	bool expandable, registered, unmapped;
 	bool outside;			/* of a pool: a block in no piece of memory that is known */
+	uint32_t of_pool;		/* by level.h: the pool's place + 1; else 0 */
 	struct gm_snapshot_block *blocks;
 	size_t block_count;
 };

@@ -14,19 +14,26 @@
 struct building {
 	const struct gm_snapshot *snapshot;
 	struct gm_lives *lives;
-	struct gm_table live;		/* (device, address) -> index + 1 */
+	struct gm_table live;		/* (space_of, address) -> index + 1 */
 };
+
+/* A pool may hand out what it has from another: both blocks may begin at one address. */
+static uint64_t space_of(int64_t device, uint16_t pool)
+{
+	return (uint64_t)pool << 32 | (uint32_t)device;
+}
 
 static int add_row(struct building *b, uint32_t index)
 {
 	const struct gm_row *row = &b->snapshot->rows[index];
 	bool alloc = !strcmp(row->action, "alloc");
+	uint16_t pool = row->of_pool ? (uint16_t)row->place : 0;
 	uint64_t at;
 	struct gm_life *life;
 
 	if (!alloc && strcmp(row->action, "free_completed"))
 		return 0;
-	at = gm_table_take(&b->live, (uint64_t)row->device, row->address);
+	at = gm_table_take(&b->live, space_of(row->device, pool), row->address);
 	if (at)				/* of two allocations in a row, the free was lost */
 		b->lives->list[at - 1].died = index;
 	if (at && !alloc)
@@ -39,15 +46,16 @@ static int add_row(struct building *b, uint32_t index)
 		.module = row->module, .kind = row->kind, .device = row->device,
 		.born = alloc ? index : GM_LIFE_BEFORE, .died = alloc ? GM_LIFE_LIVE : index,
 		.stack = alloc || row->of_pool ? row->stack : 0, .thread = alloc ? row->thread : 0,
-		.time_us = alloc ? row->time_us : 0,
+		.time_us = alloc ? row->time_us : 0, .pool = pool,
 	};
-	return alloc ? gm_table_put(&b->live, (uint64_t)row->device, row->address, b->lives->count) : 0;
+	return alloc ? gm_table_put(&b->live, space_of(row->device, pool), row->address, b->lives->count) : 0;
 }
 
 /* A block of the tables: the life that the events have of it, else one that began before them. */
 static int add_block(struct building *b, const struct gm_snapshot_segment *segment,
 		     const struct gm_snapshot_block *block)
 {
+	uint16_t pool = (uint16_t)segment->of_pool;
 	struct gm_life *life;
 	uint64_t at;
 
@@ -55,7 +63,7 @@ static int add_block(struct building *b, const struct gm_snapshot_segment *segme
 	    segment->device > INT32_MAX ||
 	    !block->size)		/* graphs that hold nothing now, an import not mapped yet */
 		return 0;
-	at = gm_table_take(&b->live, (uint64_t)segment->device, block->address);
+	at = gm_table_take(&b->live, space_of(segment->device, pool), block->address);
 	if (segment->registered) {
 		if (at)
 			b->lives->list[at - 1].size = 0;
@@ -70,7 +78,7 @@ static int add_block(struct building *b, const struct gm_snapshot_segment *segme
 			.address = block->address, .born = GM_LIFE_BEFORE, .died = GM_LIFE_LIVE,
 			.device = (int)segment->device, .stream = segment->stream, .kind = block->kind,
 			.module = block->module, .size = block->requested_size, .stack = block->stack,
-			.thread = block->thread, .time_us = block->time_us,
+			.thread = block->thread, .time_us = block->time_us, .pool = pool,
 		};
 	if (life->size < 0)
 		life->size = 0;
@@ -106,7 +114,8 @@ int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 		r = add_blocks(&b);
 	/* Live by the events and not in the tables: their frees were lost. They end with the history. */
 	for (size_t i = 0; !r && i < lives->count; i++)
-		if (gm_table_get(&b.live, (uint64_t)lives->list[i].device, lives->list[i].address) == i + 1)
+		if (gm_table_get(&b.live, space_of(lives->list[i].device, lives->list[i].pool),
+				 lives->list[i].address) == i + 1)
 			lives->list[i].died = (uint32_t)lives->row_count;
 	gm_table_free(&b.live);
 	if (r)

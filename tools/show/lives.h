@@ -24,6 +24,7 @@ struct gm_life {
 	const char *name;		/* as that: by which the program called it; NULL: it did not, or it has ended */
 	int device;			/* GM_ROW_HOST: pinned memory of the host */
 	uint32_t born, died;		/* rows */
+	uint16_t pool;			/* whose block it is: its place + 1, by level.h; 0: the driver's */
 	bool freed;			/* live, and the program has freed it: not reusable yet */
 };
 

@@ -293,7 +293,7 @@ static int sweep(struct reading *r, const uint32_t *born, const uint32_t *died)
 	for (size_t i = 0; !result && i < r->lives->row_count; i++) {
 		const struct gm_row *row = &r->lives->rows[i];
 
-		if (row->annotation)
+		if (row->place && !row->of_pool)
 			result = annotate(r, row);
 		if (!result && died[i])
 			change(r, died[i] - 1, false);
@@ -315,7 +315,7 @@ static int look_back(struct reading *r)
 
 	r->looking = true;
 	for (size_t i = 0; !result && i < r->snapshot->row_count; i++)
-		if (r->snapshot->rows[i].annotation)
+		if (r->snapshot->rows[i].place && !r->snapshot->rows[i].of_pool)
 			result = annotate(r, &r->snapshot->rows[i]);
 	r->looking = false;
 	for (size_t i = 0; i < r->count; i++) {

@@ -135,7 +135,7 @@ static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, s
 	EVENT("module", GM_MATED, row->module);
 	EVENT("thread", GM_PAIRED, gm_pack_number(p, row->thread));
 	EVENT("stack", GM_PAIRED, row->stack);
-	EVENT("annotation", GM_PLAIN, row->annotation);
+	EVENT("annotation", GM_PLAIN, row->place);
 	return p->planes.error;
 }
 
