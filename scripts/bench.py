@@ -51,8 +51,7 @@ class Bench:
         self.args = args
         self.calls = os.path.join(args.gpu or os.path.join(BUILD, "test/bench"), "calls.static")
         if not args.gpu:
-            os.environ.update(LD_LIBRARY_PATH=os.path.join(BUILD, "fakecuda"), FAKECUDA_DEVICES="1", FAKECUDA_RACE="off",
-                              FAKECUDA_CAPACITY="64GiB")
+            os.environ.update(LD_LIBRARY_PATH=os.path.join(BUILD, "fakecuda"), FAKECUDA_DEVICES="1", FAKECUDA_RACE="off")
         self.end = time.monotonic() + args.seconds
         self.rows = args.rows.split(",") if args.rows else []
 
@@ -91,7 +90,8 @@ class Bench:
             return {}
         limit = min(LIMIT_S, max(1, self.end - time.monotonic()))
         try:
-            done = subprocess.run(command + rows, env=env, capture_output=True, text=True, timeout=limit, check=False)
+            done = subprocess.run(command + rows, env=dict(env, FAKECUDA_CAPACITY="64GiB"), capture_output=True, text=True,
+                                  timeout=limit, check=False)
             out, wrong = done.stdout, done.returncode and done.stderr.strip()[-200:]
         except subprocess.TimeoutExpired as late:
             out = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
