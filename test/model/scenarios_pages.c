@@ -1,7 +1,7 @@
 /*
  * scenarios_pages.c - memory in pages (expandable_segments:True), which move to where they are needed (see scenario.h).
  *
- * Thread context: one thread; pages_freed_beside_release has one more.
+ * Thread context: one thread; pages_freed_beside_release has one more, pages_growing_together four.
  */
 #include <pthread.h>
 
@@ -484,4 +484,45 @@ void scenario_pages_come_and_go(void)
 		fill(&scene, stream, block[at] + size / 4096 * 4096 - 4096, i);
 		expect_words(stream, block[at], i);
 	}
+}
+
+/* ---- threads ---- */
+
+#define GROWERS 4
+#define KEPT 3				/* blocks of each */
+#define ROUNDS 1500
+
+static void *grow_and_move(void *arg)
+{
+	struct scene *scene = ((void **)arg)[0];
+	unsigned int draw = (unsigned int)(uintptr_t)((void **)arg)[1];
+	CUdeviceptr block[KEPT] = { 0 };
+
+	CHECK(cuCtxSetCurrent(scene->context[0]));
+	for (unsigned int n = 0; n < ROUNDS; n++) {
+		CUdeviceptr *one = &block[n % KEPT];
+
+		draw = draw * 1664525 + 1013904223;
+		if (*one)
+			give(*one);
+		*one = get((2 + (draw >> 16) % 12) * MIB + 100000);
+	}
+	return NULL;
+}
+
+/* Of different sizes, so that somebody always has pages moved. */
+void scenario_pages_growing_together(void)
+{
+	void *args[GROWERS][2];
+	pthread_t thread[GROWERS];
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	for (int i = 0; i < GROWERS; i++) {
+		args[i][0] = &scene;
+		args[i][1] = (void *)(uintptr_t)i;
+		pthread_create(&thread[i], NULL, grow_and_move, args[i]);
+	}
+	for (int i = 0; i < GROWERS; i++)
+		pthread_join(thread[i], NULL);
 }
