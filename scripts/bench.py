@@ -12,8 +12,8 @@ further run begins.
 Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
 instructions a pair takes, and a block that PyTorch's pool hands out and takes back (calls_pool.py), counted by callgrind
 where valgrind is installed; --parts N lists the N functions that take most of them. --rows chooses rows by what they
-begin with: pair, live, holes, random, threads, streams (calls.cu); on a GPU held and memset; without one replay and
-instructions.
+begin with: pair, live, holes, random, threads, streams (calls.cu); on a GPU held and memset; replay, on a GPU where
+bench_heaps is built; without one instructions.
 """
 import argparse
 import os
@@ -27,6 +27,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, os.environ.get("B", "build"))
+HEAPS = os.path.join(BUILD, "test/bench/bench_heaps")
 LIMIT_S = 120                   # for one run of one program
 CALLS = "pair live holes random threads".split()
 GOAL = {"off": 60, "on": 120}   # nanoseconds of a pair beyond a hook that does nothing
@@ -141,8 +142,7 @@ def print_calls(figures):
 
 def print_heaps(args):
     """bench_heaps: NAME, then ns an operation and reserved of live, of the pages heap and of the segments heap."""
-    done = subprocess.run([os.path.join(BUILD, "test/bench/bench_heaps"), str(2 * args.rounds)], cwd=ROOT, capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run([HEAPS, str(2 * args.rounds)], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         print("# bench_heaps: %s" % done.stderr.strip()[-200:])
     rows = [words for words in (text.split("\t") for text in done.stdout.splitlines()) if len(words) == 5]
@@ -211,6 +211,8 @@ def main():
     parser.add_argument("--parts", type=int, default=0)
     args = parser.parse_args()
     bench = Bench(args)
+    if not args.gpu and not os.path.exists(bench.calls):
+        sys.exit("bench.py: %s is not there: make bench builds it" % os.path.relpath(bench.calls))
     with open("/proc/cpuinfo", encoding="utf-8") as text:
         model = re.search("model name\\s*: (.*)", text.read())
     print("# %s, %d cores; %s; medians of %d rounds" % (model[1] if model else "?", os.cpu_count(),
@@ -218,7 +220,7 @@ def main():
     print("%-58s %10s     %s" % ("what", "libgpumem", "in parts of its peers (theirs)"), flush=True)
     if any(bench.wanted(kind) for kind in CALLS + ["held", "memset", "streams"]):
         print_calls(bench.measure())
-    if not args.gpu and bench.wanted("replay"):
+    if bench.wanted("replay") and (not args.gpu or os.path.exists(HEAPS)):
         print_heaps(args)
     if not args.gpu and bench.wanted("instructions") and not shutil.which("valgrind"):
         print("# no valgrind: instructions are not counted")
