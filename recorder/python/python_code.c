@@ -333,7 +333,7 @@ uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame_at, bool *re
 	*ret_skip = is_incomplete(layout, frame, code_at, code, instr);
 	if (*ret_skip)
 		return GM_NONE;
-	key = gm_py_key(code_at, gm_py_content(layout, &layout->objects, probed, code), instr);
+	key = gm_py_key(0, code_at, gm_py_content(layout, &layout->objects, probed, code), instr);
 	entry = &known[(key >> 20) % KNOWN];
 	value = atomic_load_explicit(&entry->value, memory_order_acquire);
 	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == key)

@@ -191,59 +191,75 @@ GM_PYTHON_INLINE uintptr_t gm_py_swap(uintptr_t word)
 	return word << 32 | word >> 32;
 }
 
+/* Of two words one, which tells every pair of them from all others. Neither product nor sum of theirs
+ * does: their product has 128 bits, and its halves are put together. */
+GM_PYTHON_INLINE uint64_t gm_py_mix(uint64_t a, uint64_t b)
+{
+	unsigned __int128 product = (unsigned __int128)(a ^ UINT64_C(0x9e3779b97f4a7c15)) *
+				    (b ^ UINT64_C(0xc4ceb9fe1a85ec53));
+
+	return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 /* A word that distinguishes the str at @at from another that may have been there before: its hash;
- * if that has not been computed yet, its length and the end of its characters. */
+ * if that has not been computed yet (of a file's name it mostly has not), its length and the end of its
+ * characters. */
 GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout,
 					   const struct gm_py_objects *objects, bool probed,
 					   uintptr_t at)
 {
-	uintptr_t word = gm_py_part_at(probed, at, objects->text_hash), length, end;
+	uintptr_t word = gm_py_part_at(probed, at, objects->text_hash), length, bytes, end;
 	unsigned int state;
 
-	if (__builtin_expect(word != (uintptr_t)-1, 1))
+	if (word != (uintptr_t)-1)
 		return word;
 	length = gm_py_part_at(probed, at, objects->text_length);
 	state = (unsigned int)gm_py_part_at(probed, at, objects->text_state) >> objects->text_kind;
-	if (!(state >> 3 & 1))		/* not compact: its characters are elsewhere */
+	bytes = length * (state & 7);
+	if (__builtin_expect(!(state >> 3 & 1), 0))	/* not compact: its characters are elsewhere */
 		return length;
 	at += state >> 4 & 1 ? layout->text_ascii : layout->text_wide;
-	if (length * (state & 7) > 8)
-		at += (length * (state & 7) - 1) & ~(uintptr_t)7;
+	if (bytes > 8)
+		at += (bytes - 1) & ~(uintptr_t)7;
 	/* the word with the last character: of an object's memory, which ends at such a boundary */
 	end = gm_py_part_at(probed, at, 0);
-	if (length * (state & 7) > 8)
+	if (bytes > 8)
 		end += gm_py_part_at(probed, at - 8, 0) * 31;
 	return end ^ length << 56;
 }
 
 /* What distinguishes a code object from others that may have been at its address: the addresses of
- * what it refers to, and a word of the content of each. The two multiplications do not wait for
- * each other. */
-GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
-					const struct gm_py_objects *objects, bool probed,
-					const uint8_t *code)
+ * what it refers to, and a word of the content of each. @file_word: that of the file's name. */
+GM_PYTHON_INLINE uint64_t gm_py_content_with(const struct gm_python_layout *layout,
+					     const struct gm_py_objects *objects, bool probed,
+					     const uint8_t *code, uintptr_t file_word)
 {
 	uintptr_t file = gm_py_word(code, layout->code_filename);
 	uintptr_t name = gm_py_word(code, layout->code_name);
 	uintptr_t lines = gm_py_word(code, layout->code_lines);
 	uint32_t first = (uint32_t)gm_py_int(code, layout->code_first_line);
-	uint64_t b, c;
+	uintptr_t name_word = gm_py_text_word(layout, objects, probed, name);
 
-	b = (file ^ gm_py_swap(name) ^ gm_py_text_word(layout, objects, probed, file) ^
-	     gm_py_swap(gm_py_text_word(layout, objects, probed, name))) * UINT64_C(0xff51afd7ed558ccd);
-	c = (lines ^ gm_py_swap(first) ^ gm_py_part_at(probed, lines, objects->bytes_data)) *
-	    UINT64_C(0xc4ceb9fe1a85ec53);
-	return (b ^ b >> 29) + (c ^ c >> 31);
+	return gm_py_mix(file ^ file_word ^ gm_py_swap(name ^ name_word),
+			 lines ^ gm_py_swap(first) ^ gm_py_part_at(probed, lines, objects->bytes_data));
 }
 
-/* What distinguishes a frame at an instruction from all others. The address of code may be used
- * again, by code of another file or with other lines, so that @content of its code is in the
- * key. */
-GM_PYTHON_INLINE uint64_t gm_py_key(uintptr_t code_at, uint64_t content, uintptr_t instr)
+GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
+					const struct gm_py_objects *objects, bool probed,
+					const uint8_t *code)
 {
-	uint64_t a = (code_at ^ gm_py_swap(instr)) * UINT64_C(0x9e3779b97f4a7c15);
+	uintptr_t file = gm_py_word(code, layout->code_filename);
 
-	return (a ^ content >> 30) + content;
+	return gm_py_content_with(layout, objects, probed, code,
+				  gm_py_text_word(layout, objects, probed, file));
+}
+
+/* What distinguishes a frame at an instruction from all others, and with @hash, that of the frames
+ * before it, their chain. The address of code may be used again, by code of another file or with other
+ * lines, so that @content of its code is in it. */
+GM_PYTHON_INLINE uint64_t gm_py_key(uint64_t hash, uintptr_t code_at, uint64_t content, uintptr_t instr)
+{
+	return gm_py_mix(hash ^ code_at ^ gm_py_swap(instr), content);
 }
 
 #endif

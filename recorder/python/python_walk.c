@@ -1,8 +1,8 @@
 /*
  * python_walk.c - the chain of Python frames of the calling thread (see python.h).
  *
- * Owns the table of known contents, and the walk, which is compiled with direct reads and with
- * reads through the kernel. Contexts as python.h.
+ * Owns the table of known contents, and the walk: through the kernel until the layout is proved, then
+ * directly; and where nothing is asked for but the hash, without all else. Contexts as python.h.
  */
 #include "recorder/python/python.h"
 
@@ -48,8 +48,6 @@ GM_PYTHON_INLINE bool leave_call(const struct gm_python_layout *layout, bool pro
 				 const uint8_t *view, struct chain *chain,
 				 struct gm_python_walk *walk)
 {
-	if (!walk->items && !probed)
-		return true;
 	keep(walk, chain->cframe | GM_PYTHON_ANCHOR);
 	chain->cframe = gm_py_word_at(probed, chain->cframe, layout->cframe_previous);
 	if (gm_py_is_odd(chain->cframe))
@@ -98,21 +96,29 @@ static uint64_t learn(const struct gm_python_layout *layout, const struct gm_py_
 	return content;
 }
 
+/* The file that was looked at last in this walk, during which no object of the stack goes away, and
+ * gm_py_text_word of its name. */
+struct file { uintptr_t at, word; };
+
 /* gm_py_content, without a look at what the code refers to where its number tells it. */
 GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout,
 				     const struct gm_py_objects *objects, uintptr_t code_at,
-				     const uint8_t *code)
+				     const uint8_t *code, struct file *file)
 {
 	uint64_t version = (uint32_t)gm_py_int(code, layout->code_version), hash, content;
+	uintptr_t file_at = gm_py_word(code, layout->code_filename);
 	unsigned int at;
 
-	if (!layout->code_version || !version)	/* 0: the numbers have run out */
-		return gm_py_content(layout, objects, false, code);
-	hash = (code_at ^ version << 32 ^ (uint32_t)gm_py_int(code, layout->code_first_line)) *
-	       UINT64_C(0x9e3779b97f4a7c15);
-	hash ^= (gm_py_word(code, layout->code_filename) ^
-		 gm_py_swap(gm_py_word(code, layout->code_name)) ^
-		 gm_py_word(code, layout->code_lines) << 16) * UINT64_C(0xff51afd7ed558ccd);
+	if (!layout->code_version || !version) {	/* 0: the numbers have run out */
+		if (file->at != file_at) {
+			file->at = file_at;
+			file->word = gm_py_text_word(layout, objects, false, file_at);
+		}
+		return gm_py_content_with(layout, objects, false, code, file->word);
+	}
+	hash = gm_py_mix(code_at ^ version << 32 ^ (uint32_t)gm_py_int(code, layout->code_first_line),
+			 file_at ^ gm_py_swap(gm_py_word(code, layout->code_name)) ^
+				 gm_py_word(code, layout->code_lines) << 16);
 	at = (unsigned int)(hash >> 40) % KNOWN;
 	content = gm_get(&known[at].content);
 	if (gm_likely((gm_get(&known[at].check) ^ content) == hash))
@@ -123,26 +129,25 @@ GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout,
 /* One frame: into the hash. Returns false when it is none. */
 GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_python_layout *layout,
 			   const struct gm_py_objects *objects, bool probed, const uint8_t *view,
-			   struct gm_python_walk *walk)
+			   struct gm_python_walk *walk, struct file *file)
 {
 	uint8_t copy[GM_PY_CODE_BYTES];
 	uintptr_t code_at = gm_py_code(layout, view);
-	const uint8_t *code = gm_py_view(probed, code_at, copy, layout->code_bytes);
+	const uint8_t *code = (const uint8_t *)code_at;
 	uint64_t content;
-	uintptr_t instr;
 
-	if (!code || gm_py_word(code, objects->type) != python->code_type)
+	if (gm_py_is_odd(code_at))
 		return false;
-	/* An address in a copy of the code for threads is not looked up here: the copy stays while
-	 * this thread does, and one that takes its place after that has its size. */
-	instr = gm_py_instr(layout, view);
-	if (probed && !is_within(layout, code_at, code, view))
+	if (probed)
+		code = gm_py_view(true, code_at, copy, layout->code_bytes);
+	if (!code || gm_py_word(code, objects->type) != python->code_type ||
+	    (probed && !is_within(layout, code_at, code, view)))
 		return false;
 	content = probed ? gm_py_content(layout, objects, true, code) :
-			   content_of(layout, objects, code_at, code);
-	walk->hash = (walk->hash ^ gm_py_key(code_at, content, instr)) *
-		     UINT64_C(0x9e3779b97f4a7c15);
-	walk->hash ^= walk->hash >> 32;
+			   content_of(layout, objects, code_at, code, file);
+	/* An address in a copy of the code for threads is not looked up here: the copy stays while
+	 * this thread does, and one that takes its place after that has its size. */
+	walk->hash = gm_py_key(walk->hash, code_at, content, gm_py_instr(layout, view));
 	walk->frames++;
 	return true;
 }
@@ -154,6 +159,7 @@ GM_PYTHON_INLINE bool walk_chain(const struct gm_python *python,
 				 uintptr_t state, int max, struct gm_python_walk *walk)
 {
 	uint8_t copy[GM_PY_FRAME_BYTES];
+	struct file file = { 0 };
 	struct chain chain;
 
 	if (!begin(layout, probed, state, &chain))
@@ -174,7 +180,7 @@ GM_PYTHON_INLINE bool walk_chain(const struct gm_python *python,
 				walk->flags |= GM_UNWIND_MORE;
 				return true;
 			}
-			if (!take(python, layout, objects, probed, view, walk))
+			if (!take(python, layout, objects, probed, view, walk, &file))
 				return false;
 			keep(walk, chain.frame);
 			if ((layout->chain == GM_CHAIN_PAIRS ||
@@ -187,16 +193,37 @@ GM_PYTHON_INLINE bool walk_chain(const struct gm_python *python,
 	return true;
 }
 
-/* With @walk in registers. */
-GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
+/* The same for the hash alone, of a layout that is proved: all that is done for a stack that was seen before. */
+GM_PYTHON_INLINE bool hash_chain(const struct gm_python *python,
 				 const struct gm_python_layout *layout,
-				 const struct gm_py_objects *objects, bool probed,
-				 uintptr_t state, int max, struct gm_python_walk *walk)
+				 const struct gm_py_objects *objects, uintptr_t state, int max,
+				 struct gm_python_walk *walk)
 {
-	struct gm_python_walk here = *walk;
-	bool fits = walk_chain(python, layout, objects, probed, state, max, &here);
+	struct gm_python_walk here = { .hash = walk->hash, .frames = walk->frames };
+	struct file file = { 0 };
+	struct chain chain;
+	bool fits = begin(layout, false, state, &chain);
+	int shims = 0;
 
-	*walk = here;
+	while (fits && chain.frame) {
+		const uint8_t *view = (const uint8_t *)chain.frame;
+
+		if (gm_py_is_odd(chain.frame)) {
+			fits = false;
+			break;
+		}
+		if (layout->chain == GM_CHAIN_SHIMS && view[layout->frame_owner] >= GM_PY_OWNER_SHIM) {
+			fits = shims++ <= 2 * max;
+		} else if (here.frames >= max) {
+			walk->flags |= GM_UNWIND_MORE;
+			break;
+		} else {
+			fits = take(python, layout, objects, false, view, &here, &file);
+		}
+		chain.frame = gm_py_word(view, layout->frame_previous);
+	}
+	walk->hash = here.hash;
+	walk->frames = here.frames;
 	return fits;
 }
 
@@ -210,45 +237,54 @@ static bool walk_probed(const struct gm_python *python, uintptr_t state, int max
 {
 	const struct gm_python_layout *layout = python->layout;
 
-	return walk_state(python, layout, &layout->objects, true, state, max, walk);
+	return walk_chain(python, layout, &layout->objects, true, state, max, walk);
 }
 
 GM_PYTHON_RAW __attribute__((noinline))
 static bool walk_direct(const struct gm_python *python, uintptr_t state, int max,
 			struct gm_python_walk *walk)
 {
-	return walk_state(python, python->layout, &gm_py_gil_objects, false, state, max, walk);
+	const struct gm_python_layout *layout = python->layout;
+
+	return walk_chain(python, layout, &layout->objects, false, state, max, walk);
 }
 
 GM_PYTHON_RAW __attribute__((noinline))
-static bool walk_other_objects(const struct gm_python *python, uintptr_t state, int max,
+static bool hash_direct(const struct gm_python *python, uintptr_t state, int max,
+			struct gm_python_walk *walk)
+{
+	return hash_chain(python, python->layout, &gm_py_gil_objects, state, max, walk);
+}
+
+GM_PYTHON_RAW __attribute__((noinline))
+static bool hash_other_objects(const struct gm_python *python, uintptr_t state, int max,
 			       struct gm_python_walk *walk)
 {
 	const struct gm_python_layout *layout = python->layout;
 
-	return walk_state(python, layout, &layout->objects, false, state, max, walk);
+	return hash_chain(python, layout, &layout->objects, state, max, walk);
 }
 
-#define WALK_OF(minor_) \
+#define HASH_OF(minor_) \
 	GM_PYTHON_RAW __attribute__((noinline)) \
-	static bool walk_3_##minor_(const struct gm_python *python, uintptr_t state, int max, \
+	static bool hash_3_##minor_(const struct gm_python *python, uintptr_t state, int max, \
 				    struct gm_python_walk *walk) \
 	{ \
-		return walk_state(python, &gm_py_layouts[minor_ - GM_PY_FIRST_MINOR], &gm_py_gil_objects, \
-				  false, state, max, walk); \
+		return hash_chain(python, &gm_py_layouts[minor_ - GM_PY_FIRST_MINOR], &gm_py_gil_objects, \
+				  state, max, walk); \
 	}
-WALK_OF(10)
-WALK_OF(11)
-WALK_OF(12)
+HASH_OF(10)
+HASH_OF(11)
+HASH_OF(12)
 
 /* Of an interpreter whose layout is proved. */
-static walk_fn *walk_of(const struct gm_python_layout *layout)
+static walk_fn *hash_of(const struct gm_python_layout *layout)
 {
-	static walk_fn *const known_minors[] = { [10] = walk_3_10, [11] = walk_3_11, [12] = walk_3_12 };
+	static walk_fn *const known_minors[] = { [10] = hash_3_10, [11] = hash_3_11, [12] = hash_3_12 };
 
 	if (layout->minor < sizeof(known_minors) / sizeof(known_minors[0]) && known_minors[layout->minor])
 		return known_minors[layout->minor];
-	return layout->has_gil_objects ? walk_direct : walk_other_objects;
+	return layout->has_gil_objects ? hash_direct : hash_other_objects;
 }
 
 /* The thread states whose frames are this thread's, innermost first. Up to 3.11 the first word
@@ -293,7 +329,7 @@ static void judge(struct gm_python *python, bool fits, const struct gm_python_wa
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk)
 {
 	bool probed = !gm_python_is_proved(python), fits = true;
-	walk_fn *walk_one = probed ? walk_probed : walk_of(python->layout);
+	walk_fn *walk_one = probed ? walk_probed : walk->items ? walk_direct : hash_of(python->layout);
 	uintptr_t states[2];
 	int count;
 

@@ -14,6 +14,7 @@
 #include "recorder/python/python_view.h"
 #include "recorder/read/copy.h"
 #include "recorder/stacks/intern.h"
+#include "recorder/unwind/unwind.h"
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
@@ -238,6 +239,155 @@ START_TEST(copies_are_doubted)
 }
 END_TEST
 
+/* ---- what tells a stack from another ---- */
+
+/* Frames of two functions in two files, the second one's in the middle, as 3.9 to 3.11 have them. */
+static uint64_t two_codes[2][32], two_texts[4][14], two_tables[2][6], three_frames[3][14], cframe[3];
+
+static void put_text(uint64_t *at, const char *characters)
+{
+	size_t length = strlen(characters);
+
+	memset(at, 0, sizeof(two_texts[0]));
+	at[1] = (uintptr_t)text_type;
+	at[2] = length;
+	at[3] = UINT64_MAX;			/* its hash: not computed yet */
+	at[4] = (1 | 1 << 3 | 1 << 4) << 2;
+	memcpy(&at[6], characters, length);
+}
+
+static void make_two(unsigned int minor)
+{
+	const struct gm_python_layout *of = &layout;
+
+	make(false);
+	ck_assert(gm_python_find_layout(&layout, minor, 0, 0));
+	memset(two_codes, 0, sizeof(two_codes));
+	memset(three_frames, 0, sizeof(three_frames));
+	put_text(two_texts[0], "/where/one.py");
+	put_text(two_texts[1], "one");
+	put_text(two_texts[2], "/where/the other is.py");
+	put_text(two_texts[3], "Other.function");
+	for (int i = 0; i < 2; i++) {
+		uint64_t *at = two_codes[i];
+
+		two_tables[i][1] = (uintptr_t)bytes_type;
+		two_tables[i][2] = 2;
+		two_tables[i][4] = 0xdfd0;
+		at[1] = (uintptr_t)code_type;
+		at[of->code_filename / 8] = (uintptr_t)two_texts[2 * i];
+		at[of->code_name / 8] = (uintptr_t)two_texts[2 * i + 1];
+		at[of->code_lines / 8] = (uintptr_t)two_tables[i];
+		put_int(at, of->code_first_line, 70);
+	}
+	for (int i = 0; i < 3; i++) {
+		three_frames[i][of->frame_code / 8] = (uintptr_t)two_codes[i == 1];
+		three_frames[i][of->frame_previous / 8] = i < 2 ? (uintptr_t)three_frames[i + 1] : 0;
+		three_frames[i][of->frame_instr / 8] = (uintptr_t)two_codes[i == 1] + 200;
+	}
+	memset(state, 0, sizeof(state));
+	state[of->state_thread / 8] = (uintptr_t)pthread_self();
+	state[of->state_frame / 8] = (uintptr_t)three_frames[0];
+	if (of->state_cframe)
+		state[of->state_cframe / 8] = (uintptr_t)cframe;
+	cframe[of->cframe_frame / 8] = (uintptr_t)three_frames[0];
+	python.good = GM_PYTHON_PROOF;
+}
+
+static uint64_t hash_now(void)
+{
+	struct gm_python_walk walk = { .items = NULL };
+
+	gm_python_walk(&python, 64, &walk);
+	ck_assert_uint_eq(walk.flags, 0);
+	ck_assert_int_eq(walk.frames, 3);
+	return walk.hash;
+}
+
+/* Other code may be where some was, with all that it refers to: each word that tells them apart is in the
+ * hash, whichever the files of the frames before it are. */
+START_TEST(each_word_tells_stacks_apart)
+{
+	const struct gm_python_layout *of = &gm_py_layouts[_i - GM_PY_FIRST_MINOR];
+	uint64_t *const words[] = {
+		&three_frames[1][of->frame_instr / 8], &two_codes[1][of->code_first_line / 8],
+		&two_texts[2][2], &two_texts[2][3], &two_texts[2][7], &two_texts[2][8],
+		&two_texts[3][2], &two_texts[3][3], &two_texts[3][6], &two_texts[3][7],
+		&two_tables[1][4],
+	};
+	uint64_t *const parts[] = {
+		&two_codes[1][of->code_filename / 8], &two_codes[1][of->code_name / 8],
+		&two_codes[1][of->code_lines / 8], &three_frames[1][of->frame_code / 8],
+	};
+	uint64_t elsewhere[32], hash;
+
+	make_two((unsigned int)_i);
+	hash = hash_now();
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		uint64_t was = *words[i];
+
+		*words[i] ^= 1;
+		ck_assert_msg(hash_now() != hash, "word %zu", i);
+		*words[i] = was;
+		ck_assert_uint_eq(hash_now(), hash);
+	}
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		uint64_t was = *parts[i];
+
+		memcpy(elsewhere, (const void *)(uintptr_t)was, sizeof(two_tables[0]));
+		if (i == 3)
+			memcpy(elsewhere, two_codes[1], sizeof(elsewhere));
+		else if (i < 2)
+			memcpy(elsewhere, (const void *)(uintptr_t)was, sizeof(two_texts[0]));
+		*parts[i] = (uintptr_t)elsewhere;
+		ck_assert_msg(hash_now() != hash, "part %zu", i);
+		*parts[i] = was;
+	}
+	three_frames[1][of->frame_code / 8] = (uintptr_t)two_codes[0];
+	ck_assert(hash_now() != hash);
+}
+END_TEST
+
+/* What ends a walk of a proved layout: odd words, what is no code, a chain without end. */
+START_TEST(odd_frames_end_a_hash)
+{
+	const struct gm_python_layout *of = &gm_py_layouts[_i - GM_PY_FIRST_MINOR];
+	struct gm_python_walk walk = { .items = NULL };
+	static const uint64_t odd[] = { 0, 8, 4095, UINT64_MAX - 7, UINT64_C(1) << 60, 0x10004 };
+
+	for (size_t i = 0; i < 2 * sizeof(odd) / sizeof(odd[0]); i++) {
+		make_two((unsigned int)_i);
+		three_frames[1][(i % 2 ? of->frame_code : of->frame_previous) / 8] = odd[i / 2];
+		gm_python_walk(&python, 64, &walk);
+		ck_assert_int_eq(walk.frames, i % 2 ? 1 : 2);
+		ck_assert_uint_eq(walk.flags, i ? GM_UNWIND_TRUNCATED : 0);
+	}
+	make_two((unsigned int)_i);
+	two_codes[1][1] = (uintptr_t)text_type;
+	gm_python_walk(&python, 64, &walk);
+	ck_assert_uint_eq(walk.flags, GM_UNWIND_TRUNCATED);
+	make_two((unsigned int)_i);
+	three_frames[1][of->frame_previous / 8] = (uintptr_t)three_frames[0];
+	gm_python_walk(&python, 64, &walk);
+	ck_assert_uint_eq(walk.flags, GM_UNWIND_MORE);
+	ck_assert_int_eq(walk.frames, 64);
+}
+END_TEST
+
+/* Shims that lead to each other. */
+START_TEST(shims_without_end)
+{
+	struct gm_python_walk walk = { .items = NULL };
+
+	make(false);
+	python.good = GM_PYTHON_PROOF;
+	frames[3][1] = (uintptr_t)frames[3];
+	gm_python_walk(&python, 64, &walk);
+	ck_assert_uint_eq(walk.flags, GM_UNWIND_TRUNCATED);
+	ck_assert_int_eq(walk.frames, 3);
+}
+END_TEST
+
 /* ---- what is said is doubted ---- */
 
 START_TEST(layouts_of_versions)
@@ -341,6 +491,9 @@ int main(void)
 	tcase_add_loop_test(tests, frames_by_offsets_that_are_said, 0, 2);
 	tcase_add_loop_test(tests, frames_in_the_making, 0, 2);
 	tcase_add_loop_test(tests, copies_are_doubted, 0, 6);
+	tcase_add_loop_test(tests, each_word_tells_stacks_apart, 9, 12);
+	tcase_add_loop_test(tests, odd_frames_end_a_hash, 9, 12);
+	tcase_add_test(tests, shims_without_end);
 	tcase_add_test(tests, layouts_of_versions);
 	tcase_add_test(tests, odd_words_are_not_believed);
 	tcase_add_test(tests, any_words);
