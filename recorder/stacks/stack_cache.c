@@ -23,7 +23,6 @@
 #define SLOTS 32768u			/* of 64 bytes, a ring: 2 MiB, touched as used */
 #define SLOT_WORDS 8u
 #define WORDS_MOST 511u			/* of an entry */
-#define AHEAD 8u			/* slots that are fetched: more than most have */
 #define WORD_BITS 48
 #define WORD_MASK ((UINT64_C(1) << WORD_BITS) - 1)
 #define DISTANCE_MOST 0xffffu
@@ -160,18 +159,20 @@ static inline bool begins(const struct gm_cached_stack *entry, const struct gm_s
 	       !((entry->fp ^ r[GM_REG_FP]) & fp);
 }
 
+/* All words are compared, whatever the first ones are: they mostly are the same, and all can be read. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static inline bool is_true(const struct gm_cached_stack *entry)
 {
 	const uint64_t *word = entry->words, *end = word + entry->count;
 	const uint64_t *at = (const uint64_t *)entry->sp - 1;
+	uint64_t differs = 0;
 
+#pragma GCC unroll 4
 	for (; word < end; word++) {
 		at += *word >> WORD_BITS;
-		if (*at != (*word & WORD_MASK))
-			return false;
+		differs |= *at ^ (*word & WORD_MASK);
 	}
-	return true;
+	return !differs;
 }
 
 struct gm_cached_stack *gm_stack_cache_find(struct gm_stack_cache *cache,
@@ -194,13 +195,10 @@ void gm_stack_cache_met(struct gm_stack_cache *cache, struct gm_cached_stack *en
 {
 	uint32_t slot = slot_of(cache, entry);
 	struct gm_cached_stack *last = entry_at(cache, cache->last);
-	const uint64_t *ahead = cache->slots[entry->next % SLOTS];
 
 	if (last->next != slot)
 		last->next = slot;
 	cache->last = slot;
-	for (uint32_t i = 0; i < AHEAD; i++)	/* past the last slot is no harm */
-		__builtin_prefetch(ahead + i * SLOT_WORDS);
 }
 
 /* ---- by value ---------------------------------------------------------------------------- */

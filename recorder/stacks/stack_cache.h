@@ -74,8 +74,7 @@ struct gm_cached_stack *gm_stack_cache_like(struct gm_stack_cache *cache,
 					    const struct gm_cached_stack *entry, uint64_t inside,
 					    uint64_t value);
 
-/* @entry is the present stack: remember it as the last one, and prefetch the entry that came after
- * it the last time. */
+/* @entry is the present stack: remember it as the last one. */
 void gm_stack_cache_met(struct gm_stack_cache *cache, struct gm_cached_stack *entry);
 
 /* Make an entry for @stack, which was just walked from @key->from, and mark it as met. None can be
