@@ -38,7 +38,9 @@
  *   - entries name aligned words in the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE
  *     and TCACHES (before @undo_op) only; what else changes (a region's @used) may be left as it is
  *     by a dead writer;
- *   - a record that becomes unused keeps, in @op, the operation that freed it.
+ *   - a record that becomes unused keeps, in @op, the operation that freed it;
+ *   - the list of a domain's segments and those of unused ids are for the writer alone: after a transaction that was
+ *     under way they may be wrong, and no reader follows them.
  * A thread cache has an undo area of its own, for the changes that its thread makes without the
  * domain's lock: of one block's state and one tally, with their events. A transaction of the domain that
  * changes a tally keeps that thread out meanwhile, so that no two areas ever name the same word.
@@ -255,7 +257,7 @@ struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	_Atomic(uint64_t) free_stamp;	/* when; 0 never */
 	/* the tables of this domain */
 	uint32_t first_segment, last_segment;
-	uint32_t unused_segments, unused_blocks;	/* lists of free ids */
+	uint32_t unused_segments, unused_blocks;	/* lists of free ids; a pool's segment keeps its block */
 	struct gm_event_counts counts;
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted; of a pool 0 */
 	struct gm_stats stats;

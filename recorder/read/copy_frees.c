@@ -77,25 +77,6 @@ static void discount(struct gm_copy *copy, const struct gm_segment *segment,
 	stats->num_device_free = (int64_t)((uint64_t)stats->num_device_free + 1);
 }
 
-/* Take a segment out of its domain's list, as far as the list is sound. */
-static void unlink_segment(struct gm_copy *copy, uint32_t id, const struct gm_segment *segment)
-{
-	struct gm_domain *domain = gm_copy_domain(copy, segment->domain);
-	struct gm_segment *prev = gm_copy_segment(copy, segment->prev);
-	struct gm_segment *next = gm_copy_segment(copy, segment->next);
-
-	if (!domain)
-		return;
-	if (prev && prev->next == id)
-		prev->next = segment->next;
-	else if (domain->first_segment == id)
-		domain->first_segment = segment->next;
-	if (next && next->prev == id)
-		next->prev = segment->prev;
-	else if (domain->last_segment == id)
-		domain->last_segment = segment->prev;
-}
-
 /* The events that the free would have left, in a chunk of their own. */
 static void make_events(const struct gm_copy *copy, struct gm_chunk *chunk,
 			const struct gm_segment *segment, const struct gm_block *block,
@@ -151,7 +132,6 @@ static void complete_free(struct gm_copy *copy, const struct gm_freeing *freeing
 	if (!(block->flags & GM_BLOCK_UNTRACED) && !copy->header->history_enabled)
 		make_events(copy, chunk, segment, block, flight, tsc);
 	discount(copy, segment, block);
-	unlink_segment(copy, freeing->segment, segment);
 	segment->used = 0;
 	block->state = GM_BLOCK_UNUSED;
 }

@@ -14,8 +14,8 @@
 #define NO_OP UINT64_MAX		/* enter, but write nothing */
 #define STUCK_WAIT_NS UINT64_C(1000000)
 
-/* What inserts and removes is compiled twice, for pools of the program's and for the driver's memory: of a pool
- * most is constant. */
+/* What inserts and removes is compiled twice, for what pools of the program's hand out and for all else: of the
+ * former most is constant. */
 #define INLINED static inline __attribute__((always_inline))
 
 /* A lock that somebody has, or that was not to be had lately. */
@@ -91,59 +91,63 @@ int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
 	return enter_block(change, id, op, ret_block);
 }
 
-struct new_ids {
+/* A segment and its one block, and the records of these. */
+struct pair {
+	struct gm_segment *segment;
+	struct gm_block *block;
 	struct gm_pair_ids ids;
 	bool old_segment, old_block;	/* from the domain's lists of unused ids */
 };
 
-/* Find a segment and a block that nobody has. Nothing of the domain changes yet. */
-INLINED int find_ids(const struct gm_change *change, struct new_ids *ret)
+INLINED struct pair pair_of(struct gm_pair_ids ids)
 {
-	struct gm_domain_state *state = &gm_rec.domain[change->number];
-	bool nested = change->writer.nested;
-
-	ret->ids.segment = change->domain->unused_segments;
-	ret->old_segment = ret->ids.segment != GM_NONE;
-	if (!ret->old_segment) {
-		ret->ids.segment = state->spare_segment;
-		state->spare_segment = GM_NONE;
-	}
-	if (!ret->ids.segment)
-		ret->ids.segment = gm_region_take(GM_REGION_SEGMENTS, nested);
-	if (!ret->ids.segment)
-		return -ENOMEM;
-	ret->ids.block = change->domain->unused_blocks;
-	ret->old_block = ret->ids.block != GM_NONE;
-	if (!ret->old_block)
-		ret->ids.block = gm_region_take(GM_REGION_BLOCKS, nested);
-	if (ret->ids.block)
-		return 0;
-	if (!ret->old_segment)
-		state->spare_segment = ret->ids.segment;
-	return -ENOMEM;
+	return (struct pair){
+		.segment = &gm_rec.segments[ids.segment], .block = &gm_rec.blocks[ids.block], .ids = ids,
+	};
 }
 
-INLINED void save_insert(struct gm_txn *txn, const struct gm_domain *domain,
-			const struct new_ids *ids)
+/* Find a segment and a block that nobody has. Nothing of the domain changes yet. @pool: in its domain a segment that
+ * becomes unused keeps its block. */
+INLINED int find_ids(const struct gm_change *change, bool pool, struct pair *ret)
 {
-	const struct gm_segment *segment = &gm_rec.segments[ids->ids.segment];
-	const struct gm_block *block = &gm_rec.blocks[ids->ids.block];
+	struct gm_domain_state *state = &gm_rec.domain[change->number];
+	struct gm_pair_ids ids = { .segment = change->domain->unused_segments };
+	bool nested = change->writer.nested, old_segment = ids.segment != GM_NONE, old_block;
 
-	_Static_assert(offsetof(struct gm_domain, first_segment) % 8 == 0 &&
-		       offsetof(struct gm_domain, unused_segments) % 8 == 0, "one word each");
-	gm_txn_save(txn, &domain->first_segment);		/* and last_segment */
-	if (ids->old_segment || ids->old_block)
-		gm_txn_save(txn, &domain->unused_segments);	/* and unused_blocks */
-	if (domain->last_segment)
-		gm_txn_save(txn, &gm_rec.segments[domain->last_segment].next);
-	/* Of an unused record only its mark and its place in the list of unused ones mean
-	 * anything. */
-	gm_txn_save(txn, &segment->used);
-	gm_txn_save(txn, &block->state);
-	if (ids->old_segment)
-		gm_txn_save(txn, &segment->next);
-	if (ids->old_block)
-		gm_txn_save(txn, &block->next);
+	if (pool && gm_likely(old_segment)) {
+		ids.block = gm_rec.segments[ids.segment].first_block;
+		*ret = pair_of(ids);
+		ret->old_segment = true;
+		return 0;
+	}
+	if (!old_segment) {
+		ids.segment = state->spare_segment;
+		state->spare_segment = GM_NONE;
+	}
+	if (!ids.segment)
+		ids.segment = gm_region_take(GM_REGION_SEGMENTS, nested);
+	if (!ids.segment)
+		return -ENOMEM;
+	ids.block = change->domain->unused_blocks;
+	old_block = ids.block != GM_NONE;
+	if (!old_block)
+		ids.block = gm_region_take(GM_REGION_BLOCKS, nested);
+	if (!ids.block) {
+		if (!old_segment)
+			state->spare_segment = ids.segment;
+		return -ENOMEM;
+	}
+	*ret = pair_of(ids);
+	ret->old_segment = old_segment;
+	ret->old_block = old_block;
+	return 0;
+}
+
+/* Of an unused record only its mark means anything to a reader, and no reader follows the lists. */
+INLINED void save_insert(struct gm_txn *txn, const struct pair *pair)
+{
+	gm_txn_save(txn, &pair->segment->used);
+	gm_txn_save(txn, &pair->block->state);
 }
 
 INLINED void fill_segment(struct gm_segment *segment, const struct gm_alloc *alloc,
@@ -167,14 +171,8 @@ INLINED void fill_segment(struct gm_segment *segment, const struct gm_alloc *all
 	segment->used = 1;
 }
 
-/* What a pool of the program's holds is in the trace, whatever is asked for of it. */
-static bool untraced(const struct gm_alloc *alloc)
-{
-	return gm_untraced(alloc->requested) && !(alloc->flags & GM_SEGMENT_HELD);
-}
-
 INLINED void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
-		       const struct gm_change *change, uint64_t tsc)
+		       const struct gm_change *change, uint64_t tsc, bool held)
 {
 	block->address = alloc->address;
 	block->size = alloc->size;
@@ -191,37 +189,37 @@ INLINED void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 	/* The first time it has none, and nobody knows the id; later it is the same again. */
 	__atomic_store_n(&block->domain, change->number, __ATOMIC_RELAXED);
 	block->kind = alloc->kind;
-	block->flags = untraced(alloc) ? GM_BLOCK_UNTRACED : 0;
-	gm_set(&block->state, alloc->flags & GM_SEGMENT_HELD ? GM_BLOCK_INACTIVE : GM_BLOCK_ACTIVE);
+	/* What a pool of the program's holds is in the trace, whatever is asked for of it. */
+	block->flags = gm_untraced(alloc->requested) && !held ? GM_BLOCK_UNTRACED : 0;
+	gm_set(&block->state, held ? GM_BLOCK_INACTIVE : GM_BLOCK_ACTIVE);
 }
 
 /* Put the pair at the end of the domain's list, taking it off the lists of unused ids. */
-INLINED void link_pair(struct gm_domain *domain, const struct new_ids *ids)
+INLINED void link_pair(struct gm_domain *domain, const struct pair *pair)
 {
-	struct gm_segment *segment = &gm_rec.segments[ids->ids.segment];
-	struct gm_block *block = &gm_rec.blocks[ids->ids.block];
+	struct gm_segment *segment = pair->segment;
+	uint32_t id = pair->ids.segment, last = domain->last_segment;
 
-	if (ids->old_segment)
+	if (pair->old_segment)
 		domain->unused_segments = segment->next;
-	if (ids->old_block)
-		domain->unused_blocks = block->next;
-	segment->first_block = ids->ids.block;
-	block->segment = ids->ids.segment;
+	if (pair->old_block)
+		domain->unused_blocks = pair->block->next;
+	segment->first_block = pair->ids.block;
+	pair->block->segment = id;
 	segment->next = GM_NONE;
-	segment->prev = domain->last_segment;
-	if (domain->last_segment)
-		gm_rec.segments[domain->last_segment].next = ids->ids.segment;
+	segment->prev = last;
+	if (last)
+		gm_rec.segments[last].next = id;
 	else
-		domain->first_segment = ids->ids.segment;
-	domain->last_segment = ids->ids.segment;
+		domain->first_segment = id;
+	domain->last_segment = id;
 }
 
 /* What a pool of the program's hands out is no segment; what it holds is nothing else. */
 INLINED void alloc_events(const struct gm_change *change, const struct gm_alloc *alloc,
-				const struct gm_segment *segment, uint64_t tsc, bool pool)
+				const struct gm_segment *segment, uint64_t tsc, bool pool, bool held)
 {
 	uint32_t stack = alloc->stack_of_block_only ? GM_NONE : alloc->stack;
-	bool held = segment->flags & GM_SEGMENT_HELD;
 
 	if (!gm_rec.history)
 		return;
@@ -233,14 +231,12 @@ INLINED void alloc_events(const struct gm_change *change, const struct gm_alloc 
 				alloc->requested, alloc->stream, stack);
 }
 
-INLINED int insert_locked(struct gm_change *change, const struct gm_alloc *alloc, bool pool,
-			  struct new_ids *ids)
+INLINED int insert_locked(struct gm_change *change, const struct gm_alloc *alloc, bool pool, bool held,
+			  struct pair *pair)
 {
 	struct gm_domain *domain = change->domain;
 	uint64_t tsc = alloc->tsc ? alloc->tsc : gm_stamp();
-	bool held = pool && alloc->flags & GM_SEGMENT_HELD;
 	uint8_t flags = alloc->flags & (uint8_t)~(held ? 0 : GM_SEGMENT_SMALL);
-	struct gm_segment *segment;
 	struct gm_delta delta;
 	struct gm_txn txn;
 	int r;
@@ -249,36 +245,45 @@ INLINED int insert_locked(struct gm_change *change, const struct gm_alloc *alloc
 		flags |= GM_SEGMENT_SMALL;
 	if (!pool)
 		gm_caches_flush_locked(change);
-	if (!gm_delta_init(&delta, change->number, pool, alloc->module, alloc->kind, flags,
-			   change->writer.nested))
+	if (!gm_delta_init(&delta, change->number, pool, alloc->module, alloc->kind,
+			   held ? flags : flags & (uint8_t)~GM_SEGMENT_HELD, change->writer.nested))
 		return -ETIMEDOUT;
 	delta.flow = (struct gm_flow){ .in = 1, .in_bytes = alloc->size };
 	delta.requested.in_bytes = alloc->requested;
-	r = find_ids(change, ids);
+	r = find_ids(change, pool, pair);
 	if (r < 0)
 		return r;
-	segment = &gm_rec.segments[ids->ids.segment];
 	gm_change_begin(change, &txn);
-	save_insert(&txn, domain, ids);
+	save_insert(&txn, pair);
 	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
-	link_pair(domain, ids);
-	fill_segment(segment, alloc, change, tsc, flags);
-	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
+	link_pair(domain, pair);
+	fill_segment(pair->segment, alloc, change, tsc, flags);
+	fill_block(pair->block, alloc, change, tsc, held);
 	gm_delta_apply(&delta);
-	gm_change_comes(change);
-	if (untraced(alloc))
+	if (!pool)
+		gm_change_comes(change);
+	if (gm_untraced(alloc->requested) && !held)
 		gm_change_untraced(change, pool ? 1 : 2);
 	else if (gm_likely(alloc->size))
-		alloc_events(change, alloc, segment, tsc, pool);
+		alloc_events(change, alloc, pair->segment, tsc, pool, held);
 	gm_txn_end(&txn);
 	return 0;
+}
+
+/* Not inlined: in the way of what pools hand out it would take registers. */
+__attribute__((noinline))
+static int insert_other(struct gm_change *change, const struct gm_alloc *alloc, struct pair *pair)
+{
+	bool pool = alloc->domain >= GM_DOMAIN_POOLS;
+
+	return insert_locked(change, alloc, pool, pool && alloc->flags & GM_SEGMENT_HELD, pair);
 }
 
 int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block)
 {
 	struct gm_change change;
-	struct new_ids ids;
+	struct pair pair;
 	int r;
 
 	*ret_block = GM_NONE;
@@ -287,63 +292,57 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 	r = enter(&change, alloc->domain, op);
 	if (r < 0)
 		return r;
-	r = alloc->domain >= GM_DOMAIN_POOLS ? insert_locked(&change, alloc, true, &ids) :
-	    insert_locked(&change, alloc, false, &ids);
+	r = alloc->domain >= GM_DOMAIN_POOLS && !(alloc->flags & GM_SEGMENT_HELD) ?
+	    insert_locked(&change, alloc, true, false, &pair) : insert_other(&change, alloc, &pair);
 	gm_change_leave(&change);
 	if (gm_likely(r == 0))
-		*ret_block = ids.ids.block;
+		*ret_block = pair.ids.block;
 	else if (r == -ETIMEDOUT)
 		gm_count(&gm_header_get()->operations_lost, 1);
 	return r;
 }
 
-INLINED void save_remove(struct gm_txn *txn, const struct gm_domain *domain,
-			const struct gm_segment *segment, const struct gm_block *block)
+/* The block's operation number says which flight is complete: none of a pool's has one. */
+INLINED void save_remove(struct gm_txn *txn, const struct pair *pair, bool pool)
 {
-	gm_txn_save(txn, &domain->unused_segments);
-	if (segment->prev)
-		gm_txn_save(txn, &gm_rec.segments[segment->prev].next);
-	if (segment->next)
-		gm_txn_save(txn, &gm_rec.segments[segment->next].prev);
-	if (!segment->prev || !segment->next)
-		gm_txn_save(txn, &domain->first_segment);
-	gm_txn_save(txn, &segment->used);
-	gm_txn_save(txn, &segment->next);
-	gm_txn_save(txn, &segment->op);
-	gm_txn_save(txn, &block->state);
-	gm_txn_save(txn, &block->next);
-	gm_txn_save(txn, &block->op);
+	gm_txn_save(txn, &pair->segment->used);
+	gm_txn_save(txn, &pair->block->state);
+	if (pool)
+		return;
+	gm_txn_save(txn, &pair->block->op);
+	gm_txn_save(txn, &pair->block->next);
 }
 
-INLINED void unlink_pair(struct gm_domain *domain, struct gm_pair_ids ids, uint64_t op)
+INLINED void unlink_pair(struct gm_domain *domain, const struct pair *pair, uint64_t op, bool pool)
 {
-	struct gm_segment *segment = &gm_rec.segments[ids.segment];
-	struct gm_block *block = &gm_rec.blocks[ids.block];
+	struct gm_segment *segment = pair->segment;
+	uint32_t prev = segment->prev, next = segment->next;
 
-	if (segment->prev)
-		gm_rec.segments[segment->prev].next = segment->next;
+	if (prev)
+		gm_rec.segments[prev].next = next;
 	else
-		domain->first_segment = segment->next;
-	if (segment->next)
-		gm_rec.segments[segment->next].prev = segment->prev;
+		domain->first_segment = next;
+	if (next)
+		gm_rec.segments[next].prev = prev;
 	else
-		domain->last_segment = segment->prev;
+		domain->last_segment = prev;
 	segment->used = 0;
 	segment->op = op;
 	segment->next = domain->unused_segments;
-	domain->unused_segments = ids.segment;
-	gm_set(&block->state, GM_BLOCK_UNUSED);
-	block->op = op;
-	block->next = domain->unused_blocks;
-	domain->unused_blocks = ids.block;
+	domain->unused_segments = pair->ids.segment;
+	gm_set(&pair->block->state, GM_BLOCK_UNUSED);
+	pair->block->op = op;
+	if (pool)			/* the segment keeps it */
+		return;
+	pair->block->next = domain->unused_blocks;
+	domain->unused_blocks = pair->ids.block;
 }
 
-INLINED void free_events(const struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
-			       uint64_t stream, uint32_t stack, bool pool)
+INLINED void free_events(const struct gm_change *change, const struct pair *pair, uint64_t tsc,
+			 uint64_t stream, uint32_t stack, bool pool, bool held)
 {
-	const struct gm_segment *segment = &gm_rec.segments[ids.segment];
-	const struct gm_block *block = &gm_rec.blocks[ids.block];
-	bool held = segment->flags & GM_SEGMENT_HELD;
+	const struct gm_segment *segment = pair->segment;
+	const struct gm_block *block = pair->block;
 
 	if (!gm_rec.history)
 		return;
@@ -358,42 +357,45 @@ INLINED void free_events(const struct gm_change *change, struct gm_pair_ids ids,
 				segment->size, stream, stack);
 }
 
-INLINED int remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
-			  uint64_t stream, uint32_t stack, bool pool)
+INLINED int remove_locked(struct gm_change *change, const struct pair *pair, uint64_t tsc,
+			  uint64_t stream, uint32_t stack, bool pool, bool held)
 {
-	struct gm_segment *segment = &gm_rec.segments[ids.segment];
-	const struct gm_block *block = &gm_rec.blocks[ids.block];
+	const struct gm_segment *segment = pair->segment;
+	const struct gm_block *block = pair->block;
 	struct gm_delta delta;
 	struct gm_txn txn;
 
 	if (!gm_delta_init(&delta, change->number, pool, segment->module, segment->kind,
-			   segment->flags, change->writer.nested))
+			   held ? segment->flags : segment->flags & (uint8_t)~GM_SEGMENT_HELD,
+			   change->writer.nested))
 		return -ETIMEDOUT;
 	delta.flow = (struct gm_flow){ .out = 1, .out_bytes = segment->size };
 	delta.requested.out_bytes = block->requested;
 	if (stack == GM_STACK_OF_BLOCK)
 		stack = block->stack;
 	gm_change_begin(change, &txn);
-	save_remove(&txn, change->domain, segment, block);
+	save_remove(&txn, pair, pool);
 	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
 	gm_delta_apply(&delta);
-	unlink_pair(change->domain, ids, change->op);
+	unlink_pair(change->domain, pair, change->op, pool);
 	/* What else the records say stays until they are used again. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
 		gm_change_untraced(change, pool ? 2 : 3);
 	else if (gm_likely(segment->size))
-		free_events(change, ids, tsc, stream, stack, pool);
+		free_events(change, pair, tsc, stream, stack, pool, held);
 	gm_txn_end(&txn);
 	return 0;
 }
 
-int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
-		     uint64_t stream, uint32_t stack)
+int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc, uint64_t stream,
+		     uint32_t stack)
 {
-	return change->number >= GM_DOMAIN_POOLS ?
-	       remove_locked(change, ids, tsc, stream, stack, true) :
-	       remove_locked(change, ids, tsc, stream, stack, false);
+	struct pair pair = pair_of(ids);
+	bool pool = change->number >= GM_DOMAIN_POOLS;
+
+	return remove_locked(change, &pair, tsc, stream, stack, pool,
+			     pool && pair.segment->flags & GM_SEGMENT_HELD);
 }
 
 void gm_record_freeing(uint32_t id)
@@ -431,12 +433,17 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 {
 	struct gm_change change;
 	struct gm_block *block;
+	struct pair pair;
 	int r = enter_block(&change, id, op, &block);
 
 	if (r < 0)
 		return r;
-	r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id },
-			     tsc ? tsc : gm_stamp_before(), stream, stack);
+	if (!tsc)
+		tsc = gm_stamp_before();
+	pair = pair_of((struct gm_pair_ids){ block->segment, id });
+	r = change.number >= GM_DOMAIN_POOLS && !(pair.segment->flags & GM_SEGMENT_HELD) ?
+	    remove_locked(&change, &pair, tsc, stream, stack, true, false) :
+	    gm_remove_locked(&change, pair.ids, tsc, stream, stack);
 	gm_change_leave(&change);
 	if (gm_unlikely(r == -ETIMEDOUT))
 		gm_count(&gm_header_get()->operations_lost, 1);
