@@ -49,8 +49,14 @@ void gm_held_remove(struct gm_held_list *list, size_t index);
 /* A block of [@address, @end) becomes live (@by +1) or ends (-1). */
 static inline void gm_held_count(struct gm_held_list *list, uint64_t address, uint64_t end, int by)
 {
-	for (size_t i = gm_held_from(list, address); i < list->count && list->at[i].address < end; i++)
-		list->at[i].live += (uint64_t)(int64_t)by;
+	size_t i = gm_held_from(list, address);
+	struct gm_held_piece *piece = &list->at[i];
+
+	for (; i < list->count && piece->address < end; i++, piece++) {
+		piece->live += (uint64_t)(int64_t)by;
+		if (piece->end >= end)
+			break;
+	}
 }
 
 #endif

@@ -140,20 +140,28 @@ static struct teller *teller_anew(uintptr_t caller, struct teller *spare)
 	return teller;
 }
 
-/* Never NULL: who has no place among the tellers is looked for in @spare at every call. That takes
- * longer, but the profiler gets the call. */
-static inline struct teller *teller_of(uintptr_t caller, struct teller *spare)
+/* The newest first: older ones may be gone. NULL: it is to be looked for. */
+static inline struct teller *teller_known(uintptr_t caller)
 {
-	uint32_t count = gm_get_acquire(&teller_count), generation = gm_modules_generation();
+	uint32_t generation = gm_modules_generation();
 
-	for (uint32_t i = count; i-- > 0;) {	/* the newest first: older ones may be gone */
+	for (uint32_t i = gm_get_acquire(&teller_count); i-- > 0;) {
 		struct teller *teller = &tellers[i];
 
 		if (gm_get_acquire(&teller->generation) == generation &&
 		    caller >= teller->caller.start && caller < teller->caller.end)
 			return teller;
 	}
-	return teller_anew(caller, spare);
+	return NULL;
+}
+
+/* Never NULL: who has no place among the tellers is looked for in @spare at every call. That takes
+ * longer, but the profiler gets the call. */
+static struct teller *teller_of(uintptr_t caller, struct teller *spare)
+{
+	struct teller *teller = teller_known(caller);
+
+	return teller ? teller : teller_anew(caller, spare);
 }
 
 /* ---- what is told ------------------------------------------------------------------------------- */
@@ -178,18 +186,32 @@ static inline uint8_t pool_of(struct teller *teller, int device)
 	return gm_likely(domain) ? domain : open_pool(teller, (uint32_t)device);
 }
 
-static void note_usage(struct teller *teller, void *block, int64_t bytes, size_t allocated,
-		       size_t reserved, int device, const void *caller)
+/* What the profiler is told is told here first. */
+static inline __attribute__((always_inline)) void
+tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes, size_t allocated,
+	   size_t reserved, struct device device, const void *caller)
 {
-	uint8_t domain = pool_of(teller, device);
+	uint8_t domain = device.type == CUDA && gm_pools_recording() ? pool_of(teller, device.index) : 0;
 
-	if (!domain)
-		return;
-	gm_record_told(domain, allocated, reserved);
-	if (bytes > 0)
-		gm_pool_give(domain, (uintptr_t)block, (uint64_t)bytes, 0, caller);
-	else if (bytes < 0)
-		gm_pool_take(domain, (uintptr_t)block);
+	if (gm_likely(domain)) {
+		gm_record_told(domain, allocated, reserved);
+		if (bytes > 0)
+			gm_pool_give(domain, (uintptr_t)block, (uint64_t)bytes, 0, caller);
+		else if (bytes < 0)
+			gm_pool_take(domain, (uintptr_t)block);
+	}
+	if (teller->usage[which])
+		teller->usage[which](block, bytes, allocated, reserved, device);
+}
+
+/* By a caller that is not known. */
+__attribute__((noinline))
+static void tell_usage_anew(unsigned int which, void *block, int64_t bytes, size_t allocated,
+			    size_t reserved, struct device device, const void *caller)
+{
+	struct teller spare, *teller = teller_anew((uintptr_t)caller, &spare);
+
+	tell_usage(teller, which, block, bytes, allocated, reserved, device, caller);
 }
 
 static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, size_t reserved,
@@ -222,12 +244,12 @@ static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, siz
 			struct device device) \
 	{ \
 		const void *caller = GM_CALLER; \
-		struct teller spare, *teller = teller_of((uintptr_t)caller, &spare); \
+		struct teller *teller = teller_known((uintptr_t)caller); \
 		\
-		if (device.type == CUDA && gm_pools_recording()) \
-			note_usage(teller, block, bytes, allocated, reserved, device.index, caller); \
-		if (teller->usage[which]) \
-			teller->usage[which](block, bytes, allocated, reserved, device); \
+		if (gm_likely(teller)) \
+			tell_usage(teller, which, block, bytes, allocated, reserved, device, caller); \
+		else \
+			tell_usage_anew(which, block, bytes, allocated, reserved, device, caller); \
 	} \
 	\
 	void oom_name(int64_t bytes, size_t allocated, size_t reserved, struct device device) \

@@ -47,7 +47,7 @@ static struct gm_lock lock;		/* of changes to @slots, @used and @used_count */
 static _Atomic(bool) lock_stuck;	/* a wait for it has run out: nobody waits any more */
 static uint16_t used[SLOTS];		/* the slots in use, so that a sweep looks at no others */
 static uint32_t used_count;
-static _Atomic(uint32_t) epoch = 1;	/* what was seen before is seen anew */
+_Atomic(uint32_t) gm_modules_epoch = 1;	/* what was seen before is seen anew */
 static _Atomic(bool) ready;
 static struct gm_module_sink sink;
 
@@ -306,7 +306,7 @@ static struct slot *meet(const struct gm_object *object, uint32_t now)
 static struct slot *find(uintptr_t pc)
 {
 	struct cached *way = &cache[(pc >> 2 ^ pc >> 6) % CACHE_WAYS];
-	uint32_t now = gm_get_acquire(&epoch);
+	uint32_t now = gm_get_acquire(&gm_modules_epoch);
 	struct gm_object object;
 	struct slot *slot = NULL;
 	bool busy = cache_busy;
@@ -401,11 +401,6 @@ uint16_t gm_modules_asker(const uintptr_t *pcs, int count)
 	return count > 0 ? gm_modules_lookup(pcs[0], NULL) : 0;
 }
 
-uint32_t gm_modules_generation(void)
-{
-	return gm_get_acquire(&epoch);
-}
-
 /* The objects that are no longer where they were have been unloaded. */
 static void sweep(void)
 {
@@ -427,7 +422,7 @@ static void sweep(void)
 
 void gm_modules_generation_bump(void)
 {
-	atomic_fetch_add_explicit(&epoch, 1, memory_order_acq_rel);
+	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
 	gm_unwind_flush();
 	/* where a look-up is dear, an object is found unloaded when another one lies in its place */
 	if (gm_object_is_exact())

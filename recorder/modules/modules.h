@@ -17,6 +17,7 @@
 #ifndef GM_RECORDER_MODULES_H
 #define GM_RECORDER_MODULES_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define GM_BUILD_ID_MAX 32
@@ -60,7 +61,11 @@ uint16_t gm_modules_asker(const uintptr_t *pcs, int count);
 
 /* A number that every gm_modules_generation_bump increments: what was derived from addresses under
  * another number may be wrong now. */
-uint32_t gm_modules_generation(void);
+extern _Atomic(uint32_t) gm_modules_epoch __attribute__((visibility("hidden")));
+static inline uint32_t gm_modules_generation(void)
+{
+	return atomic_load_explicit(&gm_modules_epoch, memory_order_acquire);
+}
 
 /* Objects may have changed: known ones are checked again before they are used, the sink is told
  * which were unloaded, and cached unwind rules are dropped. Called by the dlclose hook, before and

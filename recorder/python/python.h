@@ -51,7 +51,11 @@ void gm_python_init(void (*note)(const char *line));
 struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut);
 
 /* A number that changes whenever gm_python_on may answer differently for the same stack. */
-uint32_t gm_python_epoch(void);
+extern _Atomic(uint32_t) gm_python_changes __attribute__((visibility("hidden")));
+static inline uint32_t gm_python_epoch(void)
+{
+	return atomic_load_explicit(&gm_python_changes, memory_order_acquire);
+}
 
 /* A small number for an interpreter, 0 for NULL; and the interpreter of such a number, which is not
  * 0. */

@@ -29,7 +29,7 @@ static struct gm_python_layout layouts[PYTHONS];	/* each one's */
 static _Atomic(uint32_t) pythons_count;
 static _Atomic(bool) busy;		/* a thread is adding an entry */
 static _Atomic(uint64_t) others[OTHERS];
-static _Atomic(uint32_t) epoch;	/* counts what may change what gm_python_on says */
+_Atomic(uint32_t) gm_python_changes;	/* counts what may change what gm_python_on says */
 static _Atomic(uint32_t) cut_stacks;	/* on which no Python was known */
 static void (*note)(const char *line);
 
@@ -40,12 +40,7 @@ void gm_python_init(void (*new_note)(const char *line))
 
 static void changed(void)
 {
-	atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
-}
-
-uint32_t gm_python_epoch(void)
-{
-	return atomic_load_explicit(&epoch, memory_order_acquire);
+	atomic_fetch_add_explicit(&gm_python_changes, 1, memory_order_release);
 }
 
 uint8_t gm_python_number(const struct gm_python *python)

@@ -383,16 +383,11 @@ static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *r
 
 /* ---- which one --------------------------------------------------------------------------------- */
 
-static _Atomic(uint32_t) chosen;	/* enum gm_unwinder */
+_Atomic(uint32_t) gm_unwind_chosen;	/* enum gm_unwinder */
 
 void gm_unwind_choose(enum gm_unwinder which)
 {
-	atomic_store_explicit(&chosen, (uint32_t)which, memory_order_relaxed);
-}
-
-bool gm_unwind_is_own(void)
-{
-	return atomic_load_explicit(&chosen, memory_order_relaxed) == GM_UNWINDER_AUTO;
+	atomic_store_explicit(&gm_unwind_chosen, (uint32_t)which, memory_order_relaxed);
 }
 
 int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,

@@ -17,6 +17,7 @@
 #ifndef GM_RECORDER_UNWIND_H
 #define GM_RECORDER_UNWIND_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -96,7 +97,11 @@ enum gm_unwinder { GM_UNWINDER_AUTO, GM_UNWINDER_FRAMES };
 void gm_unwind_choose(enum gm_unwinder which);
 
 /* Is it our own (GM_UNWINDER_AUTO)? */
-bool gm_unwind_is_own(void);
+extern _Atomic(uint32_t) gm_unwind_chosen __attribute__((visibility("hidden")));
+static inline bool gm_unwind_is_own(void)
+{
+	return atomic_load_explicit(&gm_unwind_chosen, memory_order_relaxed) == GM_UNWINDER_AUTO;
+}
 
 /* Forget every rule: objects were or will be unloaded. Called by gm_modules_generation_bump. */
 void gm_unwind_flush(void);
