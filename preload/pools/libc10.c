@@ -44,12 +44,13 @@ static const char *const oom_names[SIGNATURES] = {
 
 /* An object that calls us, and what it means: looked for once, and looked at again after a dlclose. */
 struct teller {
-	_Atomic(uint32_t) generation;	/* of the modules when it was looked at last; 0: it is gone */
+	_Alignas(64) _Atomic(uint32_t) generation;	/* of the modules when it was looked at last; 0: it is gone */
+	uintptr_t start, end;		/* of the caller's object */
+	usage_fn *usage[SIGNATURES];	/* NULL: nobody has it */
+	_Atomic(uint8_t) pools[GM_MAX_DEVICES];	/* their domains; 0: not asked for yet, or none */
+	oom_fn *oom[SIGNATURES];
 	struct gm_object caller, real;	/* the caller's object; the one that has the functions */
 	uint64_t caller_identity, real_identity;
-	usage_fn *usage[SIGNATURES];	/* NULL: nobody has it */
-	oom_fn *oom[SIGNATURES];
-	_Atomic(uint8_t) pools[GM_MAX_DEVICES];	/* their domains; 0: not asked for yet, or none */
 };
 static struct teller tellers[TELLERS];
 static _Atomic(uint32_t) teller_count;
@@ -65,10 +66,13 @@ static uint64_t identity_of(const struct gm_object *object)
 	return object->start && gm_object_identify(object, &identity) ? identity.hash : 0;
 }
 
-static void look_for(struct teller *teller, uintptr_t caller)
+static void look_for(struct teller *teller, const struct gm_object *of, uintptr_t caller)
 {
 	struct gm_object object;
 
+	teller->caller = *of;
+	teller->start = of->start;
+	teller->end = of->end;
 	for (unsigned int i = 0; i < SIGNATURES; i++) {
 		teller->usage[i] = (usage_fn *)gm_next_symbol(caller, usage_names[i], &object);
 		if (teller->usage[i])
@@ -115,8 +119,7 @@ static struct teller *teller_slow(const struct gm_object *object, uintptr_t call
 	}
 	if (!found && count < TELLERS) {	/* others may be reading any of the old ones */
 		found = &tellers[count];
-		found->caller = *object;
-		look_for(found, caller);
+		look_for(found, object, caller);
 		gm_set_release(&teller_count, count + 1);
 	}
 	if (found)
@@ -133,8 +136,7 @@ static struct teller *teller_anew(uintptr_t caller, struct teller *spare)
 
 	if (!teller) {
 		memset(spare, 0, sizeof(*spare));
-		spare->caller = object;
-		look_for(spare, caller);
+		look_for(spare, &object, caller);
 		teller = spare;
 	}
 	return teller;
@@ -149,7 +151,7 @@ static inline struct teller *teller_known(uintptr_t caller)
 		struct teller *teller = &tellers[i];
 
 		if (gm_get_acquire(&teller->generation) == generation &&
-		    caller >= teller->caller.start && caller < teller->caller.end)
+		    caller >= teller->start && caller < teller->end)
 			return teller;
 	}
 	return NULL;

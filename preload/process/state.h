@@ -55,6 +55,7 @@ struct gm_oom_observer {
 struct gm_state {
 	_Atomic(uint32_t) word;		/* enum gm_state_value */
 	pid_t pid;			/* of the process that started it */
+	_Atomic(uint32_t) context;	/* GM_CONTEXT_*: what gets a stack (api.c) */
 	struct gm_options options;	/* read once, at the start */
 	char journal[GM_PATH_BYTES];	/* where it lies; "" in memory only */
 
@@ -70,7 +71,6 @@ struct gm_state {
 	_Atomic(int32_t) api_result;
 
 	/* api.c: what is recorded of the history */
-	_Atomic(uint32_t) context;	/* GM_CONTEXT_*: what gets a stack */
 	struct gm_lock history_lock;	/* one change at a time */
 
 	/* exit.c */
