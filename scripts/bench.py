@@ -198,7 +198,8 @@ def print_pool_instructions(args):
             bare = parts
             continue
         parts = {name: value - bare.get(name, 0) for name, value in parts.items()}
-        line("instructions of a pool's block, stacks:%s, %d frames" % (stacks, frames), [sum(parts.values())], "", [])
+        line("instructions of a pool's block, stacks:%s, %d frames" % (stacks, frames), [sum(parts.values())], "",
+             [("what the program takes without the library", [sum(bare.values())])])
         print_parts(parts, args.parts)
 
 
