@@ -97,7 +97,7 @@ with Room() as room:
     if check("a script that runs out of memory, unchanged: %d snapshot" % len(found), done.returncode == 0 and len(found) == 1, (done, room.files())):
         done = run(BLOCKS.one("gpumem summary gpumem.python3.702").replace("gpumem.python3.702.oom-3.json", found[0]))
         shown = next(block for _, block in BLOCKS.blocks if "$ gpumem summary gpumem.python3.702" in block)
-        said = ["why memory ran out", r"\(\S*train\.py:\d+\) asked for \S+ \S+ on device 0, where \S+ \S+ were free: \S+ \S+ too little, while",
+        said = ["why memory ran out", r"\(train\.py:\d+\) asked for \S+ \S+ on device 0, where \S+ \S+ were free: \S+ \S+ too little, while",
                 r"lay idle in the cache in pieces that are too small \(the largest: \S+ \S+\): fragmentation\."]
         missing = [part for part in said for where in (shown, done.stdout) if not re.search(part.replace(" ", r"\s+"), where)]
         check("and what is shown of it is printed, but for what is of PyTorch's pool (test_summary_pool.py)", done.returncode == 0 and not missing, (missing, done))

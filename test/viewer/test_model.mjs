@@ -20,6 +20,10 @@ const SNAPSHOTS = {
 	random, training: training("exit"), oom: training("oom-1"), data: join(DATA, "gpumem-snapshot.json"),
 	pickle: join(DATA, "torch-snapshot.pickle"), kinds: runApp(["app_random", "3", "3000"])("exit"),
 };
+const below = JSON.parse(readFileSync(SNAPSHOTS.data, "utf8"));		// run in the directory of its script
+below.process.directory = "/opt/demo";
+SNAPSHOTS.below = join(room, "below.json");
+writeFileSync(SNAPSHOTS.below, JSON.stringify(below));
 const opened = {};
 for (const [name, path] of Object.entries(SNAPSHOTS))
 	[opened[name]] = await readPage(pageOf(name, path));
@@ -102,6 +106,8 @@ test("call sites, and what they hold at the end, are those of gpumem summary", (
 				}
 			}
 			assert.deepEqual(Object.fromEntries([...found].sort()), Object.fromEntries(Object.entries(listed).sort()), `${name} by ${by}`);
+			if (name === "below" && by === "site")
+				assert.ok([...found.keys()].some((site) => / \(train\.py:\d+\)$/.test(site)), String([...found.keys()]));
 			compared += found.size;
 		}
 	}

@@ -237,6 +237,16 @@ const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 	return found;
 }
 
+/* The file of a line of Python, below the directory that the process ran in if it lies there. */
+static const char *below_directory(const struct gm_stacks *stacks, const char *file)
+{
+	const char *directory = gm_json_text(gm_json_object(stacks->snapshot->root, "process"), "directory");
+	size_t length = strlen(directory);
+
+	return length > 1 && !strncmp(file, directory, length) && file[length] == '/' && file[length + 1] ?
+	       file + length + 1 : file;
+}
+
 const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room)
 {
 	const struct gm_frame *site = gm_stack_site(stacks, id);
@@ -247,7 +257,8 @@ const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, s
 		snprintf(to, room, "%.*s (%.200s)", length, name, site->module[0] ? site->module : "backward");
 	else if (site->python || site->line > 0)
 		snprintf(to, room, "%.300s (%.300s:%lld)", site->name,
-			 site->python ? site->file : basename(site->file), (long long)site->line);
+			 site->python ? below_directory(stacks, site->file) : basename(site->file),
+			 (long long)site->line);
 	else
 		snprintf(to, room, "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
 			 site->module, site->module[0] ? ")" : "");

@@ -55,7 +55,8 @@ void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
 
 #define GM_NO_STACK "(no stack)"
 
-/* That line as text, "train (train.py:7)", "main (app.cu:88)" or "forward (libmodel.so)", cut to @room. Returns @to. */
+/* That line as text, "train (train.py:7)", "main (app.cu:88)" or "forward (libmodel.so)", cut to @room. Files of Python
+ * are named from the directory in which the process ran. Returns @to. */
 const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room);
 
 #endif

@@ -36,6 +36,8 @@ export class Stacks {
 		this.tip = tip;
 		this.frames = frames;
 		this.texts = doc.texts;
+		const directory = doc.root?.process?.directory;
+		this.directory = typeof directory === "string" && directory.length > 1 ? `${directory}/` : null;
 		this.count = tip.length;
 		this.frameCount = frames.name.length;
 		this.labels = new Array(this.frameCount);
@@ -59,10 +61,16 @@ export class Stacks {
 		return isPlumbing(this.name(f), this.module(f)) ? PLUMBING : backwardOf(this.name(f)) ? BACKWARD : NATIVE;
 	}
 
-	/* How a frame is called where there is one line for it. */
+	/* How a frame is called where there is one line for it; files of Python from the directory in which the process ran. */
 	label(f) {
 		return this.labels[f] ??= this.python(f) || this.line(f) > 0 ?
-			`${this.name(f)} (${this.python(f) ? this.file(f) : baseName(this.file(f))}:${this.line(f)})` : this.functionLabel(f);
+			`${this.name(f)} (${this.python(f) ? this.shortFile(f) : baseName(this.file(f))}:${this.line(f)})` : this.functionLabel(f);
+	}
+
+	shortFile(f) {
+		const file = this.file(f);
+		return this.directory && file.startsWith(this.directory) && file.length > this.directory.length ?
+			file.slice(this.directory.length) : file;
 	}
 
 	/* The same without its line. */
