@@ -110,6 +110,29 @@ def generator():
     yield alloc(300)
     return "returned"
 
+closed = []
+
+@gpumem.annotate("asynchronous")
+async def asynchronous():
+    try:
+        try:
+            got = yield alloc(500)
+        except KeyError:
+            got = "thrown"
+        gpumem.mark("inside")
+        yield got
+    finally:
+        closed.append(got)
+
+async def each():
+    sent, thrown = asynchronous(), asynchronous()
+    await sent.__anext__()
+    assert await sent.asend("sent") == "sent" and [item async for item in sent] == []
+    await thrown.__anext__()
+    assert await thrown.athrow(KeyError()) == "thrown"
+    await thrown.aclose()
+    assert closed == ["sent", "thrown"]
+
 async def two():
     await asyncio.gather(coroutine(201), coroutine(202))
 
@@ -124,6 +147,7 @@ with gpumem.annotate("load"):
 assert function.__name__ == "function" and Model.run.__doc__ == "A method."
 function(1, 101)
 asyncio.run(two())
+asyncio.run(each())
 def outer():
     assert (yield from generator()) == "returned"
 list(outer())
@@ -205,13 +229,13 @@ def ranges(python, name):
         lines = [(one["stage"], one["name"]) for one in found]
         both = [("START", "coroutine")] * 2
         want = [("START", "load"), ("END", "load")] + [("START", "function")] * 2 + [("END", "function")] * 2 + both + \
-            [("END", "coroutine")] * 2 + [(stage, text) for text in ("generator", "method", "raises", "function")
+            [("END", "coroutine")] * 2 + [("START", "asynchronous"), ("MARK", "inside"), ("END", "asynchronous")] * 2 + [(stage, text) for text in ("generator", "method", "raises", "function")
                                           for stage in ("START", "END")] + \
             [("START", "again")] * 2 + [("END", "again")] * 2 + [("MARK", "Ein M\u00e4rk ?")]
         check("%s: ranges: begun and ended in order" % name, lines == want, lines)
         starts = {one["range"] for one in found if one["stage"] == "START"}
         ends = {one["range"] for one in found if one["stage"] == "END"}
-        check("%s: ranges: each has an end of its own" % name, len(starts) == 11 and starts == ends,
+        check("%s: ranges: each has an end of its own" % name, len(starts) == 13 and starts == ends,
               (starts, ends))
         times = {size: time for t in room.snapshots("exit")[0]["device_traces"]
                  for action, size, time in zip(t["action"], t["size"], t["time_us"]) if action == "alloc"}
