@@ -20,7 +20,7 @@ for answer in (gpumem.snapshot("nowhere/x.json"), gpumem.reset_peak_memory_stats
                gpumem.record_memory_history(), gpumem.register_oom_observer(print), gpumem.unregister_oom_observer(print)):
     assert answer is False, answer
 assert gpumem.memory_stats() == {} and gpumem.memory_summary() == "" and gpumem.get_per_process_memory_fraction() == 1.0
-assert gpumem.pool_memory_stats() == {}
+assert gpumem.pool_memory_stats() == {} and gpumem.reset_pool_peak_memory_stats() is False
 with gpumem.annotate("x"):
     pass
 pool = gpumem.Pool("p")
@@ -177,6 +177,8 @@ assert pool.allocated(base, 512) and pool.allocated(base + 512, 1024, stream=7)
 assert pool.freed(base) and not pool.freed(base)
 assert pool.memory_stats()["allocated_bytes.all.current"] == 1024, pool.memory_stats()
 assert pool.memory_stats()["allocated_bytes.all.peak"] == 1536
+assert gpumem.reset_pool_peak_memory_stats("frames") and pool.memory_stats()["allocated_bytes.all.peak"] == 1024
+assert pool.allocated(base, 512) and pool.freed(base) and not gpumem.reset_pool_peak_memory_stats("none")
 assert pool.reset_peak_memory_stats() and pool.memory_stats()["allocated_bytes.all.peak"] == 1024
 assert gpumem.pool_memory_stats("frames") == pool.memory_stats() and gpumem.pool_memory_stats("none") == {}
 class Integer:

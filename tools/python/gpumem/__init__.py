@@ -37,8 +37,9 @@ from . import _library
 __all__ = [
     "annotate", "available", "empty_cache", "get_per_process_memory_fraction", "mark", "max_memory_allocated",
     "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats", "memory_summary", "Pool",
-    "pool_memory_stats", "record_memory_history", "register_oom_observer", "reset_accumulated_memory_stats", "reset_peak_memory_stats",
-    "set_per_process_memory_fraction", "snapshot", "unregister_oom_observer", "version",
+    "pool_memory_stats", "record_memory_history", "register_oom_observer", "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats", "reset_pool_peak_memory_stats", "set_per_process_memory_fraction", "snapshot",
+    "unregister_oom_observer", "version",
 ]
 
 Device = Union[int, Any]
@@ -342,6 +343,12 @@ def pool_memory_stats(name: str = "pytorch", device: Device = 0) -> Dict[str, in
     what the pool tells; {} for one that has told nothing. PyTorch's pool is "pytorch", CuPy's "cupy"."""
     number = int(_library.call("gpumem_pool_find", _library.text(name), _ordinal(device)))
     return dict(_library.stats("gpumem_pool_memory_stats", number)) if number > 0 else {}
+
+
+def reset_pool_peak_memory_stats(name: str = "pytorch", device: Device = 0) -> bool:
+    """Set every peak of a pool to its current value. False where there is no such pool."""
+    number = int(_library.call("gpumem_pool_find", _library.text(name), _ordinal(device)))
+    return number > 0 and _done(_library.call("gpumem_pool_reset_peak_memory_stats", number), "reset of peaks")
 
 
 # ---- when memory runs out ------------------------------------------------------------------------
