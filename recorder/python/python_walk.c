@@ -138,9 +138,12 @@ GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_pytho
 
 	if (gm_py_is_odd(code_at))
 		return false;
-	if (probed)
+	if (probed) {
 		code = gm_py_view(true, code_at, copy, layout->code_bytes);
-	if (!code || gm_py_word(code, objects->type) != python->code_type ||
+		if (!code)
+			return false;
+	}
+	if (gm_py_word(code, objects->type) != python->code_type ||
 	    (probed && !is_within(layout, code_at, code, view)))
 		return false;
 	content = probed ? gm_py_content(layout, objects, true, code) :
@@ -205,23 +208,21 @@ GM_PYTHON_INLINE bool hash_chain(const struct gm_python *python,
 	bool fits = begin(layout, false, state, &chain);
 	int shims = 0;
 
-	while (fits && chain.frame) {
+	while (fits && !gm_py_is_odd(chain.frame)) {	/* as 0 is, which ends it */
 		const uint8_t *view = (const uint8_t *)chain.frame;
 
-		if (gm_py_is_odd(chain.frame)) {
-			fits = false;
-			break;
-		}
 		if (layout->chain == GM_CHAIN_SHIMS && view[layout->frame_owner] >= GM_PY_OWNER_SHIM) {
 			fits = shims++ <= 2 * max;
 		} else if (here.frames >= max) {
 			walk->flags |= GM_UNWIND_MORE;
+			chain.frame = 0;
 			break;
 		} else {
 			fits = take(python, layout, objects, false, view, &here, &file);
 		}
 		chain.frame = gm_py_word(view, layout->frame_previous);
 	}
+	fits = fits && !chain.frame;
 	walk->hash = here.hash;
 	walk->frames = here.frames;
 	return fits;
@@ -287,14 +288,14 @@ static walk_fn *hash_of(const struct gm_python_layout *layout)
 	return layout->has_gil_objects ? hash_direct : hash_other_objects;
 }
 
-/* The thread states whose frames are this thread's, innermost first. Up to 3.11 the first word
- * for that is always the main interpreter's; if there are others, who holds the GIL may be this
+/* The thread state whose frames are this thread's, 0: there is none; and *@ret_other, which has inner ones. Up to 3.11
+ * the former is always the main interpreter's; if there are others, who holds the GIL may be this
  * thread in one of them: read through the kernel, since it may be another thread's and be freed. */
-static int find_states(const struct gm_python *python, bool probed, uintptr_t states[2])
+static uintptr_t find_states(const struct gm_python *python, bool probed, uintptr_t *ret_other)
 {
 	uintptr_t own, holder;
-	int count = 0;
 
+	*ret_other = 0;
 	/* The end frees what is other threads'. A daemon thread that asks just before it and is kept
 	 * from the processor throughout the walk might read what is freed: a walk takes less than a
 	 * microsecond, and Python gives no other sign. */
@@ -309,10 +310,9 @@ static int find_states(const struct gm_python *python, bool probed, uintptr_t st
 		if (holder && holder != own &&
 		    gm_py_word_at(true, holder, python->layout->state_thread) ==
 			    (uintptr_t)pthread_self())
-			states[count++] = holder;
+			*ret_other = holder;
 	}
-	states[count++] = own;
-	return count;
+	return own;
 }
 
 /* A walk while the layout is not yet proved. */
@@ -326,25 +326,32 @@ static void judge(struct gm_python *python, bool fits, const struct gm_python_wa
 	}
 }
 
+/* The frames of @state, if it is this thread's. */
+static inline bool walk_state(const struct gm_python *python, bool probed, uintptr_t state, int max,
+			      struct gm_python_walk *walk)
+{
+	walk_fn *walk_one = probed ? walk_probed : walk->items ? walk_direct : hash_of(python->layout);
+
+	return gm_py_word_at(probed, state, python->layout->state_thread) == (uintptr_t)pthread_self() &&
+	       walk_one(python, state, max, walk);
+}
+
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk)
 {
-	bool probed = !gm_python_is_proved(python), fits = true;
-	walk_fn *walk_one = probed ? walk_probed : walk->items ? walk_direct : hash_of(python->layout);
-	uintptr_t states[2];
-	int count;
+	bool probed = !gm_python_is_proved(python), fits;
+	uintptr_t own, other;
 
 	walk->hash = 0;
 	walk->frames = walk->items_count = 0;
 	walk->flags = 0;
-	count = find_states(python, probed, states);
-	for (int i = 0; i < count && fits && !(walk->flags & GM_UNWIND_MORE); i++) {
-		fits = gm_py_word_at(probed, states[i], python->layout->state_thread) ==
-		       (uintptr_t)pthread_self();
-		if (fits)
-			fits = walk_one(python, states[i], max, walk);
-	}
+	own = find_states(python, probed, &other);
+	if (!own)
+		return;
+	fits = gm_likely(!other) || walk_state(python, probed, other, max, walk);
+	if (fits && !(walk->flags & GM_UNWIND_MORE))
+		fits = walk_state(python, probed, own, max, walk);
 	if (!fits)
 		walk->flags |= GM_UNWIND_TRUNCATED;
-	if (probed && count)
+	if (gm_unlikely(probed))
 		judge(python, fits, walk);
 }
