@@ -462,13 +462,15 @@ START_TEST(remnants_serve_small_ones)
 	uint32_t large, small, other;
 
 	ck_assert_int_eq(take(w, UINT64_C(9) << 20, 0, &large), 0);
-	ck_assert_int_eq(take(w, 1000, 0, &small), 0);
+	ck_assert_int_eq(take(w, 100000, 0, &small), 0);
 	ck_assert_uint_eq(w->blocks[small].prev, large);
 	ck_assert_uint_eq(w->heap->reserved, UINT64_C(10) << 20);
-	check_all(w, 0);
-	ck_assert_int_eq(take(w, 1000, 1, &other), 0);	/* several from now on */
+	ck_assert_int_eq(take(w, 60000, 0, &other), 0);	/* too small for it */
 	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
-	ck_assert_int_eq(take(w, 2000, 0, &other), 0);
+	check_all(w, 0);
+	ck_assert_int_eq(take(w, 100000, 1, &other), 0);	/* several from now on */
+	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
+	ck_assert_int_eq(take(w, 200000, 0, &other), 0);
 	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
 	give_back(w, small);
 	give_back(w, large);
