@@ -219,9 +219,9 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	return 0;
 }
 
-/* What is left of pages between large blocks, none of them whole, and so can go nowhere: requests of the only stream that
- * are small, but not the smallest, have it before the heap grows. Not in the library, whose thread caches count by sizes
- * what is small. The smallest that is large enough, in no set any more; GM_NONE. */
+/* What is left of pages between large blocks, none of them whole, and so can go nowhere: requests of the only stream
+ * that are small, but not the smallest, have it before the heap grows. Not in the library, whose thread caches count
+ * by sizes what is small. The smallest that is large enough, in no set any more; GM_NONE. */
 static uint32_t remnant(struct gm_heap *heap, uint64_t size, uint64_t stream)
 {
 	uint32_t id = gm_free_set_at_least(&gm_pages(heap)->pool[1], stream, size, 0);
