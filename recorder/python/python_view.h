@@ -244,14 +244,18 @@ GM_PYTHON_INLINE uint64_t gm_py_content_with(const struct gm_python_layout *layo
 			 lines ^ gm_py_swap(first) ^ gm_py_part_at(probed, lines, objects->bytes_data));
 }
 
+/* The same with the number that the object has, if it has one: of a line table only the beginning is looked at,
+ * and of a file's name the end. */
 GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
 					const struct gm_py_objects *objects, bool probed,
 					const uint8_t *code)
 {
 	uintptr_t file = gm_py_word(code, layout->code_filename);
+	uint64_t number = layout->code_version ? (uint32_t)gm_py_int(code, layout->code_version) : 0;
 
 	return gm_py_content_with(layout, objects, probed, code,
-				  gm_py_text_word(layout, objects, probed, file));
+				  gm_py_text_word(layout, objects, probed, file)) ^
+	       number * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* What distinguishes a frame at an instruction from all others, and with @hash, that of the frames

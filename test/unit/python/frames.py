@@ -208,8 +208,12 @@ def reused_code():
         scope = {"check": check}
         exec("def made_%d(): check('name of code made anew')" % (i % 3), scope)
         yield scope["made_%d" % (i % 3)].__code__
+        if sys.version_info >= (3, 12):         # older ones have no number to tell these by
+            lines = "".join("x = %d\n" % k + "\n" * ((k == 20) * (i % 3)) for k in range(40))
+            yield compile(lines + "check('line deep in code made anew')", "<made>", "exec")
+            yield compile("check('directory of code made anew')", "".join(["/made/%d/the/same/end/name.py" % (i % 3)]), "exec")
 
-    seen, again = {}, [0, 0, 0]
+    seen, again = {}, [0, 0, 0, 0, 0]
     for i in range(400):
         for kind, code in enumerate(sources(i)):
             place = (kind, id(code)) + tuple(map(id, parts(code)))
@@ -217,7 +221,7 @@ def reused_code():
             if place in seen or i < 20:
                 exec(code, {"check": check})
             del code
-    print("# %s: code at the place of other code, told apart by line, file, name: %s" % (sys.version.split()[0], again))
+    print("# %s: code at the place of other code, told apart by line, file, name, end: %s" % (sys.version.split()[0], again))
 
 
 class Warm:

@@ -348,6 +348,23 @@ START_TEST(each_word_tells_stacks_apart)
 }
 END_TEST
 
+/* Code made anew where other code was may differ from that in what is not looked at, and in its number. */
+START_TEST(numbers_tell_code_apart)
+{
+	uint64_t hashes[3];
+
+	make(_i);
+	python.good = GM_PYTHON_PROOF;
+	for (uint32_t number = 0; number < 3; number++) {
+		put_int(code, layout.code_version, number);
+		hashes[number] = hash_now();
+		ck_assert_uint_eq(hash_now(), hashes[number]);
+		for (uint32_t other = 0; other < number; other++)
+			ck_assert(hashes[number] != hashes[other]);
+	}
+}
+END_TEST
+
 /* What ends a walk of a proved layout: odd words, what is no code, a chain without end. */
 START_TEST(odd_frames_end_a_hash)
 {
@@ -492,6 +509,7 @@ int main(void)
 	tcase_add_loop_test(tests, frames_in_the_making, 0, 2);
 	tcase_add_loop_test(tests, copies_are_doubted, 0, 6);
 	tcase_add_loop_test(tests, each_word_tells_stacks_apart, 9, 12);
+	tcase_add_loop_test(tests, numbers_tell_code_apart, 0, 2);
 	tcase_add_loop_test(tests, odd_frames_end_a_hash, 9, 12);
 	tcase_add_test(tests, shims_without_end);
 	tcase_add_test(tests, layouts_of_versions);
