@@ -38,7 +38,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define STEP_FIRST UINT64_C(0x100000000)
 #define STEP_STRIDE (16 * MIB)
-#define STEP_OPS 16u
+#define STEP_OPS 18u
 
 static _Atomic(uint32_t) *returned;	/* shared: operations of the stepped child that are over */
 
@@ -73,7 +73,10 @@ static void step_one(unsigned int n, uint32_t *block)
 		gm_record_alloc(op, &alloc, &block[4]); break;
 	case 12: alloc = step_alloc(GM_DOMAIN_POOLS, 6, MIB); gm_record_alloc(op, &alloc, &block[5]); break;
 	case 13: gm_record_free_stack(op, block[5], 0, 0, GM_STACK_OF_BLOCK); break;
-	case 14: gm_record_free(op, block[4], 0, 0); break;
+	case 14: alloc = step_alloc(GM_DOMAIN_POOLS, 7, 512);	/* has the ids of the one that ended */
+		gm_record_alloc(op, &alloc, &block[5]); break;
+	case 15: gm_record_free_stack(op, block[5], 0, 0, GM_STACK_OF_BLOCK); break;
+	case 16: gm_record_free(op, block[4], 0, 0); break;
 	default: gm_record_context_end(op, 1, 0, GM_NONE, NULL, NULL);
 	}
 	gm_op_end(op);
@@ -83,8 +86,9 @@ static void step_one(unsigned int n, uint32_t *block)
 static struct aux_live step_live(unsigned int n)
 {
 	static const struct { uint8_t cell, after, until; uint64_t size; } when[] = {
-		{ 0, 1, 4, 3 * MIB }, { 1, 2, 7, 512 }, { 2, 3, 16, 2 * MIB }, { 3, 5, 6, MIB },
-		{ 3, 6, 16, 7 * MIB }, { 4, 7, 11, 512 }, { 5, 12, 15, 8 * MIB }, { 6, 13, 14, MIB },
+		{ 0, 1, 4, 3 * MIB }, { 1, 2, 7, 512 }, { 2, 3, STEP_OPS, 2 * MIB }, { 3, 5, 6, MIB },
+		{ 3, 6, STEP_OPS, 7 * MIB }, { 4, 7, 11, 512 }, { 5, 12, 17, 8 * MIB }, { 6, 13, 14, MIB },
+		{ 7, 15, 16, 512 },
 	};
 	struct aux_live live = { .size = { 0 } };
 
