@@ -150,7 +150,8 @@ static void drop_piece(struct pool *pool, uint8_t domain, size_t index)
 {
 	struct gm_held_piece *piece = &pool->held.at[index];
 
-	if (piece->live)
+	/* Of a block that was handed out before anything was known of its memory, the end alone has counted. */
+	if (piece->live || gm_get(&gm_pool_at(domain)->outside))
 		end_blocks(pool, domain, piece->address, piece->end - piece->address);
 	gm_record_free_stack(0, piece->block, 0, 0, GM_NONE);
 	gm_held_remove(&pool->held, index);

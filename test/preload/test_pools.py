@@ -29,6 +29,20 @@ def run(room, source, **options):
     return eval(done.stdout) if done.returncode == 0 else {}
 
 
+def known_late(allocator):
+    """A block is handed out before its memory is the driver's, and ends; another one goes with the memory."""
+    with Room() as room:
+        now = run(room, """
+context()
+p, base = pool("a"), malloc(4 << 20)
+free(base)
+answers = [given(p, base, 1 << 20), malloc(4 << 20) - base, given(p, base + (2 << 20), 1 << 20), taken(p, base)]
+free(base)
+print((answers, stats(p)["allocation.all.current"], stats(p)["segment.all.current"]))
+""", allocator=allocator)
+        check("%s: with memory that became known late all that is in it goes" % allocator, now == ([0, 0, 0, 0], 0, 0), now)
+
+
 def numbers(allocator):
     """Statistics, and what each call answers."""
     source = """
@@ -499,6 +513,7 @@ def main():
             torch(allocator, expandable)
     for allocator in ("native", "caching"):
         numbers(allocator)
+        known_late(allocator)
     finish()
 
 
