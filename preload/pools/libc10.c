@@ -174,7 +174,7 @@ static uint8_t open_pool(struct teller *teller, uint32_t device)
 	uint64_t key = teller->real.start ? teller->real.start : teller->caller.start;
 	uint8_t domain = gm_pool_open(GM_POOL_LIBC10, device, gm_pool_name_id("pytorch"), key);
 
-	gm_set(&teller->pools[device], domain);
+	gm_set_release(&teller->pools[device], domain);	/* behind what makes the pool known */
 	return domain;
 }
 
@@ -184,7 +184,7 @@ static inline uint8_t pool_of(struct teller *teller, int device)
 
 	if (device < 0 || device >= (int)GM_MAX_DEVICES)
 		return 0;
-	domain = gm_get(&teller->pools[device]);
+	domain = gm_get_acquire(&teller->pools[device]);
 	return gm_likely(domain) ? domain : open_pool(teller, (uint32_t)device);
 }
 
