@@ -186,8 +186,9 @@ GPUMEM_API int gpumem_pool_create(const char *name, int device);
 /* @pool has handed out [@address, +@size), in the order of @stream (a cudaStream_t; NULL where that
  * is not known). Call it after the pool has taken the memory for itself, before another thread
  * can free it. Of an address that is still handed out the older block ends, and is counted.
- * Returns 0; -EINVAL for a number that is no pool's (0 is none), @address 0, @size 0, or what ends
- * beyond 2^57; -ENOMEM, there is no room for the record; -ETIMEDOUT (counted). */
+ * Returns 0; -EINVAL for a number that is no pool's (0 is none), @address 0, @size 0, what ends
+ * beyond 2^57, or more than 1 TiB with which more than 2^57 bytes were handed out; -ENOMEM, there is no
+ * room for the record; -ETIMEDOUT (counted). */
 GPUMEM_API int gpumem_pool_allocated(int pool, uint64_t address, uint64_t size, void *stream);
 
 /* @pool is about to take back what it handed out at @address: call it before another thread can be

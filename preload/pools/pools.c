@@ -18,7 +18,8 @@
 
 #define NAME_BYTES 256u
 #define BATCH 32u
-#define ADDRESSES (UINT64_C(1) << 57)	/* that a program can have; sums of sizes stay in 64 bits */
+#define ADDRESSES (UINT64_C(1) << 57)	/* that a program can have */
+#define LARGE (UINT64_C(1) << 40)	/* sums of all blocks that there can be, none larger, stay in 64 bits */
 #define GRAIN 512u			/* of a length that the map keeps with a block */
 
 struct pool {
@@ -326,6 +327,18 @@ static int give_locked(struct pool *pool, struct gm_alloc *alloc)
 	return 0;
 }
 
+/* Blocks may lie in one another, but not so that the sums of their sizes pass 64 bits. */
+static bool is_possible(uint8_t domain, uint64_t address, uint64_t size)
+{
+	const struct gm_stats *stats = &gm_rec.domains[domain].stats;
+
+	if (!address || !size || size > ADDRESSES || address > ADDRESSES - size)
+		return false;
+	return gm_likely(size <= LARGE) ||
+	       (uint64_t)__atomic_load_n(&stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current,
+					 __ATOMIC_RELAXED) <= ADDRESSES - size;
+}
+
 int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t stream, const void *caller)
 {
 	struct gm_alloc alloc = {
@@ -335,7 +348,7 @@ int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t strea
 	struct pool *pool = pool_of(domain);
 	int r = -ETIMEDOUT;
 
-	if (!pool || !address || !size || size > ADDRESSES || address > ADDRESSES - size)
+	if (!pool || !is_possible(domain, address, size))
 		return -EINVAL;
 	gm_alloc_caller(&alloc, caller);
 	if (gm_lock(&pool->lock)) {

@@ -53,7 +53,8 @@ base = malloc(4 << 20)
 answers = [given(p, base, 1024), given(p, base + 1024, 2 << 20), taken(p, base), taken(p, base),
            given(p, 0, 512), given(p, base, 0), given(99, base, 512), given(p, base, 512), given(p, base, 4096),
            given(other, 0x1000, 512), pool(""), pool("x", -1), pool("x", 64), taken(0, base),
-           given(p, base, 1 << 62), given(p, (1 << 57) - 512, 1024), given(p, (1 << 64) - 4096, 4096)]
+           given(p, base, 1 << 62), given(p, (1 << 57) - 512, 1024), given(p, (1 << 64) - 4096, 4096),
+           given(other, 8192, 1 << 56), given(other, 16384, 1 << 56), given(other, 16384, 1 << 40)]
 now = stats(p)
 snapshot()
 free(base)
@@ -71,7 +72,8 @@ print((before, [p, again, other, this.gpumem_pool_find(b"b", 0), this.gpumem_poo
         check(what + "nothing is recorded before the first CUDA call", before == [0, -errno.EINVAL, 0], before)
         check(what + "pools are numbered, and the same name is the same pool", pools == [1, 1, 2, 2, 0], pools)
         bad = -errno.EINVAL
-        check(what + "what the calls answer", answers == [0, 0, 0, -errno.ENOENT, bad, bad, bad, 0, 0, 0, 0, 0, 0, bad, bad, bad, bad],
+        check(what + "what the calls answer", answers == [0, 0, 0, -errno.ENOENT, bad, bad, bad, 0, 0, 0, 0, 0, 0, bad, bad, bad, bad,
+                                                       0, bad, 0],
               answers)
         check(what + "a block given twice ends first", now.get("allocation.all.current") == 2 and
               now["allocated_bytes.all.current"] == 2 * MIB + 4096 and now["allocation.all.allocated"] == 4, now)
