@@ -78,9 +78,9 @@ struct gm_heap_ops {
 	void (*synchronize)(void *arg);
 	/* Of the pages heap, in place of driver_alloc and driver_free. Called unlocked; addresses
 	 * and bytes are multiples of GM_HEAP_PAGE. reserve: @bytes of addresses, or fewer; once in
-	 * a heap's life. map: memory behind addresses, beginning with what unmap took; 0, or
-	 * -ENOMEM with nothing changed. unmap: the memory is taken from behind the addresses and
-	 * kept. trim: what is kept so goes back to the driver. */
+	 * a heap's life. map: memory behind addresses, beginning with what unmap took; 0, or with nothing changed
+	 * -ENOMEM, or -EAGAIN: no longer costly, decide again. unmap: the memory is taken from behind the
+	 * addresses and kept. trim: what is kept so goes back to the driver. */
 	int (*reserve)(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes);
 	int (*map)(void *arg, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);

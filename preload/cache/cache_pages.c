@@ -33,7 +33,7 @@
 #define ADDRESSES_LEAST 2u
 #define PAGE GM_HEAP_PAGE
 #define LATELY_NS UINT64_C(2000000000)	/* of these, compaction_time is what moving may take */
-#define SPARE_PART 8u			/* of the device's memory: with less free, pages move whatever that takes */
+#define SPARE_PART 8u			/* of the device, or a limit: with less free, pages move whatever it takes */
 
 struct gm_cache_pages {
 	uint64_t address, bytes;
@@ -41,7 +41,8 @@ struct gm_cache_pages {
 	uint64_t spares, held;		/* handles: unmapped ones, and all */
 	uint64_t unmapped_ns;		/* what it took to unmap the spare ones */
 	uint64_t counted_ns;		/* gm_now_ns when heap->moving_ns was looked at */
-	bool plenty;			/* of memory that is free on the device, when pages were mapped last */
+	bool plenty;			/* of memory was left when pages were mapped last */
+	bool costly;			/* what gm_cache_pages_costly said last */
 	size_t mapped_bytes;		/* of this struct, with its arrays */
 	CUmemGenericAllocationHandle *spare, *handles;	/* @handles: by page */
 	uint8_t domain;
@@ -289,13 +290,17 @@ int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uin
 	return 0;
 }
 
-/* After a fault cudaMalloc says so, and handles of memory may know nothing of contexts: is this one sound? */
-static bool is_sound(struct gm_cache_heap *heap)
+/* After a fault cudaMalloc says so, and handles of memory may know nothing of contexts: is this one sound? Also, is
+ * plenty left when the heap has got @bytes more? */
+static bool is_sound(struct gm_cache_heap *heap, uint64_t bytes)
 {
 	size_t free_bytes = 0, total_bytes = 0;
+	enum gm_limit which;
+	uint64_t limit = gm_cache_limit(heap->domain, &which);
 
 	gm_cache_fault(GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
-	heap->pages->plenty = free_bytes > total_bytes / SPARE_PART;
+	heap->pages->plenty = free_bytes > total_bytes / SPARE_PART + bytes &&
+			      gm_cache_within_limit(heap->domain, limit / SPARE_PART + bytes);
 	gm_cache_request.result = (CUresult)heap->faulted;
 	return !heap->faulted;
 }
@@ -308,6 +313,7 @@ bool gm_cache_pages_costly(void *arg)
 	double part = gm_state.options.compaction_time;
 	uint64_t now, spent = heap->moving_ns, forgotten;
 
+	pages->costly = false;
 	if (!pages->plenty || part >= 1 || !spent)
 		return false;
 	now = gm_now_ns();
@@ -316,7 +322,8 @@ bool gm_cache_pages_costly(void *arg)
 	if (forgotten > spent)
 		forgotten = spent;
 	heap->moving_ns -= forgotten;
-	return spent - forgotten > (uint64_t)(part * (double)LATELY_NS);
+	pages->costly = spent - forgotten > (uint64_t)(part * (double)LATELY_NS);
+	return pages->costly;
 }
 
 int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
@@ -328,8 +335,10 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 	CUresult result = CUDA_SUCCESS;
 	int r = -EIO;			/* what nothing can serve is not tried in other ways */
 
-	if (!is_sound(heap))
+	if (!is_sound(heap, fresh * PAGE))
 		return r;
+	if (fresh && pages->costly && !pages->plenty)
+		return -EAGAIN;		/* there was plenty, but not for so much, or others have had it since */
 	if (fresh && !gm_cache_within_limit(heap->domain, fresh * PAGE))
 		return -ENOMEM;
 	gm_writers_look();

@@ -388,17 +388,20 @@ START_TEST(test_refusals_are_few)
 END_TEST
 
 /* 64 MiB are live in 16 blocks, half of which go, and then there is one of 24 MiB: its pages move, or (_i) moving has taken
- * too much time and there are pages more, up to a quarter of what was live; or (2) nothing of the device is to spare. */
+ * too much time and there are pages more, up to a quarter of what was live; or nothing is to spare of the device (2) or of
+ * a limit (3), or (4) would be then. */
 START_TEST(test_moves_as_time_allows)
 {
+	static const char *const others[] = { "0", "0", "52MiB", "0", "42MiB" };	/* of 128 MiB, where it is not 0 */
+	uint64_t most[] = { 67 * MIB, 82 * MIB, 67 * MIB, 67 * MIB, 67 * MIB };
 	CUdeviceptr p[16], first, next, last;
-	uint64_t most[] = { 67 * MIB, 82 * MIB, 67 * MIB };
 
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
 	setenv("GPUMEM_COMPACTION_TIME", _i ? "0" : "1", 1);
-	setenv("FAKECUDA_CAPACITY", _i == 2 ? "128MiB" : "1GiB", 1);
-	setenv("FAKECUDA_OTHER_BYTES", _i == 2 ? "52MiB" : "0", 1);
+	setenv("GPUMEM_MEMORY_LIMIT", _i == 3 ? "74MiB" : "unlimited", 1);
+	setenv("FAKECUDA_CAPACITY", others[_i][1] ? "128MiB" : "1GiB", 1);
+	setenv("FAKECUDA_OTHER_BYTES", others[_i], 1);
 	begin();
 	for (unsigned int i = 0; i < 16; i++)
 		OK(cuMemAlloc_v2(&p[i], 4 * MIB));
@@ -432,7 +435,7 @@ int main(void)
 	tcase_add_test(tc, test_waits_in_vain_once);
 	tcase_add_test(tc, test_waits_for_no_other_stream);
 	tcase_add_test(tc, test_spare_is_not_lost);
-	tcase_add_loop_test(tc, test_moves_as_time_allows, 0, 3);
+	tcase_add_loop_test(tc, test_moves_as_time_allows, 0, 5);
 #else
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
