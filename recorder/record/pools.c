@@ -104,6 +104,7 @@ uint32_t gm_record_context_of(uint32_t id)
 unsigned int gm_record_given(uint8_t number, uint64_t address, uint64_t size, struct gm_given *ret,
 			     unsigned int max)
 {
+	uint64_t end = size < UINT64_MAX - address ? address + size : UINT64_MAX;
 	struct gm_change change;
 	unsigned int count = 0;
 
@@ -113,7 +114,7 @@ unsigned int gm_record_given(uint8_t number, uint64_t address, uint64_t size, st
 	     id = gm_rec.segments[id].next) {
 		const struct gm_segment *segment = &gm_rec.segments[id];
 
-		if (!(segment->flags & GM_SEGMENT_HELD) && segment->address < address + size &&
+		if (!(segment->flags & GM_SEGMENT_HELD) && segment->address < end &&
 		    segment->address + segment->size > address)
 			ret[count++] = (struct gm_given){
 				segment->address, segment->size, segment->first_block

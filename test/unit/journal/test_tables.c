@@ -203,6 +203,7 @@ START_TEST(test_pool)
 	ck_assert_uint_eq(gm_record_given(pool, 0x10000000 + MIB, 2 * MIB, given, 4), 1);
 	ck_assert_uint_eq(given[0].block, second);
 	ck_assert_uint_eq(gm_record_given(pool, 0x10000000, 4 * MIB, given, 4), 2);
+	ck_assert_uint_eq(gm_record_given(pool, 0x10000000, UINT64_MAX, given, 4), 2);
 
 	ck_assert_int_eq(gm_record_free(0, first, 0, 0), 0);
 	ck_assert_int_eq(gm_record_free(0, second, 0, 0), 0);
