@@ -28,6 +28,8 @@ void *control(const char *name);
 
 /* The first device's primary context, current; its streams; @contexts 2: the second device's too. */
 void scene_open(struct scene *scene, int contexts);
+/* Threads 0 to 3 do @what at once, each with its number, in the primary context of the first device. */
+void scene_together(void (*what)(unsigned int number));
 /* From here on kernels that fill last so long that they are pending unless somebody waits. */
 void slow_from_here(void);
 

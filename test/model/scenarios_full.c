@@ -93,7 +93,6 @@ void scenario_other_sizes_when_full(void)
 
 /* ---- threads that grow ---- */
 
-#define GROWERS 4
 #define HOLDERS 2			/* of memory at a time */
 #define ROUNDS 1000
 
@@ -111,12 +110,8 @@ static void hold(bool begins)
 	pthread_mutex_unlock(&holders_lock);
 }
 
-static void *grow(void *arg)
+static void grow(unsigned int draw)
 {
-	struct scene *scene = ((void **)arg)[0];
-	unsigned int number = (unsigned int)(uintptr_t)((void **)arg)[1], draw = number;
-
-	CHECK(cuCtxSetCurrent(scene->context[0]));
 	for (unsigned int n = 0; n < ROUNDS; n++) {
 		CUdeviceptr p;
 
@@ -126,25 +121,13 @@ static void *grow(void *arg)
 		CHECK(cuMemFree(p));
 		hold(false);
 	}
-	return NULL;
 }
 
 /* None can use what another size left (max_split_size_mb:20), so that somebody always gives back.
  * All they ever hold fits; whoever is told otherwise was told so while another gave back. */
 void scenario_growing_together(void)
 {
-	void *args[GROWERS][2];
-	pthread_t thread[GROWERS];
-	struct scene scene;
-
-	scene_open(&scene, 1);
-	for (int i = 0; i < GROWERS; i++) {
-		args[i][0] = &scene;
-		args[i][1] = (void *)(uintptr_t)i;
-		pthread_create(&thread[i], NULL, grow, args[i]);
-	}
-	for (int i = 0; i < GROWERS; i++)
-		pthread_join(thread[i], NULL);
+	scene_together(grow);
 }
 
 /* ---- another thread's frees ---- */

@@ -488,17 +488,13 @@ void scenario_pages_come_and_go(void)
 
 /* ---- threads ---- */
 
-#define GROWERS 4
 #define KEPT 3				/* blocks of each */
 #define ROUNDS 1500
 
-static void *grow_and_move(void *arg)
+static void grow_and_move(unsigned int draw)
 {
-	struct scene *scene = ((void **)arg)[0];
-	unsigned int draw = (unsigned int)(uintptr_t)((void **)arg)[1];
 	CUdeviceptr block[KEPT] = { 0 };
 
-	CHECK(cuCtxSetCurrent(scene->context[0]));
 	for (unsigned int n = 0; n < ROUNDS; n++) {
 		CUdeviceptr *one = &block[n % KEPT];
 
@@ -507,22 +503,10 @@ static void *grow_and_move(void *arg)
 			give(*one);
 		*one = get((2 + (draw >> 16) % 12) * MIB + 100000);
 	}
-	return NULL;
 }
 
 /* Of different sizes, so that somebody always has pages moved. */
 void scenario_pages_growing_together(void)
 {
-	void *args[GROWERS][2];
-	pthread_t thread[GROWERS];
-	struct scene scene;
-
-	scene_open(&scene, 1);
-	for (int i = 0; i < GROWERS; i++) {
-		args[i][0] = &scene;
-		args[i][1] = (void *)(uintptr_t)i;
-		pthread_create(&thread[i], NULL, grow_and_move, args[i]);
-	}
-	for (int i = 0; i < GROWERS; i++)
-		pthread_join(thread[i], NULL);
+	scene_together(grow_and_move);
 }

@@ -3,6 +3,7 @@
  *
  * Thread context: as each function's caller.
  */
+#include <pthread.h>
 #include <unistd.h>
 
 #include "test/model/scenario.h"
@@ -39,6 +40,30 @@ void scene_open(struct scene *scene, int contexts)
 	CHECK(cuStreamCreate(&scene->s, CU_STREAM_NON_BLOCKING));
 	CHECK(cuStreamCreate(&scene->t, CU_STREAM_NON_BLOCKING));
 	CHECK(cuStreamCreate(&scene->u, CU_STREAM_NON_BLOCKING));
+}
+
+#define TOGETHER 4u
+
+static struct scene shared;
+static void (*done_together)(unsigned int number);
+
+static void *do_together(void *arg)
+{
+	CHECK(cuCtxSetCurrent(shared.context[0]));
+	done_together((unsigned int)(uintptr_t)arg);
+	return NULL;
+}
+
+void scene_together(void (*what)(unsigned int number))
+{
+	pthread_t thread[TOGETHER];
+
+	scene_open(&shared, 1);
+	done_together = what;
+	for (uintptr_t i = 0; i < TOGETHER; i++)
+		pthread_create(&thread[i], NULL, do_together, (void *)i);
+	for (unsigned int i = 0; i < TOGETHER; i++)
+		pthread_join(thread[i], NULL);
 }
 
 void slow_from_here(void)
