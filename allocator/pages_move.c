@@ -105,10 +105,12 @@ static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream
 			return;
 		}
 	}
+	if (bytes <= GM_HEAP_PAGE)
+		return;
 	for (size = UINT64_MAX, address = 0; (id = gm_free_set_below(set, stream, size, address));) {
 		size = heap->links[id].size;
 		address = heap->links[id].address;
-		if (size < GM_HEAP_PAGE || size <= best->bytes || best->bytes >= bytes)
+		if (gm_pages_down(size) <= best->bytes || best->bytes >= bytes)
 			return;
 		gives = outside(&heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
 		prefer(best, id, pool, at, gives, bytes);
