@@ -259,14 +259,18 @@ int gm_free_set_init(struct gm_free_set *set, const struct gm_block *blocks,
 	return set->streams ? 0 : -ENOMEM;
 }
 
+int gm_free_set_expect(struct gm_free_set *set, uint64_t stream)
+{
+	return get_stream(set, stream) ? 0 : add_stream(set, stream);
+}
+
 /* ---- classes ---- */
 
-int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
+static inline __attribute__((always_inline)) int insert(struct gm_free_set *set, uint32_t block, uint64_t size,
+							uint64_t born)
 {
 	const struct gm_block *b = &set->blocks[block];
 	struct gm_free_stream *s = get_stream(set, b->stream);
-	/* Words of their own: both at once would wait for the stores of a moment ago. */
-	uint64_t size = __atomic_load_n(&b->size, __ATOMIC_RELAXED);
 	uint64_t address = __atomic_load_n(&b->address, __ATOMIC_RELAXED);
 	struct gm_free_link *link = &set->links[block];
 	uint32_t c = class_of(size);
@@ -285,6 +289,17 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 	s->blocks++;
 	set->count++;
 	return 0;
+}
+
+int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
+{
+	/* Words of their own: both at once would wait for the stores of a moment ago. */
+	return insert(set, block, __atomic_load_n(&set->blocks[block].size, __ATOMIC_RELAXED), born);
+}
+
+int gm_free_set_insert_as(struct gm_free_set *set, uint32_t block, uint64_t size, uint64_t born)
+{
+	return insert(set, block, size, born);
 }
 
 static inline void take(struct gm_free_set *set, struct gm_free_stream *s, uint32_t c, uint32_t *at)

@@ -63,8 +63,14 @@ struct gm_free_set {
 int gm_free_set_init(struct gm_free_set *set, const struct gm_block *blocks,
 		     struct gm_free_link *links, void *(*memory)(void *, size_t), void *arg);
 
+/* Room for the blocks of @stream: as long as no other stream is new, no insert of one fails. Returns 0 or -ENOMEM. */
+int gm_free_set_expect(struct gm_free_set *set, uint64_t stream);
+
 /* Insert a block that is in no set. Returns 0; -ENOMEM: its stream is new and there is no memory. */
 int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born);
+
+/* The same as if it had @size bytes. */
+int gm_free_set_insert_as(struct gm_free_set *set, uint32_t block, uint64_t size, uint64_t born);
 
 /* Remove a block that is in the set. */
 void gm_free_set_remove(struct gm_free_set *set, uint32_t block);

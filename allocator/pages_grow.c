@@ -14,46 +14,20 @@
 #define SMALL_SHARE 8u			/* of them, one part is for small requests */
 #define ATTEMPTS 128u			/* others take what was chosen in the meantime */
 
-/* ---- unmapped blocks ---- */
-
-static void list(struct gm_heap *heap, unsigned int pool, uint32_t id)
-{
-	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
-
-	heap->links[id].left = region->unmapped;
-	heap->links[id].right = GM_NONE;
-	if (region->unmapped)
-		heap->links[region->unmapped].right = id;
-	region->unmapped = id;
-}
-
-static void unlist(struct gm_heap *heap, unsigned int pool, uint32_t id)
-{
-	uint32_t after = heap->links[id].left, before = heap->links[id].right;
-
-	if (before)
-		heap->links[before].left = after;
-	else
-		gm_pages(heap)->region[pool].unmapped = after;
-	if (after)
-		heap->links[after].right = before;
-}
-
 void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
 
 	gm_heap_set_state(heap, &heap->blocks[id], GM_BLOCK_UNMAPPED);
-	gm_pages_set_stream(&heap->blocks[id], GM_PAGES_ANY);
 	if (prev && heap->blocks[prev].state == GM_BLOCK_UNMAPPED) {
-		unlist(heap, pool, prev);
+		gm_pages_unlist(heap, pool, prev);
 		id = gm_pages_join(heap, pool, prev, id);
 	}
 	if (next && heap->blocks[next].state == GM_BLOCK_UNMAPPED) {
-		unlist(heap, pool, next);
+		gm_pages_unlist(heap, pool, next);
 		id = gm_pages_join(heap, pool, id, next);
 	}
-	list(heap, pool, id);
+	gm_pages_list(heap, pool, id);
 }
 
 /* Unmapped block *@id, in no list, from @from to @to alone: what is around it becomes blocks of their own. 0 or
@@ -67,14 +41,14 @@ static int isolate(struct gm_heap *heap, unsigned int pool, uint32_t *id, uint64
 		if (!front)
 			return -ENOSPC;
 		gm_heap_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
-		list(heap, pool, front);
+		gm_pages_list(heap, pool, front);
 	}
 	if (gm_pages_end(&heap->blocks[*id]) > to) {
 		front = gm_heap_cut(heap, *id, to - heap->blocks[*id].address);
 		if (!front)
 			return -ENOSPC;
 		gm_heap_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
-		list(heap, pool, *id);
+		gm_pages_list(heap, pool, *id);
 		*id = front;
 	}
 	return 0;
@@ -142,7 +116,7 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 	    (bytes > limit || heap->reserved + own->spare - again > limit - bytes))
 		r = -ENOMEM;
 	if (!r) {
-		list(heap, pool, id);
+		gm_pages_list(heap, pool, id);
 		gm_pages_unlock(heap);
 		r = heap->ops->map(heap->ops->arg, address, bytes);
 		if (!gm_pages_lock(heap, false)) {
@@ -152,7 +126,8 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 			gm_pages_set_spare(own, 0);
 			return -ETIMEDOUT;
 		}
-		unlist(heap, pool, id);
+		gm_pages_unlist(heap, pool, id);
+		gm_pages_set_stream(&heap->blocks[id], stream);	/* it was anybody's in the list */
 	}
 	if (r) {
 		gm_pages_make_unmapped(heap, pool, id);
@@ -184,7 +159,7 @@ static int fill(struct gm_heap *heap, unsigned int pool, const struct gm_pages_p
 		return extend(heap, pool, gm_pages_up(place->to));	/* it may be one with the last block now */
 	while (heap->blocks[id].state != GM_BLOCK_UNMAPPED)
 		id = heap->blocks[id].next;
-	unlist(heap, pool, id);
+	gm_pages_unlist(heap, pool, id);
 	r = isolate(heap, pool, &id, gm_pages_down(place->from), gm_pages_up(place->to));
 	if (r) {
 		gm_pages_make_unmapped(heap, pool, id);
@@ -383,7 +358,7 @@ static void shorten(struct gm_heap *heap, unsigned int pool)
 
 	if (!id || heap->blocks[id].state != GM_BLOCK_UNMAPPED)
 		return;
-	unlist(heap, pool, id);
+	gm_pages_unlist(heap, pool, id);
 	region->top = heap->blocks[id].address;
 	region->last = before;
 	if (heap->map)

@@ -27,7 +27,10 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 	for (int p = 0; p < 2; p++) {
 		own->region[p] = (struct gm_pages_region){ .base = 0 };
 		if (gm_free_set_init(&own->pool[p], heap->blocks, heap->links, setup->memory,
-				     setup->memory_arg))
+				     setup->memory_arg) ||
+		    gm_free_set_init(&own->region[p].unmapped, heap->blocks, heap->links, setup->memory,
+				     setup->memory_arg) ||
+		    gm_free_set_expect(&own->region[p].unmapped, GM_PAGES_ANY))
 			return -ENOMEM;
 	}
 	return 0;
@@ -165,17 +168,11 @@ bool gm_pages_look_again(struct gm_heap *heap)
 
 int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream)
 {
-	struct gm_block *block = &heap->blocks[id];
-	uint64_t before = block->stream;
-
-	if (before == stream)
+	if (heap->blocks[id].stream == stream)
 		return 0;
-	gm_pages_set_stream(block, stream);
-	if (gm_free_set_insert(&gm_pages(heap)->pool[pool], id, heap->links[id].born)) {
-		gm_pages_set_stream(block, before);
+	if (gm_free_set_expect(&gm_pages(heap)->pool[pool], stream))
 		return -ENOSPC;
-	}
-	gm_free_set_remove(&gm_pages(heap)->pool[pool], id);
+	gm_pages_set_stream(&heap->blocks[id], stream);
 	return 0;
 }
 
@@ -200,6 +197,7 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 		gm_pages_insert(heap, pool, id, born);	/* as it was */
 		return -ENOSPC;
 	}
+	gm_pages_change_holes(heap, pool, heap->blocks[id].prev, heap->blocks[id].next);
 	if (heap->blocks[id].size > size)
 		front = gm_heap_cut(heap, id, size);
 	if (front) {
@@ -309,6 +307,7 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 		gm_pages_set_stream(&heap->blocks[id], own_stream);
 		gm_pages_insert(heap, pool, id, born);
 	}
+	gm_pages_change_holes(heap, pool, prev, next);
 	return id;
 }
 

@@ -41,7 +41,9 @@ struct gm_pages_region {
 	uint64_t base, top, end;	/* blocks tile [base, top); more addresses are up to @end */
 	uint32_t segment;		/* GM_NONE: no request yet */
 	uint32_t last;			/* its block with the highest address */
-	uint32_t unmapped;		/* list of its unmapped blocks, by links[].left and .right */
+	struct gm_free_set unmapped;	/* its unmapped blocks, by the sizes of their holes (pages_place.c) */
+	uint32_t changed;		/* list of those that are not in there now, by links[].left and .right */
+	uint64_t listed;		/* so many blocks have come to be unmapped */
 	uint64_t *freed;		/* for each page from @base on: the last moment at which some of it was freed */
 };
 
@@ -194,11 +196,36 @@ struct gm_pages_place {
 	uint64_t from, to;		/* the addresses that the request takes; @to 0: there is no place */
 	uint64_t missing;		/* bytes of pages to be mapped there */
 	uint64_t hole;			/* bytes of the adjacent free blocks in which it lies */
+	uint64_t listed;		/* of its first unmapped block: how many there had been */
 	uint32_t first;			/* the block that @from lies in; GM_NONE: it lies at the region's end */
 };
 
-/* The place where the fewest pages are missing; of several such, the one in the smallest hole.
- * False: there is none. */
+/* A hole is free blocks one beside another, of which some have no memory. Unmapped blocks are in a set by the size of
+ * the hole in which each lies, whichever streams may use its parts; those whose hole has changed are in a list until a
+ * place is looked for. */
+void gm_pages_list(struct gm_heap *heap, unsigned int pool, uint32_t id);
+void gm_pages_unlist(struct gm_heap *heap, unsigned int pool, uint32_t id);
+#define GM_PAGES_CHANGED 0u		/* in place of the size, of a block in the list */
+
+/* The hole around unmapped block @id has changed. */
+void gm_pages_change_hole(struct gm_heap *heap, unsigned int pool, uint32_t id);
+
+/* What lies between @before and @after becomes free, or is no more: the holes beside it change. */
+static inline void gm_pages_change_holes(struct gm_heap *heap, unsigned int pool, uint32_t before, uint32_t after)
+{
+	while (before && heap->blocks[before].state == GM_BLOCK_INACTIVE)
+		before = heap->blocks[before].prev;
+	while (after && heap->blocks[after].state == GM_BLOCK_INACTIVE)
+		after = heap->blocks[after].next;
+	if (heap->blocks[before].state == GM_BLOCK_UNMAPPED && heap->links[before].size != GM_PAGES_CHANGED)
+		gm_pages_change_hole(heap, pool, before);
+	if (heap->blocks[after].state == GM_BLOCK_UNMAPPED && heap->links[after].size != GM_PAGES_CHANGED)
+		gm_pages_change_hole(heap, pool, after);
+}
+
+/* The place where the fewest pages are missing; of several such, the one in the smallest hole; of several of these,
+ * the one that was unmapped last. Not all holes are looked at: another place may be a little better. False: there is
+ * none. */
 bool gm_pages_choose(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
 		     struct gm_pages_place *ret);
 

@@ -9,75 +9,203 @@
 
 #define PIECES 48u			/* blocks that are joined at most */
 #define PIECES_LOGGED 16u		/* the same where stores are logged: a transaction has an end */
-#define LOOKS 32u			/* at free blocks that are too small by themselves */
+#define LOOKS 32u			/* at free blocks that are too small by themselves, and at holes */
+#define TOGETHER 4u			/* of such blocks hardly more lie in one hole */
 
 static unsigned int pieces_most(const struct gm_heap *heap)
 {
 	return heap->undo->base ? PIECES_LOGGED : PIECES;
 }
 
+/* ---- holes ---- */
+
+struct hole { uint64_t from, to; uint32_t first; };
+
+/* The free blocks around free block @id, one beside another, that @stream may use (NULL: whatever stream's). */
+static struct hole hole_at(const struct gm_heap *heap, const struct gm_pages_region *region, uint32_t id,
+			   const uint64_t *stream)
+{
+	uint32_t first = id, last = id, other;
+
+	for (unsigned int i = pieces_most(heap); i-- && (other = heap->blocks[first].prev) &&
+	     gm_pages_is_free(&heap->blocks[other]) && (!stream || gm_pages_usable(&heap->blocks[other], *stream));)
+		first = other;
+	for (unsigned int i = pieces_most(heap); i-- && (other = heap->blocks[last].next) &&
+	     gm_pages_is_free(&heap->blocks[other]) && (!stream || gm_pages_usable(&heap->blocks[other], *stream));)
+		last = other;
+	return (struct hole){ heap->blocks[first].address,
+			      last == region->last ? region->end : gm_pages_end(&heap->blocks[last]), first };
+}
+
+static void list(struct gm_heap *heap, struct gm_pages_region *region, uint32_t id)
+{
+	heap->links[id].size = GM_PAGES_CHANGED;
+	heap->links[id].left = region->changed;
+	heap->links[id].right = GM_NONE;
+	if (region->changed)
+		heap->links[region->changed].right = id;
+	region->changed = id;
+}
+
+void gm_pages_list(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+
+	gm_pages_set_stream(&heap->blocks[id], GM_PAGES_ANY);
+	heap->links[id].born = ++region->listed;
+	list(heap, region, id);
+}
+
+void gm_pages_unlist(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	uint32_t after = heap->links[id].left, before = heap->links[id].right;
+
+	if (heap->links[id].size != GM_PAGES_CHANGED) {
+		gm_free_set_remove(&region->unmapped, id);
+		return;
+	}
+	if (before)
+		heap->links[before].left = after;
+	else
+		region->changed = after;
+	if (after)
+		heap->links[after].right = before;
+}
+
+void gm_pages_change_hole(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	gm_pages_unlist(heap, pool, id);
+	list(heap, &gm_pages(heap)->region[pool], id);
+}
+
+/* All unmapped blocks are in the set then. The insert cannot fail: the set has no other stream. */
+static void sort(struct gm_heap *heap, unsigned int pool)
+{
+	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	uint32_t id;
+
+	while ((id = region->changed)) {
+		struct hole hole = hole_at(heap, region, id, NULL);
+
+		for (id = hole.first; id && heap->blocks[id].address < hole.to; id = heap->blocks[id].next) {
+			if (heap->blocks[id].state != GM_BLOCK_UNMAPPED)
+				continue;
+			gm_pages_unlist(heap, pool, id);
+			gm_free_set_insert_as(&region->unmapped, id, hole.to - hole.from, heap->links[id].born);
+		}
+	}
+}
+
 /* ---- choosing ---- */
 
-/* Look at [@from, @to), which begins in free block @id or, GM_NONE, at the region's end. Better than @best? */
-static void consider(const struct gm_heap *heap, const struct gm_pages_region *region, uint32_t id,
-		     uint64_t from, uint64_t to, uint64_t hole, struct gm_pages_place *best)
+static bool is_better(const struct gm_pages_place *a, const struct gm_pages_place *b)
 {
-	struct gm_pages_place place = { from, to, 0, hole, GM_NONE };
+	return a->missing != b->missing ? a->missing < b->missing :
+	       a->hole != b->hole ? a->hole < b->hole : a->listed > b->listed;
+}
+
+/* Is [@from, @to) in @hole a better place than @best? The hole's first block GM_NONE: all of it is the region's end. */
+static void consider(const struct gm_heap *heap, const struct gm_pages_region *region, const struct hole *hole,
+		     uint64_t from, uint64_t to, struct gm_pages_place *best)
+{
+	struct gm_pages_place place = { from, to, 0, hole->to - hole->from, 0, hole->first };
 	unsigned int pieces = 0;
 
-	while (id && gm_pages_end(&heap->blocks[id]) <= from)
-		id = heap->blocks[id].next;
-	place.first = id;
-	for (; id && heap->blocks[id].address < to; id = heap->blocks[id].next) {
+	while (place.first && gm_pages_end(&heap->blocks[place.first]) <= from)
+		place.first = heap->blocks[place.first].next;
+	for (uint32_t id = place.first; id && heap->blocks[id].address < to; id = heap->blocks[id].next) {
 		const struct gm_block *block = &heap->blocks[id];
 		uint64_t a = block->address > from ? block->address : gm_pages_down(from);
 		uint64_t b = gm_pages_end(block) < to ? gm_pages_end(block) : gm_pages_up(to);
 
-		if (block->state == GM_BLOCK_UNMAPPED)
+		if (block->state == GM_BLOCK_UNMAPPED) {
 			place.missing += b - a;
+			place.listed = place.listed ? place.listed : heap->links[id].born;
+		}
 		pieces++;
 	}
 	if (to > region->top)
 		place.missing += gm_pages_up(to) - region->top;
-	if (pieces <= pieces_most(heap) && (!best->to || place.missing < best->missing ||
-				 (place.missing == best->missing && hole < best->hole)))
+	if (pieces <= pieces_most(heap) && (!best->to || is_better(&place, best)))
 		*best = place;
 }
 
-/* The free blocks around unmapped block @id, or the region's end (GM_NONE), as places for @size bytes. */
-static void consider_hole(const struct gm_heap *heap, const struct gm_pages_region *region, uint32_t id,
-			  uint64_t size, uint64_t stream, struct gm_pages_place *best)
+/* Both ends of @hole as places for @size bytes. */
+static void consider_hole(const struct gm_heap *heap, const struct gm_pages_region *region, const struct hole *hole,
+			  uint64_t size, struct gm_pages_place *best)
 {
-	uint32_t first = id, before = id ? heap->blocks[id].prev : region->last, last = id;
-	uint64_t from, to;
-
-	for (; before && gm_pages_is_free(&heap->blocks[before]) &&
-	       gm_pages_usable(&heap->blocks[before], stream); before = heap->blocks[before].prev) {
-		if (heap->blocks[before].state == GM_BLOCK_UNMAPPED)
-			return;			/* it comes, or came, itself */
-		first = before;
-	}
-	while (last && heap->blocks[last].next && gm_pages_is_free(&heap->blocks[heap->blocks[last].next]) &&
-	       gm_pages_usable(&heap->blocks[heap->blocks[last].next], stream))
-		last = heap->blocks[last].next;
-	from = first ? heap->blocks[first].address : region->top;
-	to = last && last != region->last ? gm_pages_end(&heap->blocks[last]) : region->end;
-	if (to - from < size)
+	if (hole->to - hole->from < size)
 		return;
-	consider(heap, region, first, from, from + size, to - from, best);
-	if (to < region->end)
-		consider(heap, region, first, to - size, to, to - from, best);
+	consider(heap, region, hole, hole->from, hole->from + size, best);
+	if (hole->to < region->end)
+		consider(heap, region, hole, hole->to - size, hole->to, best);
+}
+
+/* Holes with the largest free blocks of stream @of, whose memory is not missing there. */
+static void choose_largest(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream, uint64_t of,
+			   struct gm_pages_place *best)
+{
+	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	struct gm_free_set *set = &gm_pages(heap)->pool[pool];
+	uint64_t below = size, address = 0;
+	uint32_t id;
+
+	for (unsigned int i = 0; i < LOOKS && (id = gm_free_set_below(set, of, below, address)); i++) {
+		struct hole hole;
+
+		below = heap->links[id].size;
+		address = heap->links[id].address;
+		if (below < GM_HEAP_PAGE || (best->to && best->missing + TOGETHER * below < size))
+			return;
+		hole = hole_at(heap, region, id, &stream);
+		consider_hole(heap, region, &hole, size, best);
+	}
+}
+
+/* The smallest holes that are large enough, one at least. A place in which no whole page has memory lacks, at best, one
+ * page fewer than the request takes, since it begins or ends in a page that has some; two fewer in a hole that is
+ * smaller than these pages. So the search ends where no larger hole can be better. */
+static void choose_smallest(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
+			    struct gm_pages_place *best)
+{
+	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	uint64_t pages = gm_pages_up(size), above = size, address = 0;
+	bool several = gm_pages(heap)->several;		/* a hole may be smaller for one of them */
+	uint32_t id;
+
+	for (unsigned int i = 0; (i < LOOKS || !best->to) &&
+	     (id = gm_free_set_at_least(&gm_pages(heap)->region[pool].unmapped, GM_PAGES_ANY, above, address)); i++) {
+		struct hole hole;
+		uint64_t saved, least;
+
+		above = heap->links[id].size;
+		address = heap->links[id].address + 1;
+		saved = above < pages ? 2 * GM_HEAP_PAGE : GM_HEAP_PAGE;
+		least = pages > saved ? pages - saved : GM_HEAP_PAGE;
+		if (best->to && (best->missing < least || (best->missing == least && !several && best->hole < above)))
+			return;
+		hole = hole_at(heap, region, id, &stream);
+		consider_hole(heap, region, &hole, size, best);
+	}
 }
 
 bool gm_pages_choose(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
 		   struct gm_pages_place *ret)
 {
 	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	struct hole end = { region->top, region->end, GM_NONE };
 
 	*ret = (struct gm_pages_place){ .to = 0 };
-	for (uint32_t id = region->unmapped; id; id = heap->links[id].left)
-		consider_hole(heap, region, id, size, stream, ret);
-	consider_hole(heap, region, GM_NONE, size, stream, ret);
+	sort(heap, pool);
+	choose_largest(heap, pool, size, stream, stream, ret);
+	if (gm_pages(heap)->several)
+		choose_largest(heap, pool, size, stream, GM_PAGES_ANY, ret);
+	choose_smallest(heap, pool, size, stream, ret);
+	if (region->last && gm_pages_is_free(&heap->blocks[region->last]) &&
+	    gm_pages_usable(&heap->blocks[region->last], stream))
+		end = hole_at(heap, region, region->last, &stream);
+	consider_hole(heap, region, &end, size, ret);
 	return ret->to;
 }
 

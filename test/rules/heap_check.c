@@ -11,31 +11,34 @@
 
 /* ---- free sets ---- */
 
-static bool is_before(const struct gm_block *a, const struct gm_block *b)
+static bool is_before(const struct gm_free_link *a, const struct gm_free_link *b)
 {
 	return a->size != b->size ? a->size < b->size : a->address < b->address;
 }
 
-static int check_tree(struct gm_free_set *set, const struct gm_free_stream *s,
+/* Unmapped blocks (@state) are in their set with the size of a hole in which they lie. */
+static int check_tree(struct gm_free_set *set, enum gm_block_state state, const struct gm_free_stream *s,
 		      uint32_t root, uint32_t *count)
 {
+	const struct gm_free_link *link = &set->links[root];
 	const struct gm_block *b = &set->blocks[root];
 	int bad = 0;
 
 	if (!root)
 		return 0;
-	bad += b->state != GM_BLOCK_INACTIVE;
+	bad += b->state != state;
 	bad += b->stream != s->stream;
-	bad += gm_free_set_at_least(set, s->stream, b->size, b->address) != root;	/* by its class */
-	bad += b->size != set->links[root].size || b->address != set->links[root].address;
+	bad += gm_free_set_at_least(set, s->stream, link->size, link->address) != root;	/* by its class */
+	bad += b->address != link->address;
+	bad += state == GM_BLOCK_UNMAPPED ? b->size > link->size : b->size != link->size;
 	for (int side = 0; side < 2; side++) {
 		uint32_t child = side ? set->links[root].right : set->links[root].left;
 
 		if (!child)
 			continue;
-		bad += is_before(&set->blocks[child], b) != !side;
+		bad += is_before(&set->links[child], link) != !side;
 		bad += gm_free_priority(child) > gm_free_priority(root);
-		bad += check_tree(set, s, child, count);
+		bad += check_tree(set, state, s, child, count);
 	}
 	++*count;
 	return bad;
@@ -51,7 +54,7 @@ static bool any_root(const uint32_t *root)
 	return any;
 }
 
-int gm_free_set_check(struct gm_free_set *set)
+static int check_set(struct gm_free_set *set, enum gm_block_state state)
 {
 	uint32_t total = 0;
 	int bad = 0;
@@ -68,13 +71,18 @@ int gm_free_set_check(struct gm_free_set *set)
 				continue;
 			for (uint32_t c = w * 64; c < w * 64 + 64; c++) {
 				bad += !s->root[c] != !(s->map[w] >> c % 64 & 1);
-				bad += check_tree(set, s, s->root[c], &count);
+				bad += check_tree(set, state, s, s->root[c], &count);
 			}
 		}
 		bad += count != s->blocks;
 		total += count;
 	}
 	return bad + (total != set->count);
+}
+
+int gm_free_set_check(struct gm_free_set *set)
+{
+	return check_set(set, GM_BLOCK_INACTIVE);
 }
 
 /* ---- what every heap has ---- */
@@ -239,7 +247,7 @@ static int check_region(const struct gm_heap *heap, unsigned int pool, struct su
 	int bad = 0;
 
 	if (!region->segment) {
-		CHECK(region->top == region->base && !region->last && !region->unmapped);
+		CHECK(region->top == region->base && !region->last && !region->unmapped.count && !region->changed);
 		return bad;
 	}
 	CHECK(s->address == region->base && s->size == region->top - region->base);
@@ -272,20 +280,47 @@ static int check_region(const struct gm_heap *heap, unsigned int pool, struct su
 	return bad;
 }
 
-/* The list of unmapped blocks has @count, which all are. */
-static int check_list(const struct gm_heap *heap, const struct gm_pages_region *region, uint32_t count)
+/* The list of unmapped blocks whose hole has changed has @count, which all are. */
+static int check_changed(const struct gm_heap *heap, const struct gm_pages_region *region, uint32_t count)
 {
 	uint32_t before = GM_NONE;
 	int bad = 0;
 
-	for (uint32_t id = region->unmapped; id && !bad; id = heap->links[id].left) {
+	for (uint32_t id = region->changed; id && !bad; id = heap->links[id].left) {
 		CHECK(heap->blocks[id].state == GM_BLOCK_UNMAPPED);
 		CHECK(heap->blocks[id].segment == region->segment);
-		CHECK(heap->links[id].right == before);
+		CHECK(heap->links[id].right == before && !heap->links[id].size);
 		CHECK(count-- > 0);
 		before = id;
 	}
 	CHECK(bad || !count);
+	return bad;
+}
+
+/* The unmapped blocks of a hole are in their set with its size, unless one of them is in the list. Of more than FEW
+ * blocks not all may count, and what lies at the region's end has no size. */
+#define FEW 16u
+static int check_holes(const struct gm_heap *heap, const struct gm_pages_region *region)
+{
+	uint64_t from = 0, least = UINT64_MAX, most = 0;
+	unsigned int pieces = 0;
+	int bad = 0;
+
+	for (uint32_t id = heap->segments[region->segment].first_block; id; id = heap->blocks[id].next) {
+		const struct gm_block *b = &heap->blocks[id];
+
+		if (!gm_pages_is_free(b)) {
+			CHECK(!most || !least || pieces > FEW || (least == most && most == b->address - from));
+			least = UINT64_MAX;
+			most = pieces = 0;
+			continue;
+		}
+		from = pieces++ ? from : b->address;
+		if (b->state != GM_BLOCK_UNMAPPED)
+			continue;
+		least = heap->links[id].size < least ? heap->links[id].size : least;
+		most = heap->links[id].size > most ? heap->links[id].size : most;
+	}
 	return bad;
 }
 
@@ -299,7 +334,9 @@ static int check_pages(struct gm_heap *heap)
 	for (unsigned int p = 0; p < 2; p++) {
 		sum.free_count = sum.unmapped_count = 0;
 		bad += check_region(heap, p, &sum);
-		bad += check_list(heap, &own->region[p], sum.unmapped_count);
+		bad += check_set(&own->region[p].unmapped, GM_BLOCK_UNMAPPED);
+		bad += check_holes(heap, &own->region[p]);
+		bad += check_changed(heap, &own->region[p], sum.unmapped_count - own->region[p].unmapped.count);
 		CHECK(sum.free_count == own->pool[p].count);
 		bad += gm_free_set_check(&own->pool[p]);
 	}

@@ -26,6 +26,7 @@ struct world {
 	struct gm_free_link links[BLOCKS];
 	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
 	unsigned int fail_driver, fail_records, fail_memory;	/* the n-th from now fails; 0 none */
+	bool memory_ends, no_memory;	/* after that there is none at all */
 	void *memory[MEMORIES];
 	unsigned int given;
 	bool locked;
@@ -102,8 +103,10 @@ static void *memory(void *arg, size_t bytes)
 {
 	struct world *w = arg;
 
-	if (fails(&w->fail_memory))
+	if (w->no_memory || fails(&w->fail_memory)) {
+		w->no_memory = w->memory_ends;
 		return NULL;
+	}
 	ck_assert_uint_lt(w->given, MEMORIES);
 	return w->memory[w->given++] = calloc(1, bytes);
 }
