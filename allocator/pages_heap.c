@@ -318,8 +318,8 @@ static void stamp(struct gm_heap *heap, unsigned int pool, const struct gm_block
 	uint64_t first = (block->address - region->base) / GM_HEAP_PAGE;
 	uint64_t last = (gm_pages_end(block) - 1 - region->base) / GM_HEAP_PAGE;
 
-	for (uint64_t i = first; i <= last; i++)
-		region->freed[i] = later(region->freed[i], now);
+	for (uint64_t i = first; now && i <= last; i++)
+		region->freed[i] = now;		/* no moment was later */
 }
 
 static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)

@@ -10,7 +10,7 @@
 #define PIECES 48u			/* blocks that are joined at most */
 #define PIECES_LOGGED 16u		/* the same where stores are logged: a transaction has an end */
 #define LOOKS 32u			/* at free blocks that are too small by themselves, and at holes */
-#define TOGETHER 4u			/* of such blocks hardly more lie in one hole */
+#define TOGETHER 2u			/* of such blocks seldom more lie in one hole */
 
 static unsigned int pieces_most(const struct gm_heap *heap)
 {
@@ -26,11 +26,12 @@ static struct hole hole_at(const struct gm_heap *heap, const struct gm_pages_reg
 			   const uint64_t *stream)
 {
 	uint32_t first = id, last = id, other;
+	unsigned int most = pieces_most(heap);
 
-	for (unsigned int i = pieces_most(heap); i-- && (other = heap->blocks[first].prev) &&
+	for (unsigned int i = most; i-- && (other = heap->blocks[first].prev) &&
 	     gm_pages_is_free(&heap->blocks[other]) && (!stream || gm_pages_usable(&heap->blocks[other], *stream));)
 		first = other;
-	for (unsigned int i = pieces_most(heap); i-- && (other = heap->blocks[last].next) &&
+	for (unsigned int i = most; i-- && (other = heap->blocks[last].next) &&
 	     gm_pages_is_free(&heap->blocks[other]) && (!stream || gm_pages_usable(&heap->blocks[other], *stream));)
 		last = other;
 	return (struct hole){ heap->blocks[first].address,
@@ -142,6 +143,12 @@ static void consider_hole(const struct gm_heap *heap, const struct gm_pages_regi
 		consider(heap, region, hole, hole->to - size, hole->to, best);
 }
 
+static bool is_beside_free(const struct gm_heap *heap, uint32_t id)
+{
+	return gm_pages_is_free(&heap->blocks[heap->blocks[id].prev]) ||
+	       gm_pages_is_free(&heap->blocks[heap->blocks[id].next]);
+}
+
 /* Holes with the largest free blocks of stream @of, whose memory is not missing there. */
 static void choose_largest(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream, uint64_t of,
 			   struct gm_pages_place *best)
@@ -151,13 +158,16 @@ static void choose_largest(struct gm_heap *heap, unsigned int pool, uint64_t siz
 	uint64_t below = size, address = 0;
 	uint32_t id;
 
-	for (unsigned int i = 0; i < LOOKS && (id = gm_free_set_below(set, of, below, address)); i++) {
+	for (unsigned int i = 0; region->unmapped.count && i < LOOKS &&
+	     (id = gm_free_set_below(set, of, below, address)); i++) {
 		struct hole hole;
 
 		below = heap->links[id].size;
 		address = heap->links[id].address;
 		if (below < GM_HEAP_PAGE || (best->to && best->missing + TOGETHER * below < size))
 			return;
+		if (!is_beside_free(heap, id))
+			continue;		/* alone it is too small; the region's end is looked at anyway */
 		hole = hole_at(heap, region, id, &stream);
 		consider_hole(heap, region, &hole, size, best);
 	}
