@@ -93,6 +93,13 @@ struct gm_free_cursor { uint64_t stream, size, address; bool begun; };
  * Start with a zeroed cursor. */
 uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor);
 
+/* Pass over what is left of the cursor's stream below @size, which is not 0. */
+static inline void gm_free_cursor_skip(struct gm_free_cursor *cursor, uint64_t size)
+{
+	cursor->size = size - 1;
+	cursor->address = UINT64_MAX - 1;
+}
+
 /* Bytes of the largest block of any stream; 0 when there is none. O(streams). */
 uint64_t gm_free_set_largest(struct gm_free_set *set);
 

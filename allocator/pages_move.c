@@ -128,13 +128,20 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 	uint64_t step, from, to;
 	uint32_t id;
 
-	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&own->pool[pool], &at));) {
+	for (struct gm_free_cursor at = { 0 };
+	     best->bytes != bytes &&		/* none is better than what gives just enough */
+	     (id = gm_free_set_next(&own->pool[pool], &at));) {
 		const struct gm_block *block = &heap->blocks[id];
 
-		if (block->size < GM_HEAP_PAGE || (stream && gm_pages_usable(block, *stream)))
+		if ((stream && gm_pages_usable(block, *stream)) ||
+		    (!stream && heap->ops->may_go && !heap->ops->may_go(heap->ops->arg, block->stream))) {
+			gm_free_cursor_skip(&at, UINT64_MAX);
 			continue;
-		if (!stream && heap->ops->may_go && !heap->ops->may_go(heap->ops->arg, block->stream))
+		}
+		if (block->size < GM_HEAP_PAGE) {
+			gm_free_cursor_skip(&at, GM_HEAP_PAGE);
 			continue;
+		}
 		to = outside(block, keep_from, keep_to, &from);
 		for (to += from; from < to; from += step + GM_HEAP_PAGE) {
 			step = gm_pages_past(&own->region[pool], from, to, gm_pages_done(heap, id, &known));

@@ -114,6 +114,35 @@ START_TEST(moves_what_is_idle)
 }
 END_TEST
 
+/* Of what every stream is past, the block goes that gives just as much as is wanted, not the smaller ones before it. */
+START_TEST(just_enough_moves)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 100);
+	static const uint64_t bytes[] = { GM_HEAP_PAGE, 2 * GM_HEAP_PAGE, GM_HEAP_PAGE * 3 / 4 };
+	struct gm_pages_place keep;
+	uint32_t id[3], apart;
+	uint64_t got;
+
+	ops.moves_passed = true;
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(take(w, bytes[i], 0, &id[i]), 0);
+		ck_assert_int_eq(take(w, GM_HEAP_PAGE, 0, &apart), 0);
+	}
+	for (int i = 0; i < 3; i++)
+		give_back(w, id[i]);
+	w->driver.now += 101;
+	keep = (struct gm_pages_place){ .from = gm_pages(w->heap)->region[1].top, .to = gm_pages(w->heap)->region[1].end };
+	ck_assert_int_eq(gm_pages_steal(w->heap, 0, bytes[1], &keep, &got), 0);
+	ck_assert_uint_eq(got, bytes[1]);
+	ck_assert_int_eq(w->blocks[id[0]].state, GM_BLOCK_INACTIVE);
+	ck_assert_int_eq(w->blocks[id[1]].state, GM_BLOCK_UNMAPPED);
+	ck_assert_int_eq(gm_pages_steal(w->heap, 0, bytes[0], &keep, &got), 0);
+	ck_assert_uint_eq(got, bytes[0]);
+	ck_assert_int_eq(w->blocks[id[0]].state, GM_BLOCK_UNMAPPED);
+	end(w);
+}
+END_TEST
+
 /* Where mapping is no work of a stream, what a stream freed gives its pages away once the host has seen it past that,
  * not before; meanwhile the driver is asked, and what it refuses is refused. */
 START_TEST(only_what_is_passed_moves)
@@ -610,6 +639,7 @@ int main(void)
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
 	tcase_add_test(tests, moves_what_is_idle);
+	tcase_add_test(tests, just_enough_moves);
 	tcase_add_test(tests, only_what_is_passed_moves);
 	tcase_add_test(tests, rather_waits_than_grows);
 	tcase_add_test(tests, grows_while_moving_is_costly);
