@@ -33,6 +33,7 @@
 #define GM_HEAP_REQUEST_LIMIT (UINT64_C(1) << 60)	/* "more than 1EB" */
 #define GM_HEAP_DIVISION_BINS 16u
 #define GM_HEAP_PAGE (UINT64_C(2) << 20)		/* of the pages heap: the driver's granularity */
+#define GM_HANDLE_REST 0x80000000u			/* see reserve of struct gm_heap_ops */
 
 struct gm_heap_class;
 
@@ -78,10 +79,14 @@ struct gm_heap_ops {
 	void (*synchronize)(void *arg);
 	/* Of the pages heap, in place of driver_alloc and driver_free. Called unlocked; addresses
 	 * and bytes are multiples of GM_HEAP_PAGE. reserve: @bytes of addresses, or fewer; once in
-	 * a heap's life. map: memory behind addresses, beginning with what unmap took; 0, or with nothing changed
-	 * -ENOMEM, or -EAGAIN: no longer costly, decide again. unmap: the memory is taken from behind the
-	 * addresses and kept. trim: what is kept so goes back to the driver. */
-	int (*reserve)(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes);
+	 * a heap's life; and an array that says, for each page from the first address on that has memory, behind which
+	 * handle of the driver's it is: of a handle's first page how many pages it has, of its others
+	 * how many are before it, and GM_HANDLE_REST. map: memory behind addresses, beginning with what unmap
+	 * took; 0, or with nothing changed -ENOMEM, or -EAGAIN: no longer costly, decide again. unmap: the memory
+	 * is taken from behind the addresses, which are of whole handles, and kept. trim: what is kept
+	 * so goes back to the driver. */
+	int (*reserve)(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes,
+		       const uint32_t **ret_handles);
 	int (*map)(void *arg, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);
 	void (*trim)(void *arg);

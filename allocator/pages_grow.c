@@ -185,16 +185,18 @@ static int reserve(struct gm_heap *heap)
 	int r = 0;
 
 	if (!own->addresses) {
+		const uint32_t *handles = NULL;
 		uint64_t address = 0, bytes = 0;
 
 		gm_pages_unlock(heap);
-		r = heap->ops->reserve(heap->ops->arg, RESERVE, &address, &bytes);
+		r = heap->ops->reserve(heap->ops->arg, RESERVE, &address, &bytes, &handles);
 		if (!gm_pages_lock(heap, !r))
 			return -ETIMEDOUT;
 		if (r)
 			return r;
 		own->addresses = address;
 		own->address_bytes = bytes;
+		own->handles = handles;
 	}
 	small = gm_pages_down(own->address_bytes / SMALL_SHARE);
 	if (!make_pages(own, &region[0], small) || !make_pages(own, &region[1], own->address_bytes - small))
@@ -203,6 +205,8 @@ static int reserve(struct gm_heap *heap)
 	region[0].base = region[0].top = own->addresses + own->address_bytes - small;
 	region[0].end = own->addresses + own->address_bytes;
 	region[1].end = region[0].base;
+	region[1].handles = own->handles;
+	region[0].handles = own->handles + gm_pages_index(&region[1], region[0].base);
 	return 0;
 }
 

@@ -21,6 +21,7 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 	own->live = own->live_peak = own->moved = own->spare = own->scanned = 0;
 	own->used = own->several = false;
 	own->addresses = 0;
+	own->handles = NULL;
 	own->stream = 0;
 	own->memory = setup->memory;
 	own->memory_arg = setup->memory_arg;
@@ -45,10 +46,11 @@ void gm_pages_set_stream(struct gm_block *block, uint64_t stream)
 		__atomic_store_n(&block->stream, stream, __ATOMIC_RELAXED);
 }
 
-/* Whole pages that could go are idle. */
-static void count_free(struct gm_heap *heap, const struct gm_block *block, int64_t sign)
+/* Whole handles that could go are idle. */
+static void count_free(struct gm_heap *heap, unsigned int pool, const struct gm_block *block, int64_t sign)
 {
-	uint64_t whole = gm_pages_whole(block->address, block->address + block->size);
+	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	uint64_t at, whole = gm_pages_whole(region, block->address, gm_pages_end(block), &at);
 
 	gm_heap_count_idle(heap, sign * (int64_t)whole);
 }
@@ -79,14 +81,14 @@ int gm_pages_insert(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64
 	int r = gm_free_set_insert(&gm_pages(heap)->pool[pool], id, born);
 
 	if (!r)
-		count_free(heap, &heap->blocks[id], 1);
+		count_free(heap, pool, &heap->blocks[id], 1);
 	return r;
 }
 
 void gm_pages_remove(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	gm_free_set_remove(&gm_pages(heap)->pool[pool], id);
-	count_free(heap, &heap->blocks[id], -1);
+	count_free(heap, pool, &heap->blocks[id], -1);
 }
 
 uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, uint32_t second)
@@ -182,7 +184,7 @@ static uint32_t take(struct gm_heap *heap, unsigned int pool, uint64_t size, uin
 	uint32_t id = gm_free_set_take(&gm_pages(heap)->pool[pool], stream, size, UINT64_MAX);
 
 	if (id)
-		count_free(heap, &heap->blocks[id], -1);
+		count_free(heap, pool, &heap->blocks[id], -1);
 	return id;
 }
 
@@ -217,14 +219,16 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	return 0;
 }
 
-/* What is left of pages between large blocks, none of them whole, and so can go nowhere: requests of the only stream
+/* What is left of handles between large blocks, none of them whole, and so can go nowhere: requests of the only stream
  * that are small, but not the smallest, have it before the heap grows. Not in the library, whose thread caches count
  * by sizes what is small. The smallest that is large enough, in no set any more; GM_NONE. */
 static uint32_t remnant(struct gm_heap *heap, uint64_t size, uint64_t stream)
 {
-	uint32_t id = gm_free_set_at_least(&gm_pages(heap)->pool[1], stream, size, 0);
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint32_t id = gm_free_set_at_least(&own->pool[1], stream, size, 0);
+	uint64_t at;
 
-	if (!id || gm_pages_whole(heap->blocks[id].address, gm_pages_end(&heap->blocks[id])))
+	if (!id || gm_pages_whole(&own->region[1], heap->blocks[id].address, gm_pages_end(&heap->blocks[id]), &at))
 		return GM_NONE;
 	gm_pages_remove(heap, 1, id);
 	return id;

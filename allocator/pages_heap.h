@@ -2,8 +2,9 @@
  * pages_heap.h - the pages heap: best fit over addresses, with memory moved to where it is needed.
  *
  * One reservation of addresses, in two regions, so that small requests (up to 1 MiB) do not hold
- * the pages of large ones. Memory is behind the addresses in pages of 2 MiB, which come and go one
- * by one: a free block that no request fits keeps its addresses and gives its whole pages away.
+ * the pages of large ones. Memory is behind the addresses in handles of one or more pages of 2 MiB,
+ * which come and go whole: a free block that no request fits keeps its addresses and gives its whole
+ * handles away. How large handles are the backend decides, and says in an array (ops->reserve).
  *
  *	addresses   |live|free|live|   unmapped   |live|  free   |live|free|            up to the region's end
  *	pages       |  p  |  p  | p |             |  p |  p  | p |  p  |                (p: memory is behind it)
@@ -45,6 +46,7 @@ struct gm_pages_region {
 	uint32_t changed;		/* list of those that are not in there now, by links[].left and .right */
 	uint64_t listed;		/* so many blocks have come to be unmapped */
 	uint64_t *freed;		/* for each page from @base on: the last moment at which some of it was freed */
+	const uint32_t *handles;	/* for each page likewise: see gm_heap_ops.reserve */
 };
 
 struct gm_pages_heap {
@@ -60,6 +62,7 @@ struct gm_pages_heap {
 	uint64_t stream;		/* the only stream so far, unless @several */
 	bool used, several;
 	uint64_t addresses, address_bytes;	/* the reservation; 0: none yet */
+	const uint32_t *handles;		/* for each of its pages */
 	void *(*memory)(void *arg, size_t bytes);	/* as in its setup */
 	void *memory_arg;
 };
@@ -94,11 +97,38 @@ static inline uint64_t gm_pages_end(const struct gm_block *block)
 	return block->address + block->size;
 }
 
-/* Whole pages of [@from, @to), in bytes. */
-static inline uint64_t gm_pages_whole(uint64_t from, uint64_t to)
+static inline uint64_t gm_pages_index(const struct gm_pages_region *region, uint64_t address)
 {
-	uint64_t first = gm_pages_up(from), last = gm_pages_down(to);
+	return (address - region->base) / GM_HEAP_PAGE;
+}
 
+/* Where the handle begins that is behind @address, and its bytes. */
+static inline uint64_t gm_pages_handle(const struct gm_pages_region *region, uint64_t address, uint64_t *ret_bytes)
+{
+	uint64_t first = gm_pages_index(region, address);
+
+	if (region->handles[first] & GM_HANDLE_REST)
+		first -= region->handles[first] & ~GM_HANDLE_REST;
+	*ret_bytes = region->handles[first] * GM_HEAP_PAGE;
+	return region->base + first * GM_HEAP_PAGE;
+}
+
+/* Whole handles of [@from, @to), which has memory all over: their bytes, and where they begin. */
+static inline uint64_t gm_pages_whole(const struct gm_pages_region *region, uint64_t from, uint64_t to,
+				      uint64_t *ret_at)
+{
+	uint64_t first, last, bytes;
+
+	*ret_at = from;
+	if (gm_pages_up(from) >= gm_pages_down(to))
+		return 0;
+	first = gm_pages_handle(region, from, &bytes);
+	if (first < from)
+		first += bytes;
+	last = gm_pages_handle(region, to - 1, &bytes);
+	if (last + bytes <= to)
+		last += bytes;
+	*ret_at = first;
 	return last > first ? last - first : 0;
 }
 
@@ -122,6 +152,20 @@ static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint6
 
 	while (at < to && region->freed[(at - region->base) / GM_HEAP_PAGE] <= done)
 		at += GM_HEAP_PAGE;
+	return at - from;
+}
+
+/* The same of whole handles: @from and @to are where some begin. */
+static inline uint64_t gm_pages_handles_past(const struct gm_pages_region *region, uint64_t from, uint64_t to,
+					     uint64_t done)
+{
+	uint64_t at, bytes;
+
+	for (at = from; at < to; at += bytes) {
+		gm_pages_handle(region, at, &bytes);
+		if (gm_pages_past(region, at, at + bytes, done) < bytes)
+			break;
+	}
 	return at - from;
 }
 

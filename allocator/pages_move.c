@@ -8,20 +8,16 @@
 
 #include <errno.h>
 
-/* The whole pages of a block that do not lie in [@from, @to), the part before it or the one after. */
-static uint64_t outside(const struct gm_block *block, uint64_t from, uint64_t to, uint64_t *ret_at)
+/* The whole handles of a block that do not lie in [@from, @to), the part before it or the one after. */
+static uint64_t outside(const struct gm_pages_region *region, const struct gm_block *block, uint64_t from, uint64_t to,
+			uint64_t *ret_at)
 {
-	uint64_t a = gm_pages_up(block->address), b = gm_pages_down(gm_pages_end(block));
+	uint64_t begin = block->address, end = gm_pages_end(block), bytes;
 
-	*ret_at = a;
-	if (b <= a)
-		return 0;
-	if (b <= from || a >= to)
-		return b - a;
-	if (a < from)
-		return from - a;
-	*ret_at = to;
-	return b > to ? b - to : 0;
+	if (end <= from || begin >= to)
+		return gm_pages_whole(region, begin, end, ret_at);
+	bytes = gm_pages_whole(region, begin, from, ret_at);
+	return bytes ? bytes : gm_pages_whole(region, to, end, ret_at);
 }
 
 /* The last moment when some of the pages from @from to @to were freed. */
@@ -37,7 +33,8 @@ static uint64_t last_freed(const struct gm_pages_region *region, uint64_t from, 
 	return last;
 }
 
-/* Take @bytes of pages, from @at on, from under free block @id, which is in its set. 0, -ENOSPC or -ETIMEDOUT. */
+/* Take @bytes of whole handles, from @at on, from under free block @id, which is in its set. 0, -ENOSPC or
+ * -ETIMEDOUT. */
 static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t at, uint64_t bytes)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -92,6 +89,7 @@ static void prefer(struct victim *best, uint32_t id, unsigned int pool, uint64_t
 static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream, uint64_t bytes,
 			const struct gm_pages_place *keep, struct victim *best)
 {
+	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
 	struct gm_free_set *set = &gm_pages(heap)->pool[pool];
 	uint64_t size = bytes, address = 0, at, gives;
 	uint32_t id;
@@ -99,7 +97,7 @@ static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream
 	while ((id = gm_free_set_at_least(set, stream, size, address))) {
 		size = heap->links[id].size;
 		address = heap->links[id].address + 1;
-		gives = outside(&heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
+		gives = outside(region, &heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
 		if (gives >= bytes) {
 			prefer(best, id, pool, at, gives, bytes);
 			return;
@@ -112,20 +110,21 @@ static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream
 		address = heap->links[id].address;
 		if (gm_pages_down(size) <= best->bytes || best->bytes >= bytes)
 			return;
-		gives = outside(&heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
+		gives = outside(region, &heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
 		prefer(best, id, pool, at, gives, bytes);
 	}
 }
 
-/* Of the free blocks that may go and that @stream may not use as they are, or (NULL) of all: of their pages those that
- * every stream is past and that are not at @keep (NULL: nowhere). */
+/* Of the free blocks that may go and that @stream may not use as they are, or (NULL) of all: of their handles those
+ * that every stream is past and that are not at @keep (NULL: nowhere). */
 static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *stream, uint64_t bytes,
 		      const struct gm_pages_place *keep, struct victim *best)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
+	const struct gm_pages_region *region = &own->region[pool];
 	uint64_t keep_from = keep ? gm_pages_down(keep->from) : 0, keep_to = keep ? gm_pages_up(keep->to) : 0;
 	struct gm_pages_done known = { 0 };
-	uint64_t step, from, to;
+	uint64_t step, later, from, to;
 	uint32_t id;
 
 	for (struct gm_free_cursor at = { 0 };
@@ -142,11 +141,32 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 			gm_free_cursor_skip(&at, GM_HEAP_PAGE);
 			continue;
 		}
-		to = outside(block, keep_from, keep_to, &from);
-		for (to += from; from < to; from += step + GM_HEAP_PAGE) {
-			step = gm_pages_past(&own->region[pool], from, to, gm_pages_done(heap, id, &known));
+		to = outside(region, block, keep_from, keep_to, &from);
+		for (to += from; from < to; from += step + later) {
+			step = gm_pages_handles_past(region, from, to, gm_pages_done(heap, id, &known));
 			prefer(best, id, pool, from, step, bytes);
+			later = 0;
+			if (from + step < to)
+				gm_pages_handle(region, from + step, &later);
 		}
+	}
+}
+
+/* No more handles of it than give @wanted bytes: off the end, unless that is in the middle of the block and the
+ * beginning is not. */
+static void shorten(const struct gm_heap *heap, struct victim *victim, uint64_t wanted)
+{
+	const struct gm_pages_region *region = &gm_pages((struct gm_heap *)heap)->region[victim->pool];
+	uint32_t before = heap->blocks[victim->id].prev;
+	bool end = before && heap->blocks[before].state != GM_BLOCK_UNMAPPED;
+	uint64_t bytes;
+
+	while (victim->bytes > wanted) {
+		gm_pages_handle(region, end ? victim->at : victim->at + victim->bytes - 1, &bytes);
+		if (victim->bytes - bytes < wanted)
+			return;
+		victim->at += end ? bytes : 0;
+		victim->bytes -= bytes;
 	}
 }
 
@@ -172,13 +192,7 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 		}
 		if (!victim.bytes)
 			break;
-		if (victim.bytes > wanted) {
-			/* Off the end, unless that is in the middle of the block and the beginning is not. */
-			if (heap->blocks[victim.id].prev &&
-			    heap->blocks[heap->blocks[victim.id].prev].state != GM_BLOCK_UNMAPPED)
-				victim.at += victim.bytes - wanted;
-			victim.bytes = wanted;
-		}
+		shorten(heap, &victim, wanted);
 		r = strip(heap, victim.pool, victim.id, victim.at, victim.bytes);
 		if (r != -ENOSPC)
 			*ret_bytes += victim.bytes;

@@ -63,6 +63,7 @@ enum gm_rule_name {
 #if GM_TEST_RULES
 extern uint64_t gm_rules_off;		/* a bit each; set when the library is loaded */
 extern uint32_t gm_rules_single;	/* seals from step to step of reuse.c; 0: as always */
+extern uint32_t gm_rules_handles;	/* in place of cache_pages.c's HANDLES_OF_HEAP, on any device; 0: as always */
 extern uint32_t gm_rules_patience_ms;	/* of cache_await.c, without progress; 0: as always */
 void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
 static inline bool gm_rule(enum gm_rule_name rule)
@@ -72,6 +73,7 @@ static inline bool gm_rule(enum gm_rule_name rule)
 #else
 #define gm_rule(rule) true
 #define gm_rules_single 0u
+#define gm_rules_handles 0u
 #define gm_rules_patience_ms 0u
 #endif
 

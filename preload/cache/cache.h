@@ -166,6 +166,9 @@ void gm_pool_passed(uint8_t domain, CUmemoryPool pool);
 /* The default pool that is served from @domain's heap; NULL: there is none yet. */
 CUmemoryPool gm_pool_handle(uint8_t domain);
 
+/* Does @domain's default pool keep all that it has when the program synchronises? */
+bool gm_pool_keeps(uint8_t domain);
+
 /* The program has synchronised: idle segments beyond a pool's release threshold go back to the
  * driver, if the host has seen their last use complete. */
 void gm_pools_synchronised(void);

@@ -43,7 +43,8 @@ struct gm_cache_driver {
 	bool (*may_go)(void *heap, uint64_t stream);
 	void (*synchronize)(void *heap);
 	/* Of the pages heap. */
-	int (*reserve)(void *heap, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes);
+	int (*reserve)(void *heap, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes,
+		       const uint32_t **ret_handles);
 	int (*map)(void *heap, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *heap, uint64_t address, uint64_t bytes);
 	void (*trim)(void *heap);

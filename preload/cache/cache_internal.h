@@ -194,7 +194,7 @@ void gm_cache_stream_add_segment(uint64_t key, CUstream stream, bool of_pool);
 void gm_cache_stream_drop_segment(uint64_t key, bool of_pool);
 /* The same stream is served from pages. */
 void gm_cache_stream_meet(uint64_t key, CUstream stream);
-/* The moment (cache_pages.c) up to which the host has seen it past its frees; 0: none that is known. */
+/* The moment (cache_moments.c) up to which the host has seen it past its frees; 0: none that is known. */
 uint64_t gm_cache_stream_passed(uint64_t key);
 /* The context of streams is about to end (or, @ending false, did not); it has ended. */
 void gm_cache_streams_ending(uint32_t context, bool ending);

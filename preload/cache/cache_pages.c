@@ -1,20 +1,17 @@
 /*
  * cache_pages.c - memory of pages heaps, by the driver's virtual memory management: see cache_pages.h.
  *
- *	addresses   | page | page |      | page |           |      cuMemAddressReserve, once
- *	handles     |  h1  |  h2  |  0   |  h3  |  0 ...          cuMemCreate, 2 MiB each
- *	spare         h4 h5                                       unmapped, not given back: mapped first
+ *	addresses   | page | page | page |      | page |      |      cuMemAddressReserve, once
+ *	extents     |  1   |  2   | rest |  0   |  1   |  0 ...      the heap's array: gm_heap_ops.reserve
+ *	handles     |  h1  |  h2         |      |  h3  |             cuMemCreate, of one or more pages
+ *	spare         h4 h5                                          unmapped, not given back: used first
  *
- * A moment is a number, one for each time that the GPU is asked. What is freed gets the present one; then the number
- * goes up and an event is recorded behind all work. When that event is complete, the GPU is past every free with that
- * number or a lower one. While a stream captures, no such event can be recorded, so one is recorded before a capture
- * begins. A free that the host has seen complete, because it waited or because the block was in limbo, has moment 0:
- * it needs no event.
+ * The driver takes as long to map a handle of 32 MiB as one of 2, and as long to unmap it; but where a part of a handle
+ * is live the rest of it can go nowhere. So a handle has a small part of the heap's memory, and where memory is
+ * short, or compaction_time is 1, a page. A spare handle of another size than the wanted one is given back for a
+ * new one.
  *
- * What was freed in the order of a stream, from a default pool, needs no event of all work where that stream is
- * known to have got to it (cache_stream_frees.c): a program may wait for just that memory with other work.
- *
- * Thread context: any, inside a hook. Signal context: none. Lock: growth; what concerns moments is atomic.
+ * Thread context: any, inside a hook. Signal context: none. Lock: growth.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -34,182 +31,103 @@
 #define PAGE GM_HEAP_PAGE
 #define LATELY_NS UINT64_C(2000000000)	/* of these, compaction_time is what moving may take */
 #define SPARE_PART 8u			/* of the device, or a limit: with less free, pages move whatever it takes */
+#define HANDLES_OF_HEAP 64u		/* a handle has one part of so many of the heap's memory, */
+#define HANDLE_MOST (UINT64_C(32) << 20)	/* and these bytes at most */
+
+struct spare { CUmemGenericAllocationHandle handle; uint64_t bytes; };
 
 struct gm_cache_pages {
 	uint64_t address, bytes;
 	CUmemAllocationProp prop;
-	uint64_t spares, held;		/* handles: unmapped ones, and all */
+	uint64_t held;			/* bytes of all handles */
+	uint64_t spares, spare_bytes;	/* handles that are not mapped, and their bytes */
 	uint64_t unmapped_ns;		/* what it took to unmap the spare ones */
 	uint64_t counted_ns;		/* gm_now_ns when heap->moving_ns was looked at */
 	bool plenty;			/* of memory was left when pages were mapped last */
 	bool costly;			/* what gm_cache_pages_costly said last */
 	size_t mapped_bytes;		/* of this struct, with its arrays */
-	CUmemGenericAllocationHandle *spare, *handles;	/* @handles: by page */
+	struct spare *spare;
+	CUmemGenericAllocationHandle *handles;	/* by their first pages */
+	uint32_t *extents;		/* by page */
 	uint8_t domain;
 	bool of_pool;			/* of the default pool, not of a context */
 };
 
-static _Atomic(uint64_t) moment = 1, passed;
-static _Atomic(bool) freed;		/* something since the last event */
-/* Events that are not known to be complete, the oldest first. Where a capture begins there may be a second. */
-#define ASKED_MOST 2u
-static struct gm_lock asking = { .rank = GM_RANK_MOMENTS };
-static struct { uint64_t ticket, moment; } asked[ASKED_MOST];
-static uint32_t asked_count;
 static _Atomic(uint64_t) peers[GM_MAX_DEVICES];	/* a bit for each device that may use its memory, besides itself */
-
-/* ---- moments ---- */
-
-uint64_t gm_cache_pages_moment(void *arg)
-{
-	uint64_t now = moment;		/* before @freed: whoever finds that asks for this moment, too */
-
-	if (((const struct gm_cache_heap *)arg)->seen)
-		return 0;
-	freed = true;
-	return now;
-}
-
-uint64_t gm_cache_pages_passed(void *arg, uint64_t stream)
-{
-	const struct gm_cache_heap *heap = arg;
-	uint64_t own = 0;
-
-	if (!gm_rule(GM_RULE_PAGES))
-		return moment;
-	if (heap->kind == GM_KIND_POOL && stream != UINT64_MAX)
-		own = gm_cache_stream_passed(stream);
-	return own > passed ? own : passed;
-}
-
-bool gm_cache_pages_wanted(void *arg)
-{
-	const struct gm_cache_heap *heap = arg;
-
-	return gm_rule(GM_RULE_AWAIT) && gm_cache_request.waits && heap->heap->idle && (freed || passed + 1 < moment);
-}
-
-uint64_t gm_cache_pages_now(void)
-{
-	return moment;
-}
-
-/* Nothing was freed with the present moment, as far as is known: whoever just frees is not counted. */
-uint64_t gm_cache_pages_turn(void)
-{
-	return freed ? atomic_fetch_add(&moment, 1) : moment - 1;
-}
-
-int gm_cache_pages_waits(uint64_t until)
-{
-	int r = 0;
-
-	if (!gm_lock_try(&asking))
-		return passed < until;	/* somebody is at it */
-	if (passed < until && asked_count)
-		r = 1;
-	else if (passed < until && freed)
-		r = gm_capturing() ? -EAGAIN : 1;
-	gm_unlock(&asking);
-	return r;
-}
-
-uint64_t gm_cache_pages_progress(void)
-{
-	return passed;
-}
-
-/* What is complete is passed. */
-static void look_locked(void)
-{
-	while (asked_count && gm_ticket_query(NULL, asked[0].ticket) == 1) {
-		gm_ticket_drop(NULL, asked[0].ticket);
-		passed = asked[0].moment;
-		asked[0] = asked[1];
-		asked_count--;
-	}
-}
-
-/* An event for what was freed since the last one; where there is no room, in place of that. */
-static void ask_locked(void)
-{
-	uint32_t at = asked_count < ASKED_MOST ? asked_count : ASKED_MOST - 1;
-	uint64_t ticket = 0, last;
-
-	if (!atomic_exchange(&freed, false))
-		return;
-	last = atomic_fetch_add(&moment, 1);
-	if (!gm_order_ticket(&ticket)) {
-		freed = true;
-		return;
-	}
-	if (at < asked_count)
-		gm_ticket_drop(NULL, asked[at].ticket);
-	asked[at].ticket = ticket;
-	asked[at].moment = last;
-	asked_count = at + 1;
-}
-
-void gm_cache_pages_look(void)
-{
-	if (!gm_lock_try(&asking))
-		return;
-	look_locked();
-	if (!asked_count) {
-		ask_locked();
-		look_locked();		/* perhaps nothing is pending */
-	}
-	gm_unlock(&asking);
-}
-
-void gm_cache_pages_capture_begins(void)
-{
-	if (!freed || !gm_lock(&asking))
-		return;
-	look_locked();
-	ask_locked();
-	gm_unlock(&asking);
-}
 
 /* ---- handles ---- */
 
-/* What the driver does not take stays spare. */
-static void release(struct gm_cache_pages *pages, uint64_t keep)
+/* The last spare handle goes back to the driver. Returns its bytes; 0: the driver does not take it, and it stays. */
+static uint64_t release_one(struct gm_cache_pages *pages)
 {
-	for (; pages->spares > keep && !GM_REAL(cuMemRelease)(pages->spare[pages->spares - 1]); pages->spares--)
-		pages->held--;
+	const struct spare *last = &pages->spare[pages->spares - 1];
+
+	if (GM_REAL(cuMemRelease)(last->handle))
+		return 0;
+	pages->spares--;
+	pages->spare_bytes -= last->bytes;
+	pages->held -= last->bytes;
+	return last->bytes;
 }
 
-/* @count spare pages more, or none. */
-static CUresult make(struct gm_cache_pages *pages, uint64_t count)
+static void release(struct gm_cache_pages *pages, uint64_t keep_bytes)
 {
-	uint64_t before = pages->spares;
-	CUresult result = CUDA_SUCCESS;
+	while (pages->spare_bytes > keep_bytes && release_one(pages))
+		continue;
+}
 
-	for (uint64_t i = 0; i < count && !result; i++) {
-		result = GM_REAL(cuMemCreate)(&pages->spare[pages->spares], PAGE, &pages->prop, 0);
-		pages->spares += !result;
-		pages->held += !result;
-	}
+static void add_spare(struct gm_cache_pages *pages, CUmemGenericAllocationHandle handle, uint64_t bytes)
+{
+	pages->spare[pages->spares++] = (struct spare){ handle, bytes };
+	pages->spare_bytes += bytes;
+}
+
+static CUresult make(struct gm_cache_pages *pages, uint64_t bytes)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result = GM_REAL(cuMemCreate)(&handle, bytes, &pages->prop, 0);
+
 	if (result)
-		release(pages, before);
+		return result;
+	add_spare(pages, handle, bytes);
+	pages->held += bytes;
 	return result;
 }
 
-static CUmemGenericAllocationHandle *handle_at(const struct gm_cache_pages *pages, uint64_t address)
+static uint64_t page_of(const struct gm_cache_pages *pages, uint64_t address)
 {
-	return &pages->handles[(address - pages->address) / PAGE];
+	return (address - pages->address) / PAGE;
 }
 
-/* What is mapped from @address on becomes spare. What cannot stays mapped until it is wanted there. */
+/* The handles that are mapped from @address on become spare. What cannot stays mapped until it is wanted there. */
 static void unmap(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
 {
+	uint64_t end = page_of(pages, address + bytes);
+
 	if (!bytes || GM_REAL(cuMemUnmap)(address, bytes))
 		return;
-	for (uint64_t at = address; at < address + bytes; at += PAGE) {
-		pages->spare[pages->spares++] = *handle_at(pages, at);
-		*handle_at(pages, at) = 0;
+	for (uint64_t page = page_of(pages, address), count; page < end; page += count) {
+		count = pages->extents[page];
+		add_spare(pages, pages->handles[page], count * PAGE);
+		for (uint64_t i = 0; i < count; i++)
+			pages->extents[page + i] = 0;
 	}
+}
+
+/* Nothing is mapped there. What could not be unmapped can perhaps be now. */
+static bool clear(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
+{
+	uint64_t end = page_of(pages, address + bytes);
+
+	for (uint64_t page = page_of(pages, address), first; page < end; page++) {
+		if (!pages->extents[page])
+			continue;
+		first = page - (pages->extents[page] & GM_HANDLE_REST ? pages->extents[page] & ~GM_HANDLE_REST : 0);
+		unmap(pages, pages->address + first * PAGE, pages->extents[first] * PAGE);
+		if (pages->extents[page])
+			return false;
+	}
+	return true;
 }
 
 /* How @device may use the memory. Of a pool's, as the driver says it of the pool. */
@@ -246,23 +164,66 @@ static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint
 	return result && count > 1 && !pages->of_pool ? GM_REAL(cuMemSetAccess)(address, bytes, who, 1) : result;
 }
 
-static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
+/* Spare handle @i goes behind @address. */
+static CUresult put(struct gm_cache_pages *pages, uint64_t i, uint64_t address)
 {
-	CUresult result = CUDA_SUCCESS;
-	uint64_t at = address;
+	struct spare spare = pages->spare[i];
+	uint64_t page = page_of(pages, address), count = spare.bytes / PAGE;
+	CUresult result = GM_REAL(cuMemMap)(address, spare.bytes, 0, spare.handle, 0);
 
-	for (; at < address + bytes; at += PAGE) {
-		if (*handle_at(pages, at))
-			continue;
-		result = GM_REAL(cuMemMap)(at, PAGE, 0, pages->spare[pages->spares - 1], 0);
-		if (result)
-			break;
-		*handle_at(pages, at) = pages->spare[--pages->spares];
+	if (result)
+		return result;
+	pages->spare[i] = pages->spare[--pages->spares];
+	pages->spare_bytes -= spare.bytes;
+	pages->handles[page] = spare.handle;
+	for (uint64_t n = 1; n < count; n++)
+		pages->extents[page + n] = (uint32_t)n | GM_HANDLE_REST;
+	pages->extents[page] = (uint32_t)count;
+	return result;
+}
+
+/* A spare handle of @bytes (*ret): one that is there, or a new one, for which others are given back where no more than
+ * *@may may be made. */
+static CUresult get_spare(struct gm_cache_pages *pages, uint64_t bytes, uint64_t *may, uint64_t *ret)
+{
+	uint64_t released = 1;
+	CUresult result;
+
+	for (*ret = pages->spares; *ret && pages->spare[*ret - 1].bytes != bytes; --*ret)
+		continue;
+	if (*ret) {
+		--*ret;
+		return CUDA_SUCCESS;
+	}
+	for (; *may < bytes && pages->spares && released; *may += released)
+		released = release_one(pages);
+	result = make(pages, bytes);
+	*may -= result || *may < bytes ? 0 : bytes;
+	*ret = pages->spares - 1;
+	return result;
+}
+
+/* Memory behind all of the addresses, in handles of @most bytes. Where it fails nothing is mapped. */
+static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes, uint64_t most)
+{
+	uint64_t may = bytes > pages->spare_bytes ? bytes - pages->spare_bytes : 0, before = pages->spare_bytes;
+	CUresult result = clear(pages, address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	uint64_t done = 0, spare;
+
+	while (!result && done < bytes) {
+		uint64_t size = bytes - done < most ? bytes - done : most;
+
+		result = get_spare(pages, size, &may, &spare);
+		if (!result)
+			result = put(pages, spare, address + done);
+		done += result ? 0 : size;
 	}
 	if (!result)
 		result = allow(pages, address, bytes);
-	if (result)
-		unmap(pages, address, at - address);
+	if (result) {
+		unmap(pages, address, done);
+		release(pages, before);
+	}
 	return result;
 }
 
@@ -271,22 +232,24 @@ static uint64_t next_run(const struct gm_cache_pages *pages, uint64_t *at)
 {
 	uint64_t end = pages->address + pages->bytes, to;
 
-	while (*at < end && !*handle_at(pages, *at))
+	while (*at < end && !pages->extents[page_of(pages, *at)])
 		*at += PAGE;
-	for (to = *at; to < end && *handle_at(pages, to);)
+	for (to = *at; to < end && pages->extents[page_of(pages, to)];)
 		to += PAGE;
 	return to - *at;
 }
 
 /* ---- for the heap ---- */
 
-int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
+int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes,
+			   const uint32_t **ret_handles)
 {
 	const struct gm_cache_heap *heap = arg;
 
 	(void)bytes;
 	*ret_address = heap->pages->address;
 	*ret_bytes = heap->pages->bytes;
+	*ret_handles = heap->pages->extents;
 	return 0;
 }
 
@@ -326,45 +289,56 @@ bool gm_cache_pages_costly(void *arg)
 	return pages->costly;
 }
 
+/* How large are the handles that @bytes more are made of? What a pool gives back at each synchronisation it gets anew
+ * after it: that takes as few as can be. */
+static uint64_t handle_bytes(const struct gm_cache_heap *heap, uint64_t bytes)
+{
+	const struct gm_cache_pages *pages = heap->pages;
+	uint64_t high = heap->segments_high > pages->held + bytes ? heap->segments_high : pages->held + bytes;
+	uint64_t wanted = high / (gm_rules_handles ? gm_rules_handles : HANDLES_OF_HEAP), most = PAGE;
+
+	if (!gm_rules_handles && (!pages->plenty || gm_state.options.compaction_time >= 1))
+		return PAGE;
+	if (pages->of_pool && !gm_pool_keeps(pages->domain))
+		wanted = bytes;
+	while (most < HANDLE_MOST && most * 2 <= wanted)
+		most *= 2;
+	return most;
+}
+
 int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 {
 	struct gm_cache_heap *heap = arg;
 	struct gm_cache_pages *pages = heap->pages;
-	uint64_t before = pages->spares, count = bytes / PAGE, fresh = count > before ? count - before : 0;
+	uint64_t fresh = bytes > pages->spare_bytes ? bytes - pages->spare_bytes : 0, began, size;
 	struct gm_relaxed relaxed;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
 	int r = -EIO;			/* what nothing can serve is not tried in other ways */
 
-	if (!is_sound(heap, fresh * PAGE))
+	if (!is_sound(heap, fresh))
 		return r;
 	if (fresh && pages->costly && !pages->plenty)
 		return -EAGAIN;		/* there was plenty, but not for so much, or others have had it since */
-	if (fresh && !gm_cache_within_limit(heap->domain, fresh * PAGE))
+	if (fresh && !gm_cache_within_limit(heap->domain, fresh))
 		return -ENOMEM;
 	gm_writers_look();
 	relaxed = gm_relax();
-	if (fresh)
-		result = make(pages, fresh);
+	size = handle_bytes(heap, bytes);
+	began = gm_now_ns();
+	result = map(pages, address, bytes, size);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && !gm_cache_is_past_device(heap)) {
 		gm_cache_back_done(heap->domain);	/* what is on its way may be enough */
 		gm_pool_trim(heap->domain);
-		result = make(pages, fresh);
+		result = map(pages, address, bytes, size);
 		r = -ENOMEM;
 	}
-	if (!result) {
-		uint64_t began = gm_now_ns();
-
-		result = map(pages, address, bytes);
-		if (count > fresh) {
-			heap->moving_ns += pages->unmapped_ns + (gm_now_ns() - began) / count * (count - fresh);
-			pages->unmapped_ns = 0;
-		}
-		if (result && fresh)
-			release(pages, before);
-		r = -ENOMEM;
+	if (!result && bytes > fresh) {
+		heap->moving_ns += pages->unmapped_ns +
+				   (gm_now_ns() - began) / (bytes / PAGE) * ((bytes - fresh) / PAGE);
+		pages->unmapped_ns = 0;
 	}
 	gm_unrelax(&relaxed);
-	heap->segments = pages->held * PAGE;
+	heap->segments = pages->held;
 	if (heap->segments > heap->segments_high)
 		heap->segments_high = heap->segments;
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -391,7 +365,7 @@ void gm_cache_pages_trim(void *arg)
 
 	release(heap->pages, 0);
 	heap->pages->unmapped_ns = 0;
-	heap->segments = heap->pages->held * PAGE;
+	heap->segments = heap->pages->held;
 	gm_unrelax(&relaxed);
 }
 
@@ -410,8 +384,9 @@ static bool is_supported(CUdevice device)
 /* Arrays for @bytes of addresses. */
 static struct gm_cache_pages *make_arrays(uint64_t bytes)
 {
-	size_t array = bytes / PAGE * sizeof(CUmemGenericAllocationHandle);
-	size_t whole = sizeof(struct gm_cache_pages) + 2 * array;
+	size_t count = bytes / PAGE;
+	size_t whole = sizeof(struct gm_cache_pages) +
+		       count * (sizeof(struct spare) + sizeof(CUmemGenericAllocationHandle) + sizeof(uint32_t));
 	int saved_errno = errno;
 	struct gm_cache_pages *pages = gm_sys.map(NULL, whole, PROT_READ | PROT_WRITE,
 						  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -423,8 +398,9 @@ static struct gm_cache_pages *make_arrays(uint64_t bytes)
 	gm_sys.advise(pages, whole, MADV_DONTFORK);
 	errno = saved_errno;
 	pages->mapped_bytes = whole;
-	pages->spare = (CUmemGenericAllocationHandle *)(pages + 1);
-	pages->handles = pages->spare + bytes / PAGE;
+	pages->spare = (struct spare *)(pages + 1);
+	pages->handles = (CUmemGenericAllocationHandle *)(pages->spare + count);
+	pages->extents = (uint32_t *)(pages->handles + count);
 	return pages;
 }
 

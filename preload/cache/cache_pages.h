@@ -22,7 +22,8 @@ struct gm_cache_pages *gm_cache_pages_new(uint8_t domain, bool of_pool);
 void gm_cache_pages_end(struct gm_cache_pages *pages);
 
 /* The members of struct gm_heap_ops for a pages heap; @heap is a struct gm_cache_heap. */
-int gm_cache_pages_reserve(void *heap, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes);
+int gm_cache_pages_reserve(void *heap, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes,
+			   const uint32_t **ret_handles);
 int gm_cache_pages_map(void *heap, uint64_t address, uint64_t bytes);
 void gm_cache_pages_unmap(void *heap, uint64_t address, uint64_t bytes);
 void gm_cache_pages_trim(void *heap);

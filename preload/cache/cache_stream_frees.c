@@ -15,7 +15,7 @@
  *
  * A query may find the event complete while another thread records it anew for a free. So a free says that it has
  * done so before anybody can see the memory free, and an answer that does not know of it counts for nothing. Of
- * pages, whose frees have moments (cache_pages.c), an answer is about the moments before the query began.
+ * pages, whose frees have moments (cache_moments.c), an answer is about the moments before the query began.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
  * cache_stream.c. Signal context: none.

@@ -113,6 +113,11 @@ CUmemoryPool gm_pool_handle(uint8_t domain)
 	return domain < GM_MAX_DEVICES ? (CUmemoryPool)pools[domain].handle : NULL;
 }
 
+bool gm_pool_keeps(uint8_t domain)
+{
+	return domain < GM_MAX_DEVICES && pools[domain].threshold == UINT64_MAX;
+}
+
 void gm_pools_synchronised(void)
 {
 	uint64_t left = served;
@@ -121,7 +126,7 @@ void gm_pools_synchronised(void)
 		uint8_t domain = (uint8_t)__builtin_ctzll(left);
 		struct gm_cache_pool bytes;
 
-		if (pools[domain].threshold != UINT64_MAX && gm_cache_pool(domain, &bytes) &&
+		if (!gm_pool_keeps(domain) && gm_cache_pool(domain, &bytes) &&
 		    bytes.idle && bytes.segments > pools[domain].threshold)
 			gm_cache_pool_flush(domain, pools[domain].threshold);
 	}

@@ -421,6 +421,155 @@ START_TEST(test_moves_as_time_allows)
 }
 END_TEST
 
+/* ---- handles of several pages ---- */
+
+#define CALLS 5u
+static __typeof__(cuMemMap) *real_map;
+static __typeof__(cuMemSetAccess) *real_access;
+static __typeof__(cuMemUnmap) *real_unmap;
+static __typeof__(cuMemRelease) *real_release;
+static unsigned int created, until[CALLS];	/* @until: such calls that pass before one fails; 0: all pass */
+
+static bool fails(unsigned int call)
+{
+	return until[call] && !--until[call];
+}
+
+static CUresult fail_create(CUmemGenericAllocationHandle *ret, size_t bytes, const CUmemAllocationProp *prop,
+			    unsigned long long flags)
+{
+	created++;
+	return fails(0) ? CUDA_ERROR_OUT_OF_MEMORY : real_create(ret, bytes, prop, flags);
+}
+
+static CUresult fail_map(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+			 unsigned long long flags)
+{
+	return fails(1) ? CUDA_ERROR_OUT_OF_MEMORY : real_map(at, bytes, offset, handle, flags);
+}
+
+static CUresult fail_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *who, size_t count)
+{
+	return fails(2) ? CUDA_ERROR_OUT_OF_MEMORY : real_access(at, bytes, who, count);
+}
+
+static CUresult fail_unmap(CUdeviceptr at, size_t bytes)
+{
+	return fails(3) ? CUDA_ERROR_INVALID_VALUE : real_unmap(at, bytes);
+}
+
+static CUresult fail_release(CUmemGenericAllocationHandle handle)
+{
+	return fails(4) ? CUDA_ERROR_INVALID_VALUE : real_release(handle);
+}
+
+static void begin_with_calls(const char *compaction_time)
+{
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("GPUMEM_COMPACTION_TIME", compaction_time, 1);
+	begin();
+	real_create = gm_real.cuMemCreate;
+	real_map = gm_real.cuMemMap;
+	real_access = gm_real.cuMemSetAccess;
+	real_unmap = gm_real.cuMemUnmap;
+	real_release = gm_real.cuMemRelease;
+	gm_real.cuMemCreate = fail_create;
+	gm_real.cuMemMap = fail_map;
+	gm_real.cuMemSetAccess = fail_access;
+	gm_real.cuMemUnmap = fail_unmap;
+	gm_real.cuMemRelease = fail_release;
+}
+
+/* 1.5 GiB in blocks of 128 MiB: where pages move whatever it takes (_i) each is a handle. Else what a heap of 256 MiB
+ * gets is in handles of 4 MiB, of 512 MiB in those of 8, of 1 GiB in those of 16; smaller ones that are freed serve a
+ * larger block as such. */
+START_TEST(test_handles_of_several_pages)
+{
+	CUdeviceptr p[12], next;
+
+	begin_with_calls(_i ? "1" : "0.9");
+	for (unsigned int i = 0; i < 12; i++)
+		OK(cuMemAlloc_v2(&p[i], 128 * MIB));
+	ck_assert_uint_eq(created, _i ? 12 * 64 : 64 + 2 * 32 + 4 * 16 + 5 * 8);
+	for (unsigned int i = 0; i < 6; i += 2)
+		OK(cuMemFree_v2(p[i]));
+	created = 0;
+	OK(cuMemAlloc_v2(&next, 300 * MIB));
+	ck_assert_uint_le(heap()->segments, 12 * 128 * MIB + 24 * MIB + 2 * MIB);
+	ck_assert_uint_ge(created, _i ? 0 : 300 / 16);
+	ck_assert_uint_le(created, _i ? 13 : 300 / 16 + 2);
+	ck_assert_int_eq(gm_recorder_check(), 0);
+	for (unsigned int i = 0; i < 12; i++)
+		if (i >= 6 || i % 2)
+			OK(cuMemFree_v2(p[i]));
+	OK(cuMemFree_v2(next));
+	gm_cache_flush(0);
+	ck_assert_uint_eq(heap()->segments, 0);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
+/* What a pool gives back at each synchronisation is in handles of 32 MiB; what it keeps (_i) is in smaller ones. */
+START_TEST(test_handles_of_a_pool)
+{
+	cuuint64_t keep = UINT64_MAX;
+	CUdeviceptr p[4];
+	CUmemoryPool pool;
+	CUstream stream;
+
+	begin_with_calls("0.9");
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	if (_i)
+		OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (unsigned int round = 0; round < 3; round++) {
+		created = 0;
+		for (unsigned int i = 0; i < 4; i++)
+			OK(cuMemAllocAsync(&p[i], 64 * MIB, stream));
+		ck_assert_uint_eq(created, !_i ? 4 * 2 : round ? 0 : 3 * 32 + 16);
+		for (unsigned int i = 0; i < 4; i++)
+			OK(cuMemFreeAsync(p[i], stream));
+		OK(cuStreamSynchronize(stream));
+		ck_assert_uint_eq(pool_heap()->segments, _i ? 256 * MIB : 0);
+	}
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
+/* The n-th call of a kind fails, for several n: the request is served, or refused, and everything comes back. */
+START_TEST(test_failing_calls)
+{
+	static const unsigned int which[] = { 1, 2, 3, 20, 33, 50, 64, 65, 90, 130 };
+
+	begin_with_calls("0.9");
+	for (unsigned int n = 0; n < sizeof(which) / sizeof(which[0]); n++) {
+		CUdeviceptr p[12] = { 0 }, next = 0;
+
+		for (unsigned int i = 0; i < 12; i++)
+			OK(cuMemAlloc_v2(&p[i], 128 * MIB));
+		for (unsigned int i = 1; i < 12; i += 2)
+			OK(cuMemFree_v2(p[i]));
+		until[_i] = which[n];
+		if (!cuMemAlloc_v2(&next, 300 * MIB))
+			OK(cuMemsetD2D8_v2(next, 2 * MIB, 1, 1, 150));	/* in each page */
+		until[_i] = 0;
+		ck_assert_int_eq(gm_recorder_check(), 0);
+		for (unsigned int i = 0; i < 12; i += 2)
+			OK(cuMemFree_v2(p[i]));
+		if (next)
+			OK(cuMemFree_v2(next));
+		OK(cuMemAlloc_v2(&next, 1536 * MIB));	/* what stayed mapped is found */
+		OK(cuMemsetD2D8_v2(next, 2 * MIB, 1, 1, 768));
+		OK(cuMemFree_v2(next));
+		OK(cuCtxSynchronize());
+		gm_cache_flush(0);
+		ck_assert_uint_eq(heap()->segments, 0);
+	}
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages");
@@ -437,12 +586,18 @@ int main(void)
 	tcase_add_test(tc, test_waits_for_no_other_stream);
 	tcase_add_test(tc, test_spare_is_not_lost);
 	tcase_add_loop_test(tc, test_moves_as_time_allows, 0, 5);
+	tcase_add_loop_test(tc, test_handles_of_several_pages, 0, 2);
+	tcase_add_loop_test(tc, test_handles_of_a_pool, 0, 2);
+	tcase_add_loop_test(tc, test_failing_calls, 0, CALLS);
 #else
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
 	(void)test_waits_for_no_other_stream;
 	(void)test_spare_is_not_lost;
 	(void)test_moves_as_time_allows;
+	(void)test_handles_of_several_pages;
+	(void)test_handles_of_a_pool;
+	(void)test_failing_calls;
 #endif
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);

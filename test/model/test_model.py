@@ -112,6 +112,10 @@ def in_pages(room):
     check("in pages: memory is handed out again", totals and totals[2] > PROGRAMS // 5, totals)
     run(room, "in pages, little memory", max(PROGRAMS // 10, 50), first=FIRST + 43000, MODEL_TIGHT="1", **pages)
     run(room, "in pages, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", first=FIRST + 45000, **pages)
+    run(room, "in pages, several to a handle, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", first=FIRST + 48000,
+        GM_TEST_HANDLES="4", **pages)
+    run(room, "in pages, several to a handle, little memory", max(PROGRAMS // 10, 50), first=FIRST + 49000, MODEL_TIGHT="1",
+        GM_TEST_HANDLES="4", **pages)
     run(room, "in pages, 3 threads in turns", max(PROGRAMS // 20, 50), "-T", "3", first=FIRST + 46000, **pages)
     run(room, "in pages, memory_limit:40MiB", max(PROGRAMS // 30, 20), first=FIRST + 47000, MODEL_TIGHT="1",
         memory_limit="40MiB", **pages)

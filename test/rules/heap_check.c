@@ -207,10 +207,12 @@ struct sum {
 };
 
 /* A free block: it is merged with what it can be merged with. */
-static int check_free(const struct gm_heap *heap, const struct gm_block *b, struct sum *sum)
+static int check_free(const struct gm_heap *heap, const struct gm_pages_region *region, const struct gm_block *b,
+		      struct sum *sum)
 {
 	const struct gm_block *before = &heap->blocks[b->prev];
 	bool unmapped = b->state == GM_BLOCK_UNMAPPED;
+	uint64_t at;
 	int bad = 0;
 
 	CHECK(!b->prev || before->state != b->state || (!unmapped && before->stream != b->stream));
@@ -221,7 +223,7 @@ static int check_free(const struct gm_heap *heap, const struct gm_block *b, stru
 		return bad;
 	}
 	sum->free_count++;
-	sum->idle += gm_pages_whole(b->address, b->address + b->size);
+	sum->idle += gm_pages_whole(region, b->address, b->address + b->size, &at);
 	return bad;
 }
 
@@ -262,7 +264,7 @@ static int check_region(const struct gm_heap *heap, unsigned int pool, struct su
 		CHECK(b->size > 0 && b->size % GM_GRANULE == 0);
 		CHECK(active || pending || cached || gm_pages_is_free(b));
 		if (gm_pages_is_free(b))
-			bad += check_free(heap, b, sum);
+			bad += check_free(heap, region, b, sum);
 		else
 			sum->live += b->size;
 		if (active || pending)

@@ -11,6 +11,7 @@
 
 uint64_t gm_rules_off;
 uint32_t gm_rules_single;
+uint32_t gm_rules_handles;
 uint32_t gm_rules_patience_ms;
 
 static const char *const rule_words[GM_RULE_COUNT] = {
@@ -43,5 +44,6 @@ __attribute__((constructor)) static void read_environment(void)
 {
 	gm_rules_read(getenv("GM_TEST_OFF"));
 	gm_rules_single = number("GM_TEST_SINGLE");
+	gm_rules_handles = number("GM_TEST_HANDLES");
 	gm_rules_patience_ms = number("GM_TEST_PATIENCE");
 }

@@ -43,6 +43,8 @@ struct simulation {
 	uint64_t live, held;		/* @held: blocks as they were rounded, until their frees are complete */
 	uint64_t spare;			/* pages of memory behind no address */
 	uint64_t pages;			/* bytes of all pages */
+	uint64_t pages_from;		/* their addresses begin here */
+	uint32_t *handles;		/* as struct gm_heap_ops has it */
 	uint64_t operations, past;	/* @past: the last one that the device has finished with, whatever the lag */
 	struct gm_simulation *result;
 };
@@ -222,12 +224,16 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 		       (unsigned long long)address);
 }
 
-/* Of the pages heap: addresses without end, and pages as long as the device has some. */
-static int reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
+/* Of the pages heap: addresses without end, and pages, each a handle, as long as the device has some. */
+static int reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes, const uint32_t **ret_handles)
 {
 	struct simulation *sim = arg;
 
-	*ret_address = sim->ideal_next;
+	sim->handles = memory(sim, bytes / GM_HEAP_PAGE * sizeof(*sim->handles));
+	if (!sim->handles)
+		return -ENOMEM;
+	*ret_handles = sim->handles;
+	*ret_address = sim->pages_from = sim->ideal_next;
 	*ret_bytes = bytes;
 	sim->ideal_next += bytes;
 	return 0;
@@ -238,7 +244,6 @@ static int map_pages(void *arg, uint64_t address, uint64_t bytes)
 	struct simulation *sim = arg;
 	uint64_t fresh = bytes > sim->spare ? bytes - sim->spare : 0;
 
-	(void)address;
 	if (fresh > sim->how.capacity || sim->used > sim->how.capacity - fresh)
 		return -ENOMEM;
 	use(sim, fresh);
@@ -246,6 +251,8 @@ static int map_pages(void *arg, uint64_t address, uint64_t bytes)
 	if (sim->pages > sim->result->peak_pages_bytes)
 		sim->result->peak_pages_bytes = sim->pages;
 	sim->spare -= bytes - fresh;
+	for (uint64_t at = 0; at < bytes; at += GM_HEAP_PAGE)
+		sim->handles[(address - sim->pages_from + at) / GM_HEAP_PAGE] = 1;
 	return 0;
 }
 

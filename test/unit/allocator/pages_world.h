@@ -18,6 +18,8 @@ struct page { struct unit units[UNITS]; };
 
 struct driver {
 	uint32_t behind[VA_PAGES];	/* page + 1 */
+	uint32_t handles[VA_PAGES];	/* as struct gm_heap_ops has it */
+	uint32_t handle_most;		/* pages of a handle at most; 0: one */
 	uint32_t spare[PAGES], spares, pages_made, capacity;	/* pages */
 	struct page *pages[PAGES];
 	uint64_t now, lag, va_bytes;
@@ -38,7 +40,7 @@ struct driver {
 
 /* ---- the driver ---- */
 
-static int reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
+static int reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes, const uint32_t **ret_handles)
 {
 	struct world *w = arg;
 
@@ -47,6 +49,7 @@ static int reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *r
 		return -ENOMEM;
 	*ret_address = BASE;
 	*ret_bytes = bytes < w->driver.va_bytes ? bytes : w->driver.va_bytes;
+	*ret_handles = w->driver.handles;
 	return 0;
 }
 
@@ -73,7 +76,8 @@ static bool is_past(struct world *w, const struct unit *unit)
 static int map(void *arg, uint64_t address, uint64_t bytes)
 {
 	struct world *w = arg;
-	uint32_t pages = (uint32_t)(bytes / GM_HEAP_PAGE);
+	uint32_t pages = (uint32_t)(bytes / GM_HEAP_PAGE), most = w->driver.handle_most ? w->driver.handle_most : 1;
+	uint32_t *handle = &w->driver.handles[(address - BASE) / GM_HEAP_PAGE];
 
 	ck_assert(!w->locked && bytes && !(address % GM_HEAP_PAGE) && !(bytes % GM_HEAP_PAGE));
 	w->driver.maps++;
@@ -83,6 +87,7 @@ static int map(void *arg, uint64_t address, uint64_t bytes)
 		uint32_t *at = behind(w, address + i * GM_HEAP_PAGE);
 
 		EXPECT(!*at);
+		handle[i] = i % most ? i % most | GM_HANDLE_REST : pages - i < most ? pages - i : most;
 		if (w->driver.spares) {
 			*at = w->driver.spare[--w->driver.spares];
 			continue;
@@ -94,14 +99,18 @@ static int map(void *arg, uint64_t address, uint64_t bytes)
 	return 0;
 }
 
-/* Nothing in the pages is live, and what was is over for whoever asks. */
+/* Handles go whole. Nothing in the pages is live, and what was is over for whoever asks. */
 static void unmap(void *arg, uint64_t address, uint64_t bytes)
 {
 	struct world *w = arg;
 
 	ck_assert(!w->locked && bytes && !(address % GM_HEAP_PAGE) && !(bytes % GM_HEAP_PAGE));
-	for (uint64_t end = address + bytes; address < end; address += GM_HEAP_PAGE) {
-		uint32_t page = *behind(w, address);
+	for (uint64_t end = address + bytes, whole = address; address < end; address += GM_HEAP_PAGE) {
+		uint32_t page = *behind(w, address), handle = w->driver.handles[(address - BASE) / GM_HEAP_PAGE];
+
+		EXPECT(address < whole ? handle & GM_HANDLE_REST : !(handle & GM_HANDLE_REST));
+		whole += address == whole ? handle * GM_HEAP_PAGE : 0;
+		EXPECT(whole <= end);
 
 		ck_assert_uint_ne(page, 0);
 		for (uint32_t u = 0; u < UNITS; u++) {

@@ -5,7 +5,8 @@
 #include "test/unit/allocator/pages_world.h"
 #include "test/suite.h"
 
-static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bool ahead, uint64_t seed, int steps)
+static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bool ahead, uint32_t handle_most,
+			   uint64_t seed, int steps)
 {
 	struct world *w = begin(GM_HEAP_UNLIMITED, capacity, lag);
 	uint32_t live[200], pending[64];
@@ -19,7 +20,8 @@ static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bo
 
 		if (ahead && rnd(&seed) % 8 == 0)
 			w->driver.ahead_passed = w->driver.now;
-
+		if (handle_most > 1)
+			w->driver.handle_most = 1 + (uint32_t)(rnd(&seed) % handle_most);
 		if (dice < 52 && lives < 200) {
 			int r;
 
@@ -68,10 +70,11 @@ static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bo
 	end(w);
 }
 
-static const struct { uint32_t streams; uint64_t lag; uint32_t capacity; bool ahead; } settings[] = {
-	{ 1, 0, PAGES, false }, { 1, 50, PAGES, false }, { 4, 0, PAGES, false }, { 4, 20, PAGES, false },
-	{ 4, 1000, PAGES, false }, { 2, 100, 150, false }, { 1, 10, 80, false }, { 4, 1000, PAGES, true },
-	{ 3, 200, 150, true },
+static const struct { uint32_t streams; uint64_t lag; uint32_t capacity; bool ahead; uint32_t handle_most; } settings[] = {
+	{ 1, 0, PAGES, false, 1 }, { 1, 50, PAGES, false, 1 }, { 4, 0, PAGES, false, 1 }, { 4, 20, PAGES, false, 1 },
+	{ 4, 1000, PAGES, false, 1 }, { 2, 100, 150, false, 1 }, { 1, 10, 80, false, 1 }, { 4, 1000, PAGES, true, 1 },
+	{ 3, 200, 150, true, 1 }, { 1, 0, PAGES, false, 9 }, { 4, 20, PAGES, false, 5 }, { 2, 100, 150, false, 3 },
+	{ 3, 200, 150, true, 9 },
 };
 
 #ifdef __SANITIZE_THREAD__
@@ -87,7 +90,40 @@ START_TEST(random_programs)
 
 	for (int i = 0; i < PROGRAMS; i++)
 		random_program(settings[_i].streams, settings[_i].lag, settings[_i].capacity,
-			       settings[_i].ahead, rnd(&seed), 1000);
+			       settings[_i].ahead, settings[_i].handle_most, rnd(&seed), 1000);
+}
+END_TEST
+
+/* Handles of several pages go whole or not at all: where part of one is live, its other pages stay. */
+START_TEST(handles_go_whole)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, 24, 0);
+	uint32_t id[5], other;
+	uint64_t bytes;
+
+	w->driver.handle_most = 4;
+	for (int i = 0; i < 5; i++)	/* pages: 0 1 2 | 3 4 5 6 | 7 8 9 | 10 11 | 12 .. 15 | 16 .. 19 */
+		ck_assert_int_eq(take(w, (uint64_t[]){ 3, 4, 5, 4, 4 }[i] * GM_HEAP_PAGE, 0, &id[i]), 0);
+	give_back(w, id[1]);
+	ck_assert_uint_eq(w->heap->idle, 4 * GM_HEAP_PAGE);
+	ck_assert_int_eq(take(w, GM_HEAP_PAGE, 0, &other), 0);	/* in page 3, and so 4 to 6 stay */
+	ck_assert_uint_eq(w->heap->idle, 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_uint_eq(bytes, 0);
+	give_back(w, id[2]);
+	give_back(w, id[4]);
+	ck_assert_uint_eq(w->heap->idle, 9 * GM_HEAP_PAGE);
+	check_all(w, 0);
+	/* 12 are free in two places: the four at the end stay where they are, and the five between move behind them. */
+	ck_assert_int_eq(take(w, 9 * GM_HEAP_PAGE, 0, &id[1]), 0);
+	ck_assert_uint_eq(gm_pages(w->heap)->moved, 5);
+	ck_assert_uint_eq(w->driver.pages_made, 20);
+	check_all(w, 1);
+	give_back(w, other);
+	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_uint_eq(bytes, 4 * GM_HEAP_PAGE);
+	check_all(w, 2);
+	end(w);
 }
 END_TEST
 
@@ -638,6 +674,7 @@ int main(void)
 
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
+	tcase_add_test(tests, handles_go_whole);
 	tcase_add_test(tests, moves_what_is_idle);
 	tcase_add_test(tests, just_enough_moves);
 	tcase_add_test(tests, only_what_is_passed_moves);
