@@ -21,12 +21,13 @@ static unsigned int pieces_most(const struct gm_heap *heap)
 
 struct hole { uint64_t from, to; uint32_t first; };
 
-/* The free blocks around free block @id, one beside another, that @stream may use (NULL: whatever stream's). */
+/* The free blocks around free block @id, one beside another, that @stream may use (NULL: whatever stream's); no more
+ * than can be joined, so that any place among them will do. */
 static struct hole hole_at(const struct gm_heap *heap, const struct gm_pages_region *region, uint32_t id,
 			   const uint64_t *stream)
 {
 	uint32_t first = id, last = id, other;
-	unsigned int most = pieces_most(heap);
+	unsigned int most = (pieces_most(heap) - 1) / 2;
 
 	for (unsigned int i = most; i-- && (other = heap->blocks[first].prev) &&
 	     gm_pages_is_free(&heap->blocks[other]) && (!stream || gm_pages_usable(&heap->blocks[other], *stream));)
@@ -288,7 +289,7 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 static struct gm_pages_place run_around(const struct gm_heap *heap, uint32_t id, uint64_t size, uint64_t stream)
 {
 	uint32_t first = id, last = id;
-	unsigned int pieces = 1, most = pieces_most(heap);
+	unsigned int pieces = 1, most = (pieces_most(heap) - 1) / 2;
 	struct gm_pages_place run;
 
 	for (uint32_t other = heap->blocks[id].prev; pieces < most && is_usable(heap, other, stream);

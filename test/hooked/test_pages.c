@@ -570,6 +570,61 @@ START_TEST(test_failing_calls)
 }
 END_TEST
 
+static struct { CUdeviceptr at[4096]; unsigned int count; uint32_t random; } many;
+
+static bool take_one(size_t bytes)
+{
+	CUresult result = cuMemAlloc_v2(&many.at[many.count], bytes);
+
+	ck_assert(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
+	many.count += !result;
+	return !result;
+}
+
+static void take_some(unsigned int count, size_t most)
+{
+	for (unsigned int i = 0; i < count; i++)
+		take_one(next_random(&many.random) % most + 8);
+}
+
+static void take_all(size_t largest)
+{
+	for (size_t bytes = largest; bytes >= 2 * MIB; bytes /= 2)
+		while (take_one(bytes))
+			continue;
+}
+
+static void keep_some(unsigned int count)
+{
+	while (many.count > count) {
+		unsigned int n = next_random(&many.random) % many.count;
+
+		OK(cuMemFree_v2(many.at[n]));
+		many.at[n] = many.at[--many.count];
+	}
+}
+
+/* A device of 140 GiB is filled in pieces of all sizes, which are freed in no order: then one block can have nearly all of
+ * it, although free blocks lie beside one another that one transaction could not join. */
+START_TEST(test_all_of_the_device)
+{
+	setenv("FAKECUDA_CAPACITY", "140GiB", 1);
+	begin_with_calls(_i ? "1" : "0.005");
+	many.random = 42;
+	take_some(400, 200 * MIB);
+	keep_some(100);
+	take_some(200, 100 * MIB);
+	take_all(1024 * MIB);
+	keep_some(50);
+	take_all(4096 * MIB);
+	keep_some(20);
+	take_some(100, 64 * MIB);
+	keep_some(0);
+	ck_assert(take_one((size_t)133 << 30));
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages");
@@ -589,6 +644,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_handles_of_several_pages, 0, 2);
 	tcase_add_loop_test(tc, test_handles_of_a_pool, 0, 2);
 	tcase_add_loop_test(tc, test_failing_calls, 0, CALLS);
+	tcase_add_loop_test(tc, test_all_of_the_device, 0, 2);
 #else
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
@@ -598,6 +654,7 @@ int main(void)
 	(void)test_handles_of_several_pages;
 	(void)test_handles_of_a_pool;
 	(void)test_failing_calls;
+	(void)test_all_of_the_device;
 #endif
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
