@@ -12,7 +12,7 @@ further run begins.
 Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
 instructions a pair takes, and a block that PyTorch's pool hands out and takes back (calls_pool.py), counted by callgrind
 where valgrind is installed; --parts N lists the N functions that take most of them. --rows chooses rows by what they
-begin with: pair, live, holes, random, threads, streams (calls.cu); on a GPU held and memset; replay, on a GPU where
+begin with: pair, live, holes, random, threads, streams (calls.cu); on a GPU held, memset, first and turn; replay, on a GPU where
 bench_heaps is built; without one instructions.
 """
 import argparse
@@ -30,11 +30,13 @@ BUILD = os.path.join(ROOT, os.environ.get("B", "build"))
 HEAPS = os.path.join(BUILD, "test/bench/bench_heaps")
 LIMIT_S = 120                   # for one run of one program
 CALLS = "pair live holes random threads".split()
+MORE = "streams held memset first turn".split()
 GOAL = {"off": 60, "on": 120}   # nanoseconds of a pair beyond a hook that does nothing
 SERVED = {"off": "no history", "events": "history without stacks", "on": "history with all stacks"}
 # A history that is full after a moment, as that of a program is that has run for a while.
 WITH = {"off": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "0"}, "events": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "16384"},
         "on": {"GPUMEM_HISTORY": "16384"}}
+PAGES = dict(WITH["off"], GPUMEM_EXPANDABLE_SEGMENTS="True")
 
 
 def environment(**more):
@@ -69,6 +71,8 @@ class Bench:
         yield "async off", other, preloaded(**WITH["off"])
         yield "on", malloc, preloaded(**WITH["on"])
         yield "async on", other, preloaded(**WITH["on"])
+        yield "pages", malloc, preloaded(**PAGES)
+        yield "async pages", other, preloaded(**PAGES)
         torch = os.path.join(self.args.gpu or "/", "calls.torch")
         if os.path.exists(torch):
             yield "PyTorch", [torch], environment()
@@ -82,9 +86,11 @@ class Bench:
         """{row: nanoseconds} of one run of a kind."""
         rows = [word for one in CALLS for word in self.wanted(one)]
         if command[0] == self.calls:
-            rows += [word for one in (("held", "memset", "streams") if self.args.gpu else ("streams",)) for word in self.wanted(one)]
+            rows += [word for one in (MORE if self.args.gpu else MORE[:1]) for word in self.wanted(one)]
         if kind == "trivial hook":              # its memory is always the same
             rows = [row for row in rows if row.startswith("pair")]
+        elif kind.endswith("pages"):            # these tell what is different there
+            rows = [row for row in rows if row.startswith(("pair", *MORE[-2:]))]
         elif "sync" in kind and not self.args.gpu:      # the fake driver's own pools are slow where much is live
             rows = [row for row in rows if row.startswith(("pair", "threads", "streams"))]
         if not rows:
@@ -133,6 +139,12 @@ def print_calls(figures):
         if floor and "pair 4 KiB" in figures.get(ours, {}):
             line("pair 4 KiB beyond the trivial hook, %s" % SERVED[ours],
                  [a - b for a, b in zip(figures[ours]["pair 4 KiB"], floor)], "ns", [("the goal", [most] * len(floor))])
+    for row in figures.get("pages", {}):
+        line("%s, in pages, %s" % (row, SERVED["off"]), figures["pages"][row], "ns",
+             [(peer, figures.get(peer, {}).get(row)) for peer in ("cudaMalloc", "PyTorch, expandable")])
+    for row in figures.get("async pages", {}):
+        line("cudaMallocAsync: %s, in pages, %s" % (row, SERVED["off"]), figures["async pages"][row], "ns",
+             [("cudaMallocAsync", figures.get("cudaMallocAsync", {}).get(row))])
     for row in figures.get("async off", {}):
         for ours in ("off", "on"):
             if row in figures.get("async " + ours, {}):
@@ -219,7 +231,7 @@ def main():
     print("# %s, %d cores; %s; medians of %d rounds" % (model[1] if model else "?", os.cpu_count(),
                                                           "a GPU" if args.gpu else "the fake driver", args.rounds))
     print("%-58s %10s     %s" % ("what", "libgpumem", "in parts of its peers (theirs)"), flush=True)
-    if any(bench.wanted(kind) for kind in CALLS + ["held", "memset", "streams"]):
+    if any(bench.wanted(kind) for kind in CALLS + MORE):
         print_calls(bench.measure())
     if bench.wanted("replay") and (not args.gpu or os.path.exists(HEAPS)):
         print_heaps(args)

@@ -7,7 +7,9 @@
  * between, and "held", a pair of 4 KiB while 1 GiB more is stream-ordered; and "streams N", RMM's
  * multi_stream_allocations_bench.cu: four kernels of a million clocks, one stream of N after the other, and for each
  * kernel 8 bytes that are allocated before and freed after it; nanoseconds until the device has done all. "streams N
- * prewarmed": each stream had 8 bytes before, all at a time.
+ * prewarmed": each stream had 8 bytes before, all at a time. "first" is a block of 64 MiB, of 160 that a program has at first;
+ * "turn", of cudaMallocAsync, 16 of them that are freed before a synchronisation at which the pool gives back what is
+ * idle, as it does where nothing else was said.
  */
 #include "test/bench/calls.h"
 
@@ -84,6 +86,45 @@ template <typename Peer> double cost_streams(Peer &peer, int count, bool prewarm
 	return ns;
 }
 
+template <typename Peer> double cost_first(Peer &peer)
+{
+	std::vector<void *> blocks;
+	double ns = now_ns();
+
+	for (int i = 0; i < 160; i++)
+		blocks.push_back(peer.get(64 << 20));
+	ns = (now_ns() - ns) / 160;
+	for (auto block : blocks)
+		peer.put(block);
+	return ns;
+}
+
+static void keep(unsigned long long bytes)
+{
+	cudaMemPool_t pool;
+
+	CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes));
+}
+
+static double cost_turn(by_async &peer)
+{
+	double ns;
+
+	keep(0);
+	ns = cost([&] {
+		void *blocks[16];
+
+		for (auto &block : blocks)
+			block = peer.get(64 << 20);
+		for (auto block : blocks)
+			peer.put(block);
+		CHECK(cudaStreamSynchronize(peer.own));
+	});
+	keep(~0ull);
+	return ns;
+}
+
 static void print_more_rows(by_malloc &, const rows &) { }
 
 static void print_more_rows(by_async &peer, const rows &rows)
@@ -97,6 +138,8 @@ static void print_more_rows(by_async &peer, const rows &rows)
 			CHECK(cudaMemsetAsync(p, 0, 4096, peer.own));
 			peer.put(p);
 		}));
+	if (rows.wanted("turn"))
+		print_row("turn", cost_turn(peer));
 	if (!rows.wanted("held"))
 		return;
 	held = peer.get((size_t)1 << 30);
@@ -116,6 +159,8 @@ template <typename Peer> int run(Peer peer, int argc, char **argv)
 			peer.put(peer.get(4096));
 		return 0;
 	}
+	if (argc > 2 && rows.wanted("first"))
+		print_row("first", cost_first(peer));
 	print_rows(peer, rows);
 	if (argc > 2)
 		print_more_rows(peer, rows);
@@ -131,8 +176,6 @@ template <typename Peer> int run(Peer peer, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	unsigned long long keep = ~0ull;
-	cudaMemPool_t pool;
 	by_async async;
 
 	if (argc < 2 || (strcmp(argv[1], "malloc") && strcmp(argv[1], "async"))) {
@@ -142,8 +185,7 @@ int main(int argc, char **argv)
 	CHECK(cudaFree(0));
 	if (!strcmp(argv[1], "malloc"))
 		return run(by_malloc(), argc, argv);
-	CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
-	CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+	keep(~0ull);
 	CHECK(cudaStreamCreateWithFlags(&async.own, cudaStreamNonBlocking));
 	return run(async, argc, argv);
 }

@@ -40,6 +40,8 @@ check("the way to the goal is printed", [name for name in rows if "beyond the tr
       ["pair 4 KiB beyond the trivial hook, " + about for about in (SERVED[0], SERVED[2])], done.stdout)
 check("and the driver's pools", rows.get("cudaMallocAsync: pair 4 KiB, no history", (0, {}))[1].keys() == {"cudaMallocAsync", "cudaMalloc"},
       done.stdout)
+check("and memory in pages", all(rows.get(name + "pair 4 KiB, in pages, no history", (0, {}))[1].keys() == {peer}
+                                 for name, peer in (("", "cudaMalloc"), ("cudaMallocAsync: ", "cudaMallocAsync"))), done.stdout)
 check("no other row", all(name.startswith(("pair 4 KiB", "holes 4,096", "threads 1", "random", "streams", "cudaMallocAsync: pair 4 KiB",
                                "cudaMallocAsync: threads 1", "cudaMallocAsync: streams"))
                           for name in rows), rows)
