@@ -8,9 +8,6 @@
 
 #include <errno.h>
 
-/* Smaller requests often live long, and one of them keeps a page where a large block was. */
-#define REMNANT_LEAST (UINT64_C(64) << 10)
-
 static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -219,21 +216,6 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	return 0;
 }
 
-/* What is left of handles between large blocks, none of them whole, and so can go nowhere: requests of the only stream
- * that are small, but not the smallest, have it before the heap grows. Not in the library, whose thread caches count
- * by sizes what is small. The smallest that is large enough, in no set any more; GM_NONE. */
-static uint32_t remnant(struct gm_heap *heap, uint64_t size, uint64_t stream)
-{
-	struct gm_pages_heap *own = gm_pages(heap);
-	uint32_t id = gm_free_set_at_least(&own->pool[1], stream, size, 0);
-	uint64_t at;
-
-	if (!id || gm_pages_whole(&own->region[1], heap->blocks[id].address, gm_pages_end(&heap->blocks[id]), &at))
-		return GM_NONE;
-	gm_pages_remove(heap, 1, id);
-	return id;
-}
-
 int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -256,9 +238,6 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 				return 0;
 			id = take(heap, pool, size, GM_PAGES_ANY);
 		}
-	} else if (!id && !pool && size >= REMNANT_LEAST && !heap->number) {
-		id = remnant(heap, size, request->stream);
-		pool = !!id;
 	}
 	if (!id)
 		return -EAGAIN;

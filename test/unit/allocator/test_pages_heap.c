@@ -520,30 +520,6 @@ START_TEST(equal_blocks_move)
 }
 END_TEST
 
-/* Less than a page that is left behind large blocks serves small requests, of one stream. */
-START_TEST(remnants_serve_small_ones)
-{
-	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 0);
-	uint32_t large, small, other;
-
-	ck_assert_int_eq(take(w, UINT64_C(9) << 20, 0, &large), 0);
-	ck_assert_int_eq(take(w, 100000, 0, &small), 0);
-	ck_assert_uint_eq(w->blocks[small].prev, large);
-	ck_assert_uint_eq(w->heap->reserved, UINT64_C(10) << 20);
-	ck_assert_int_eq(take(w, 60000, 0, &other), 0);	/* too small for it */
-	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
-	check_all(w, 0);
-	ck_assert_int_eq(take(w, 100000, 1, &other), 0);	/* several from now on */
-	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
-	ck_assert_int_eq(take(w, 200000, 0, &other), 0);
-	ck_assert_uint_ne(w->blocks[other].segment, w->blocks[small].segment);
-	give_back(w, small);
-	give_back(w, large);
-	check_all(w, 1);
-	end(w);
-}
-END_TEST
-
 /* Small requests keep no pages of large ones: with all large ones gone, all of their pages go. */
 START_TEST(small_ones_lie_apart)
 {
@@ -689,7 +665,6 @@ int main(void)
 	tcase_add_test(tests, streams_wait_for_each_other);
 	tcase_add_test(tests, own_and_anybodys_together);
 	tcase_add_test(tests, equal_blocks_move);
-	tcase_add_test(tests, remnants_serve_small_ones);
 	tcase_add_test(tests, small_ones_lie_apart);
 	tcase_add_test(tests, every_failure);
 	tcase_add_test(tests, limits);
