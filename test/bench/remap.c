@@ -2,7 +2,7 @@
  * remap.c - what the driver takes to move memory in pages from some addresses to others (scripts/gpu-bench.sh runs it).
  *
  * For pages of 2, 8 and 32 MiB, and runs of 1 to 256 of them: microseconds for a page, the mean of ten times, of
- * cuMemCreate, cuMemMap of each, cuMemSetAccess of all and cuMemUnmap of all; with and without GPUDirect RDMA.
+ * cuMemCreate, cuMemMap of each, cuMemSetAccess of all, cuMemUnmap of all and cuMemRelease; with and without RDMA.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void run(CUdeviceptr at, size_t page, unsigned int count, bool rdma)
 		.allocFlags.gpuDirectRDMACapable = rdma,
 	};
 	const CUmemAccessDesc who = { .location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-	double made = now_us(), mapped = 0, opened = 0, unmapped = 0, t[4];
+	double made = now_us(), mapped = 0, opened = 0, unmapped = 0, released, t[4];
 
 	for (unsigned int i = 0; i < count; i++)
 		CHECK(cuMemCreate(&handles[i], page, &prop, 0));
@@ -58,10 +58,13 @@ static void run(CUdeviceptr at, size_t page, unsigned int count, bool rdma)
 		opened += t[2] - t[1];
 		unmapped += t[3] - t[2];
 	}
+	released = now_us();
 	for (unsigned int i = 0; i < count; i++)
 		CHECK(cuMemRelease(handles[i]));
-	printf("%3u pages of %2zu MiB%s: create %5.1f, map %5.1f, set access %5.1f, unmap %5.1f us a page\n", count, page / MIB,
-	       rdma ? ", RDMA" : "", made / count, mapped / TIMES / count, opened / TIMES / count, unmapped / TIMES / count);
+	released = now_us() - released;
+	printf("%3u pages of %2zu MiB%s: create %5.1f, map %5.1f, set access %5.1f, unmap %5.1f, release %5.1f us a page\n", count,
+	       page / MIB, rdma ? ", RDMA" : "", made / count, mapped / TIMES / count, opened / TIMES / count,
+	       unmapped / TIMES / count, released / count);
 }
 
 int main(void)
