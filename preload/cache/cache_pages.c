@@ -8,8 +8,8 @@
  *
  * The driver takes as long to map a handle of 32 MiB as one of 2, and as long to unmap it; but where a part of a handle
  * is live the rest of it can go nowhere. So a handle has a small part of the heap's memory, and where memory is
- * short, or compaction_time is 1, a page. A spare handle of another size than the wanted one is given back for a
- * new one.
+ * short, or compaction_time is 1, a page. Spare handles that are smaller than the wanted ones, or larger than what
+ * is wanted in all, are given back for new ones.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: growth.
  */
@@ -182,19 +182,18 @@ static CUresult put(struct gm_cache_pages *pages, uint64_t i, uint64_t address)
 	return result;
 }
 
-/* A spare handle of @bytes (*ret): one that is there, or a new one, for which others are given back where no more than
- * *@may may be made. */
-static CUresult get_spare(struct gm_cache_pages *pages, uint64_t bytes, uint64_t *may, uint64_t *ret)
+/* A spare handle of @bytes or more, up to @room (*ret): one that is there, or a new one of @bytes, for which others
+ * are given back where no more than *@may may be made. */
+static CUresult get_spare(struct gm_cache_pages *pages, uint64_t bytes, uint64_t room, uint64_t *may, uint64_t *ret)
 {
 	uint64_t released = 1;
 	CUresult result;
 
-	for (*ret = pages->spares; *ret && pages->spare[*ret - 1].bytes != bytes; --*ret)
-		continue;
-	if (*ret) {
-		--*ret;
-		return CUDA_SUCCESS;
-	}
+	for (uint64_t i = pages->spares; i-- > 0;)
+		if (pages->spare[i].bytes >= bytes && pages->spare[i].bytes <= room) {
+			*ret = i;
+			return CUDA_SUCCESS;
+		}
 	for (; *may < bytes && pages->spares && released; *may += released)
 		released = release_one(pages);
 	result = make(pages, bytes);
@@ -203,17 +202,18 @@ static CUresult get_spare(struct gm_cache_pages *pages, uint64_t bytes, uint64_t
 	return result;
 }
 
-/* Memory behind all of the addresses, in handles of @most bytes. Where it fails nothing is mapped. */
+/* Memory behind all of the addresses, in spare handles, of @most bytes at least, and new ones of so many. Where it
+ * fails nothing is mapped. */
 static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes, uint64_t most)
 {
 	uint64_t may = bytes > pages->spare_bytes ? bytes - pages->spare_bytes : 0, before = pages->spare_bytes;
 	CUresult result = clear(pages, address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	uint64_t done = 0, spare;
+	uint64_t done = 0, spare, size;
 
 	while (!result && done < bytes) {
-		uint64_t size = bytes - done < most ? bytes - done : most;
-
-		result = get_spare(pages, size, &may, &spare);
+		size = bytes - done < most ? bytes - done : most;
+		result = get_spare(pages, size, bytes - done, &may, &spare);
+		size = result ? 0 : pages->spare[spare].bytes;
 		if (!result)
 			result = put(pages, spare, address + done);
 		done += result ? 0 : size;
