@@ -254,12 +254,23 @@ void gm_pages_unlist(struct gm_heap *heap, unsigned int pool, uint32_t id);
 /* The hole around unmapped block @id has changed. */
 void gm_pages_change_hole(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
+/* A hole has so many blocks on either side of an unmapped one at most, so that all of them can be joined: fewer where
+ * stores are logged, since a transaction has an end. */
+#define GM_PAGES_BESIDE 23u
+#define GM_PAGES_BESIDE_LOGGED 7u
+static inline unsigned int gm_pages_beside(const struct gm_heap *heap)
+{
+	return heap->undo->base ? GM_PAGES_BESIDE_LOGGED : GM_PAGES_BESIDE;
+}
+
 /* What lies between @before and @after becomes free, or is no more: the holes beside it change. */
 static inline void gm_pages_change_holes(struct gm_heap *heap, unsigned int pool, uint32_t before, uint32_t after)
 {
-	while (before && heap->blocks[before].state == GM_BLOCK_INACTIVE)
+	unsigned int most = gm_pages_beside(heap);
+
+	for (unsigned int i = 1; i < most && before && heap->blocks[before].state == GM_BLOCK_INACTIVE; i++)
 		before = heap->blocks[before].prev;
-	while (after && heap->blocks[after].state == GM_BLOCK_INACTIVE)
+	for (unsigned int i = 1; i < most && after && heap->blocks[after].state == GM_BLOCK_INACTIVE; i++)
 		after = heap->blocks[after].next;
 	if (heap->blocks[before].state == GM_BLOCK_UNMAPPED && heap->links[before].size != GM_PAGES_CHANGED)
 		gm_pages_change_hole(heap, pool, before);

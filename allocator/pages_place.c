@@ -7,15 +7,8 @@
 
 #include <errno.h>
 
-#define PIECES 48u			/* blocks that are joined at most */
-#define PIECES_LOGGED 16u		/* the same where stores are logged: a transaction has an end */
 #define LOOKS 32u			/* at free blocks that are too small by themselves, and at holes */
 #define TOGETHER 2u			/* of such blocks seldom more lie in one hole */
-
-static unsigned int pieces_most(const struct gm_heap *heap)
-{
-	return heap->undo->base ? PIECES_LOGGED : PIECES;
-}
 
 /* ---- holes ---- */
 
@@ -27,7 +20,7 @@ static struct hole hole_at(const struct gm_heap *heap, const struct gm_pages_reg
 			   const uint64_t *stream)
 {
 	uint32_t first = id, last = id, other;
-	unsigned int most = (pieces_most(heap) - 1) / 2;
+	unsigned int most = gm_pages_beside(heap);
 
 	for (unsigned int i = most; i-- && (other = heap->blocks[first].prev) &&
 	     gm_pages_is_free(&heap->blocks[other]) && (!stream || gm_pages_usable(&heap->blocks[other], *stream));)
@@ -129,7 +122,7 @@ static void consider(const struct gm_heap *heap, const struct gm_pages_region *r
 	}
 	if (to > region->top)
 		place.missing += gm_pages_up(to) - region->top;
-	if (pieces <= pieces_most(heap) && (!best->to || is_better(&place, best)))
+	if (pieces <= 2 * gm_pages_beside(heap) + 1 && (!best->to || is_better(&place, best)))
 		*best = place;
 }
 
@@ -289,7 +282,7 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 static struct gm_pages_place run_around(const struct gm_heap *heap, uint32_t id, uint64_t size, uint64_t stream)
 {
 	uint32_t first = id, last = id;
-	unsigned int pieces = 1, most = (pieces_most(heap) - 1) / 2;
+	unsigned int pieces = 1, most = gm_pages_beside(heap);
 	struct gm_pages_place run;
 
 	for (uint32_t other = heap->blocks[id].prev; pieces < most && is_usable(heap, other, stream);

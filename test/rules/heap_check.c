@@ -299,9 +299,8 @@ static int check_changed(const struct gm_heap *heap, const struct gm_pages_regio
 	return bad;
 }
 
-/* The unmapped blocks of a hole are in their set with its size, unless one of them is in the list. Of more than FEW
- * blocks not all may count, and what lies at the region's end has no size. */
-#define FEW 16u
+/* The unmapped blocks of a hole are in their set with its size, unless one of them is in the list. Of more blocks
+ * than gm_pages_beside and one not all may count, and what lies at the region's end has no size. */
 static int check_holes(const struct gm_heap *heap, const struct gm_pages_region *region)
 {
 	uint64_t from = 0, least = UINT64_MAX, most = 0;
@@ -312,7 +311,7 @@ static int check_holes(const struct gm_heap *heap, const struct gm_pages_region 
 		const struct gm_block *b = &heap->blocks[id];
 
 		if (!gm_pages_is_free(b)) {
-			CHECK(!most || !least || pieces > FEW || (least == most && most == b->address - from));
+			CHECK(!most || !least || pieces > gm_pages_beside(heap) + 1 || (least == most && most == b->address - from));
 			least = UINT64_MAX;
 			most = pieces = 0;
 			continue;

@@ -159,6 +159,33 @@ START_TEST(behind_many_holes)
 }
 END_TEST
 
+/* Free blocks beside one another, which two streams have by turns, are not one. Holes end among them: what happens far
+ * from a hole costs no walk to it. */
+START_TEST(far_from_a_hole)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, PAGES, 1000000);
+	struct gm_pages_place place;
+	uint32_t hole, ids[60];
+	uint64_t bytes;
+
+	ck_assert_int_eq(take(w, 4 * MIB, 0, &hole), 0);
+	for (uint32_t i = 0; i < 60; i++)
+		ck_assert_int_eq(take(w, 2 * MIB, i % 2, &ids[i]), 0);
+	give_back(w, hole);
+	w->driver.now += w->driver.lag;
+	ck_assert_int_eq(gm_heap_release(w->heap, false, &bytes), 0);
+	ck_assert_uint_eq(bytes, 4 * MIB);
+	for (int i = 0; i < 59; i++) {
+		ck_assert(gm_pages_choose(w->heap, LARGE, 9 * MIB, 0, &place));
+		ck_assert_uint_eq(large(w)->changed, GM_NONE);
+		give_back(w, ids[i]);
+		ck_assert_int_eq(large(w)->changed != GM_NONE, i < (int)GM_PAGES_BESIDE);
+		check_all(w, i);
+	}
+	end(w);
+}
+END_TEST
+
 /* No memory for the trees of a set: no block is lost, whichever it is. */
 START_TEST(without_memory)
 {
@@ -193,6 +220,7 @@ int main(void)
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, as_good_as_any, 0, sizeof(programs) / sizeof(programs[0]));
 	tcase_add_test(tests, behind_many_holes);
+	tcase_add_test(tests, far_from_a_hole);
 	tcase_add_loop_test(tests, without_memory, 1, 9);
 	suite_add_tcase(suite, tests);
 	return run_suite(suite);
