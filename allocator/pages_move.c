@@ -75,14 +75,14 @@ out_whole:
 	return -ENOSPC;
 }
 
-struct victim { uint32_t id; unsigned int pool; uint64_t at, bytes; };
+struct victim { uint32_t id; unsigned int pool; uint64_t at, bytes; struct gm_free_cursor place; };
 
 /* Of two, the one that gives less of those that give enough, else the one that gives more. */
 static void prefer(struct victim *best, uint32_t id, unsigned int pool, uint64_t at, uint64_t bytes,
 		   uint64_t wanted)
 {
 	if (best->bytes >= wanted ? bytes >= wanted && bytes < best->bytes : bytes > best->bytes)
-		*best = (struct victim){ id, pool, at, bytes };
+		*best = (struct victim){ .id = id, .pool = pool, .at = at, .bytes = bytes };
 }
 
 /* Of the free blocks of @stream in @pool: the smallest that can give @bytes, else the one that gives most. */
@@ -115,10 +115,11 @@ static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream
 	}
 }
 
-/* Of the free blocks that may go and that @stream may not use as they are, or (NULL) of all: of their handles those
- * that every stream is past and that are not at @keep (NULL: nowhere). */
-static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *stream, uint64_t bytes,
-		      const struct gm_pages_place *keep, struct victim *best)
+/* Of the free blocks that may go and that @stream may not use as they are, or (NULL) of all, behind @at: of their
+ * handles those that every stream is past and that are not at @keep (NULL: nowhere). No other is looked for once
+ * @enough is given. */
+static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *stream, uint64_t bytes, uint64_t enough,
+		      const struct gm_pages_place *keep, struct gm_free_cursor at, struct victim *best)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
 	const struct gm_pages_region *region = &own->region[pool];
@@ -127,9 +128,8 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 	uint64_t step, later, from, to;
 	uint32_t id;
 
-	for (struct gm_free_cursor at = { 0 };
-	     best->bytes != bytes &&		/* none is better than what gives just enough */
-	     (id = gm_free_set_next(&own->pool[pool], &at));) {
+	while (best->bytes < enough && best->bytes != bytes &&	/* none is better than what gives just that */
+	       (id = gm_free_set_next(&own->pool[pool], &at))) {
 		const struct gm_block *block = &heap->blocks[id];
 
 		if ((stream && gm_pages_usable(block, *stream)) ||
@@ -150,6 +150,25 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 				gm_pages_handle(region, from + step, &later);
 		}
 	}
+}
+
+/* The best of all that are passed. @last was that before, so none gives more unless it is enough; one that gives as
+ * much is looked for behind it, and many are found in one pass. */
+static struct victim next_past(struct gm_heap *heap, uint64_t bytes, const struct gm_pages_place *keep,
+			       const struct victim *last)
+{
+	struct victim best = { .bytes = 0 };
+
+	if (last->bytes && last->bytes <= bytes)
+		find_past(heap, last->pool, NULL, bytes, last->bytes, keep, last->place, &best);
+	if (!best.bytes || best.bytes < last->bytes) {
+		best.bytes = 0;
+		for (unsigned int i = 0; i < 2; i++)
+			find_past(heap, !i, NULL, bytes, UINT64_MAX, keep, (struct gm_free_cursor){ 0 }, &best);
+	}
+	best.place = (struct gm_free_cursor){ heap->blocks[best.id].stream, heap->links[best.id].size,
+					      heap->links[best.id].address, true };
+	return best;
 }
 
 /* No more handles of it than give @wanted bytes: off the end, unless that is in the middle of the block and the
@@ -174,21 +193,22 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 		 uint64_t *ret_bytes)
 {
 	const uint64_t streams[] = { stream, GM_PAGES_ANY };
+	struct victim victim = { .bytes = 0 };
 	int r = 0;
 
 	*ret_bytes = 0;
 	while (!r && *ret_bytes < bytes && heap->idle) {
-		struct victim victim = { .bytes = 0 };
 		uint64_t wanted = bytes - *ret_bytes;
 
 		if (heap->ops->moves_passed) {
-			for (unsigned int i = 0; i < 2; i++)
-				find_past(heap, !i, NULL, wanted, keep, &victim);
+			victim = next_past(heap, wanted, keep, &victim);
 		} else {
+			victim.bytes = 0;
 			for (unsigned int i = 0; i < 4 && !(i == 2 && victim.bytes); i++)	/* its own first */
 				find_victim(heap, !(i & 1), streams[i / 2], wanted, keep, &victim);
 			for (unsigned int i = 0; !victim.bytes && gm_pages(heap)->several && i < 2; i++)
-				find_past(heap, !i, &stream, wanted, NULL, &victim);
+				find_past(heap, !i, &stream, wanted, UINT64_MAX, NULL, (struct gm_free_cursor){ 0 },
+					  &victim);
 		}
 		if (!victim.bytes)
 			break;
@@ -202,14 +222,12 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 
 int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes)
 {
+	struct victim victim = { .bytes = 0 };
 	int r = 0;
 
 	*ret_bytes = 0;
 	while (!r && heap->idle) {
-		struct victim victim = { .bytes = 0 };
-
-		find_past(heap, 1, NULL, UINT64_MAX, NULL, &victim);
-		find_past(heap, 0, NULL, UINT64_MAX, NULL, &victim);
+		victim = next_past(heap, UINT64_MAX, NULL, &victim);
 		if (!victim.bytes)
 			break;
 		r = strip(heap, victim.pool, victim.id, victim.at, victim.bytes);

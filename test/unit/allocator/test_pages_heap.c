@@ -342,6 +342,42 @@ START_TEST(taken_over)
 }
 END_TEST
 
+static unsigned int looks;
+
+static bool count_look(void *arg, uint64_t stream)
+{
+	(void)arg, (void)stream;
+	looks++;
+	return true;
+}
+
+/* Pages of many blocks that give the same go to one request, or (_i) back to the driver, without a look at all blocks
+ * for each. */
+START_TEST(many_go_in_few_passes)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, 400, 0);
+	uint32_t ids[400], other;
+	uint64_t bytes;
+
+	ops.moves_passed = true;
+	ops.may_go = count_look;
+	for (unsigned int i = 0; i < 400; i++)
+		ck_assert_int_eq(take(w, GM_HEAP_PAGE, 0, &ids[i]), 0);
+	for (unsigned int i = 0; i < 400; i += 2)
+		give_back(w, ids[i]);
+	looks = 0;
+	if (_i)
+		ck_assert_int_eq(gm_heap_release(w->heap, false, &bytes), 0);
+	else
+		ck_assert_int_eq(take(w, 180 * GM_HEAP_PAGE, 0, &other), 0);
+	ck_assert_uint_le(w->driver.pages_made, 400);
+	ck_assert_uint_ge(looks, 180);
+	ck_assert_uint_le(looks, 1500);
+	check_all(w, 0);
+	end(w);
+}
+END_TEST
+
 /* What the host had seen complete when it was freed moves at once, and to any stream; not what else lay in its pages,
  * nor what is freed there after it. */
 START_TEST(what_was_seen_complete_moves_at_once)
@@ -658,6 +694,7 @@ int main(void)
 	tcase_add_test(tests, grows_while_moving_is_costly);
 	tcase_add_test(tests, passed_by_its_own_stream);
 	tcase_add_test(tests, taken_over);
+	tcase_add_loop_test(tests, many_go_in_few_passes, 0, 2);
 	tcase_add_test(tests, what_was_seen_complete_moves_at_once);
 	tcase_add_loop_test(tests, joined_with_what_was_seen_complete, 0, 2);
 	tcase_add_test(tests, left_of_two_ages);
