@@ -6,10 +6,10 @@
  *	handles     |  h1  |  h2         |      |  h3  |             cuMemCreate, of one or more pages
  *	spare         h4 h5                                          unmapped, not given back: used first
  *
- * The driver takes as long to map a handle of 32 MiB as one of 2, and as long to unmap it; but where a part of a handle
- * is live the rest of it can go nowhere. So a handle has a small part of the heap's memory, and where memory is
- * short, or compaction_time is 1, a page. Spare handles that are smaller than the wanted ones, or larger than what
- * is wanted in all, are given back for new ones.
+ * The driver takes as long to map a handle of 16 MiB as one of 2, and as long to unmap it; but where a part of a handle
+ * is live the rest of it can go nowhere. So a handle has a small part of the heap's memory; and it is a page unless nearly
+ * all of the device is free, since what is stuck would later be the reason for a refusal, or if compaction_time is 1.
+ * Spare handles that are smaller than the wanted ones, or larger than what is wanted in all, are given back for new ones.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: growth.
  */
@@ -31,8 +31,11 @@
 #define PAGE GM_HEAP_PAGE
 #define LATELY_NS UINT64_C(2000000000)	/* of these, compaction_time is what moving may take */
 #define SPARE_PART 8u			/* of the device, or a limit: with less free, pages move whatever it takes */
-#define HANDLES_OF_HEAP 64u		/* a handle has one part of so many of the heap's memory, */
-#define HANDLE_MOST (UINT64_C(32) << 20)	/* and these bytes at most */
+/* A handle has one part of so many of the heap's memory, and so many bytes at most; where more of the device, or of a
+ * limit, is in use than one part of so many, a page. */
+#define HANDLES_OF_HEAP 64u
+#define HANDLE_MOST (UINT64_C(16) << 20)
+#define HANDLES_PART 10u
 
 struct spare { CUmemGenericAllocationHandle handle; uint64_t bytes; };
 
@@ -44,6 +47,7 @@ struct gm_cache_pages {
 	uint64_t unmapped_ns;		/* what it took to unmap the spare ones */
 	uint64_t counted_ns;		/* gm_now_ns when heap->moving_ns was looked at */
 	bool plenty;			/* of memory was left when pages were mapped last */
+	bool roomy;			/* and for larger handles, too */
 	bool costly;			/* what gm_cache_pages_costly said last */
 	size_t mapped_bytes;		/* of this struct, with its arrays */
 	struct spare *spare;
@@ -254,7 +258,7 @@ int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uin
 }
 
 /* After a fault cudaMalloc says so, and handles of memory may know nothing of contexts: is this one sound? Also, is
- * plenty left when the heap has got @bytes more? */
+ * plenty left when the heap has got @bytes more, and is there room for larger handles? */
 static bool is_sound(struct gm_cache_heap *heap, uint64_t bytes)
 {
 	size_t free_bytes = 0, total_bytes = 0;
@@ -264,6 +268,8 @@ static bool is_sound(struct gm_cache_heap *heap, uint64_t bytes)
 	gm_cache_fault(GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
 	heap->pages->plenty = free_bytes > total_bytes / SPARE_PART + bytes &&
 			      gm_cache_within_limit(heap->domain, limit / SPARE_PART + bytes);
+	heap->pages->roomy = free_bytes > total_bytes - total_bytes / HANDLES_PART &&
+			     gm_cache_within_limit(heap->domain, limit - limit / HANDLES_PART);
 	gm_cache_request.result = (CUresult)heap->faulted;
 	return !heap->faulted;
 }
@@ -297,7 +303,7 @@ static uint64_t handle_bytes(const struct gm_cache_heap *heap, uint64_t bytes)
 	uint64_t high = heap->segments_high > pages->held + bytes ? heap->segments_high : pages->held + bytes;
 	uint64_t wanted = high / (gm_rules_handles ? gm_rules_handles : HANDLES_OF_HEAP), most = PAGE;
 
-	if (!gm_rules_handles && (!pages->plenty || gm_state.options.compaction_time >= 1))
+	if (!gm_rules_handles && (!pages->roomy || gm_state.options.compaction_time >= 1))
 		return PAGE;
 	if (pages->of_pool && !gm_pool_keeps(pages->domain))
 		wanted = bytes;

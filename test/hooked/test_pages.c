@@ -468,6 +468,7 @@ static void begin_with_calls(const char *compaction_time)
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
 	setenv("GPUMEM_COMPACTION_TIME", compaction_time, 1);
+	setenv("FAKECUDA_CAPACITY", "140GiB", 1);
 	begin();
 	real_create = gm_real.cuMemCreate;
 	real_map = gm_real.cuMemMap;
@@ -510,7 +511,7 @@ START_TEST(test_handles_of_several_pages)
 }
 END_TEST
 
-/* What a pool gives back at each synchronisation is in handles of 32 MiB; what it keeps (_i) is in smaller ones. */
+/* What a pool gives back at each synchronisation is in handles of 16 MiB; what it keeps (_i) is in smaller ones. */
 START_TEST(test_handles_of_a_pool)
 {
 	cuuint64_t keep = UINT64_MAX;
@@ -527,7 +528,7 @@ START_TEST(test_handles_of_a_pool)
 		created = 0;
 		for (unsigned int i = 0; i < 4; i++)
 			OK(cuMemAllocAsync(&p[i], 64 * MIB, stream));
-		ck_assert_uint_eq(created, !_i ? 4 * 2 : round ? 0 : 3 * 32 + 16);
+		ck_assert_uint_eq(created, !_i ? 4 * 4 : round ? 0 : 3 * 32 + 16);
 		for (unsigned int i = 0; i < 4; i++)
 			OK(cuMemFreeAsync(p[i], stream));
 		OK(cuStreamSynchronize(stream));
@@ -570,7 +571,7 @@ START_TEST(test_failing_calls)
 }
 END_TEST
 
-static struct { CUdeviceptr at[4096]; unsigned int count; uint32_t random; } many;
+static struct { CUdeviceptr at[8192]; unsigned int count; uint32_t random; } many;
 
 static bool take_one(size_t bytes)
 {
@@ -608,7 +609,6 @@ static void keep_some(unsigned int count)
  * it, although free blocks lie beside one another that one transaction could not join. */
 START_TEST(test_all_of_the_device)
 {
-	setenv("FAKECUDA_CAPACITY", "140GiB", 1);
 	begin_with_calls(_i ? "1" : "0.005");
 	many.random = 42;
 	take_some(400, 200 * MIB);
@@ -622,6 +622,33 @@ START_TEST(test_all_of_the_device)
 	keep_some(0);
 	ck_assert(take_one((size_t)133 << 30));
 	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
+/* Blocks of all sizes come and go on a device that is nearly full of live ones: handles that were made when it was not
+ * leave no memory that is idle and can go nowhere. */
+START_TEST(test_nearly_all_live)
+{
+	static size_t sizes[8192];
+	size_t live = 0, total, bytes;
+
+	begin_with_calls("0.005");
+	OK(cuDeviceTotalMem_v2(&total, 0));
+	many.random = 1;
+	for (unsigned int i = 0; i < 25000; i++) {
+		bytes = next_random(&many.random) % (16 * MIB) * 4 + 512;	/* it has 24 bits */
+		while (live + bytes > total / 100 * 95) {
+			unsigned int n = next_random(&many.random) % many.count;
+
+			OK(cuMemFree_v2(many.at[n]));
+			live -= sizes[n];
+			many.at[n] = many.at[--many.count];
+			sizes[n] = sizes[many.count];
+		}
+		sizes[many.count] = bytes;
+		live += bytes;
+		ck_assert(take_one(bytes));
+	}
 }
 END_TEST
 
@@ -645,6 +672,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_handles_of_a_pool, 0, 2);
 	tcase_add_loop_test(tc, test_failing_calls, 0, CALLS);
 	tcase_add_loop_test(tc, test_all_of_the_device, 0, 2);
+	tcase_add_test(tc, test_nearly_all_live);
 #else
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
@@ -655,6 +683,7 @@ int main(void)
 	(void)test_handles_of_a_pool;
 	(void)test_failing_calls;
 	(void)test_all_of_the_device;
+	(void)test_nearly_all_live;
 #endif
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
