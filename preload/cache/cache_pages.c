@@ -6,11 +6,11 @@
  *	handles     |  h1  |  h2         |      |  h3  |             cuMemCreate, of one or more pages
  *	spare         h4 h5                                          unmapped, not given back: used first
  *
- * The driver takes as long to map a handle of 16 MiB as one of 2, and as long to unmap it; but where a part of a handle
- * is live the rest of it can go nowhere. So a handle has a small part of the heap's memory; and it is a page unless nearly
- * all of the device is free, since what is stuck would later be the reason for a refusal, or if compaction_time is 1.
- * Spare handles that are smaller than the wanted ones, or larger than what is wanted in all, are given back for new
- * ones.
+ * The driver takes as long to map a handle of 16 MiB as one of 2, and as long to unmap it; but where a part of a
+ * handle is live the rest of it can go nowhere. So a handle has a small part of the heap's memory; and it is a
+ * page unless nearly all of the device is free, since what is stuck would later be the reason for a refusal, or if
+ * compaction_time is 1. Spare handles that are smaller than the wanted ones, or larger than what is wanted in all,
+ * are given back for new ones.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: growth.
  */
