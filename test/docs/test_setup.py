@@ -1,6 +1,7 @@
 """scripts/setup.sh installs what its purpose needs and no more: tried on a machine that has nothing, whose apt-get writes down what it is asked for."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,28 @@ for purpose, packages in (("demo", demo), ("check", everything), ("more", more))
           not words and "Run as root: apt-get install gcc" in done.stderr, done.stderr)
 words, done = asked("everything")
 check("another purpose is refused with the usage", not words and done.returncode and "usage:" in done.stderr, done.stderr)
+
+
+def viewer(npm, node="exit 0"):
+    """The demo's set-up where nothing but the viewer's bundler is missing, with this npm and node."""
+    with tempfile.TemporaryDirectory() as place:
+        os.makedirs(os.path.join(place, "scripts"))
+        shutil.copy(SETUP, os.path.join(place, "scripts"))
+        for name, body in (("npm", npm), ("node", node)):
+            with open(os.path.join(place, name), "w", encoding="utf-8") as script:
+                script.write("#!/bin/bash\n%s\n" % body)
+            os.chmod(script.name, 0o755)
+        return subprocess.run(["/bin/bash", os.path.join(place, "scripts/setup.sh"), "demo"], capture_output=True, text=True,
+                              env=dict(os.environ, PATH=place + ":" + os.environ["PATH"]), check=False)
+
+
+done = viewer("exit 0")
+check("demo: where node is, the viewer's page can be made", not done.returncode and "installing the viewer's bundler" in done.stdout and
+      "no page" not in done.stdout, done)
+done = viewer("exit 1")
+check("demo: where npm fails, it goes on without the page and says so", not done.returncode and "no page" in done.stdout, done)
+done = viewer("exit 1", node="exit 1")
+check("demo: without node npm is not asked", not done.returncode and "viewer" not in done.stdout, done)
 
 with open("Makefile", encoding="utf-8") as text:
     MAKEFILE = text.read()
