@@ -3,20 +3,20 @@
 # with and without expandable segments, and CuPy's pool: one table (scripts/bench.py); what it takes to move pages
 # (test/bench/remap.c); then whole PyTorch workloads (scripts/gpu-overhead.py). Needs nvcc, a GPU, build/libgpumem.so; PyTorch and a C++ compiler, and CuPy, for those peers.
 #
-#   scripts/gpu-bench.sh [--rounds N] [--seconds N] [--rows WORD,...] [--pairs N] [--iterations N] [--kinds LIST] [WORKLOAD...|none]
+#   scripts/gpu-bench.sh [--rounds N] [--seconds N] [--rows WORD,...] [--turns N] [--kinds LIST] [WORKLOAD...|none]
+#
+# --rounds, --seconds and --rows are of the table; --turns is how many rounds of turns the workloads take.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=3
-pairs=10
-iterations=10
-kinds=bare,expandable,async,libgpumem,async-libgpumem,cached,cached-expandable
+turns=10
+kinds=bare,twin,expandable,async,libgpumem,async-libgpumem,cached,cached-expandable
 rows=
 seconds=1000000
 while [ $# -gt 0 ]; do
 	case $1 in
 	--rounds) rounds=$2; shift ;;
-	--pairs) pairs=$2; shift ;;
-	--iterations) iterations=$2; shift ;;
+	--turns) turns=$2; shift ;;
 	--kinds) kinds=$2; shift ;;
 	--seconds) seconds=$2; shift ;;
 	--rows) rows=$2; shift ;;
@@ -46,5 +46,5 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed 's/^/# /'
 if [ -z "$rows" ] && cc -O2 -I"$cuda/include" -o "$room/remap" test/bench/remap.c -L"$cuda/lib64/stubs" -lcuda; then
 	"$room/remap"
 fi
-[ "$1" = none ] || "$python" scripts/gpu-overhead.py --pairs "$pairs" --iterations "$iterations" --kinds "$kinds" "$@" |
-	grep -v ', round '
+[ "$1" = none ] || "$python" scripts/gpu-overhead.py --rounds "$turns" --kinds "$kinds" "$@" |
+	grep -v '^# round '

@@ -1,28 +1,32 @@
 #!/usr/bin/env python3
 """What the library costs real training loops on a GPU, beside PyTorch's own memory history.
 
-usage: scripts/gpu-overhead.py [--pairs N] [--iterations N] [--kinds LIST] [--cores N] [--library FILE]
-                               [WORKLOAD...]
+usage: scripts/gpu-overhead.py [--rounds N] [--seconds S] [--kinds LIST] [--cores N] [--library FILE] [WORKLOAD...]
+       scripts/gpu-overhead.py --switch N [WORKLOAD...]
 
-Each training loop of test/gpu/workload.py is run by a process of each kind. The processes live at the same
-time and take turns of --iterations iterations, in --pairs rounds; the order of the kinds changes from round
-to round. So what else the machine does meets all of them alike. They all run on the same few cores
-(--cores), since one core of a machine that others use, too, may be half as fast as another.
-Kinds: bare; libgpumem, with its default options; native, the same with stacks=none; history, bare
-with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache; cached, the same
-with the library, whose cache serves it; cached-nostacks, that with stacks=none; expandable and async,
-PyTorch with expandable_segments:True and with backend:cudaMallocAsync; cached-expandable and
-async-libgpumem, those settings with the library in the place of PyTorch's cache and of the driver's
-pool. A kind may have settings of its own: cached-expandable+GPUMEM_LIMBO=0.1.
+One process of each kind runs each training loop of test/gpu/workload.py. All processes live at the same time, on the same
+--cores processors, and take turns of at least --seconds. A round is one turn of each kind, in random order. The first tenth
+of a turn is left out: the processor's caches warm up in it. A turn counts as the median of its iterations, and each kind is
+compared with the bare turn of the same round.
 
-Prints for each workload and kind the median over the rounds of the ratio to the bare turn of the same
-round (of median seconds an iteration), the middle half of the ratios, and what was reserved at the
-peak in parts of what was live and of what was active, which counts memory that was freed and waits
-for the GPU; the spread of the bare turns themselves tells what is noise.
+--switch N measures inside one process instead: the library's recording of events and stacks is switched off and on every 20
+iterations, N times. What stays on meanwhile (the hooks, the table of what is live) is no part of that answer.
+
+Kinds: bare; twin, a second bare process, which shows the noise of the measure; libgpumem, with default options; native, the
+same with stacks=none; history, bare with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache;
+cached, the same with the library, whose cache serves it; cached-nostacks, that with stacks=none; expandable and async,
+PyTorch with expandable_segments:True and with backend:cudaMallocAsync; cached-expandable and async-libgpumem, those settings
+with the library in the place of PyTorch's cache and of the driver's pool. A kind may have settings of its own:
+cached-expandable+GPUMEM_LIMBO=0.1.
+
+Prints for each workload and kind the median of the ratios and its bootstrap interval of 95%, then the peak bytes reserved
+over live and over active bytes (active counts freed memory that waits for the GPU). "cannot tell" stands where the twin's
+interval is wider than the answer is large.
 """
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -30,20 +34,22 @@ import tempfile
 import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LIMIT_S = 240                   # no turn takes as long, nor a start
+LIMIT_S = 240                   # longer than any start or turn
+RESAMPLES = 4000
+CHANCE = random.Random(20261124)
 
 
 class Kind:
+    """A process that runs one workload in one way."""
+
     def __init__(self, kind, name, args, room):
         env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_")}
         whole, (kind, *settings) = kind, kind.split("+")
-        command = [sys.executable, os.path.join(ROOT, "test/gpu/workload.py"), "--turns",
-                   "--iterations", str(args.iterations)]
+        command = [sys.executable, os.path.join(ROOT, "test/gpu/workload.py")]
+        command += ["--switch", str(args.switch)] if args.switch else ["--turns"]
         if kind.startswith(("nocache", "cached")):
             env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-        if kind.startswith("cached"):
-            env["GPUMEM_ALLOCATOR"] = "caching"
-        if kind not in ("bare", "history", "nocache", "expandable", "async"):
+        if kind not in ("bare", "twin", "history", "nocache", "expandable", "async"):
             env.update(LD_PRELOAD=args.library, GPUMEM_OUTPUT=os.path.join(room, "gpumem.%c.%p.%r.json"))
         if kind in ("native", "cached-nostacks"):
             env["GPUMEM_STACKS"] = "none"
@@ -65,23 +71,55 @@ class Kind:
         self.process.stdin.flush()
 
     def heard(self):
-        """The median of its last turn, in seconds, and the ratio of what was reserved to what was live so far."""
+        """The next line that the process prints, parsed."""
         watch = threading.Timer(LIMIT_S, self.process.kill)
         watch.start()
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                watch.cancel()
-                said = json.loads(line)
-                return statistics.median(said["seconds"]), (said["peak"] / max(1, said["live"]),
-                                                            said["peak"] / max(1, said["active"]))
+        try:
+            for line in self.process.stdout:
+                if line.startswith("{"):
+                    return json.loads(line)
+        finally:
+            watch.cancel()
         self.log.seek(0)
         raise RuntimeError("%s: exit %d: %s" % (self.kind, self.process.wait(), self.log.read()[-400:]))
 
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
 
-def spread(values):
-    values = sorted(values)
-    quarter = len(values) // 4
-    return statistics.median(values), values[quarter], values[-1 - quarter]
+
+def middle(seconds):
+    """The median of a turn without its first tenth."""
+    return statistics.median(seconds[len(seconds) // 10:])
+
+
+def interval(ratios):
+    """The median of @ratios, and its bootstrap interval of 95%."""
+    medians = sorted(statistics.median(CHANCE.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    return statistics.median(ratios), medians[RESAMPLES // 40], medians[-1 - RESAMPLES // 40]
+
+
+def told(ratios, noise=None):
+    """The answer in words. @noise: the width of the twin's interval."""
+    at, low, high = interval(ratios)
+    text = "%+.2f%% (%+.2f .. %+.2f)" % (100 * (at - 1), 100 * (low - 1), 100 * (high - 1))
+    if noise is not None and abs(at - 1) < noise:
+        text += ", cannot tell: the twin's interval is %.2f%% wide" % (100 * noise)
+    return text
+
+
+def take_turns(kinds, live, args):
+    """Rounds of turns: the middle of each turn, and the last line, by kind."""
+    times, last = {kind: [] for kind in kinds}, {}
+    for number in range(args.rounds):
+        for kind in CHANCE.sample(kinds, len(kinds)):
+            live[kind].say(str(args.seconds))
+            last[kind] = live[kind].heard()
+            times[kind].append(middle(last[kind]["seconds"]))
+        print("# round %d: %s" % (number + 1, ", ".join("%s %.2f ms" % (kind, times[kind][-1] * 1e3) for kind in kinds)),
+              flush=True)
+    return times, last
 
 
 def rounds(name, live, args):
@@ -92,50 +130,63 @@ def rounds(name, live, args):
             kinds.append(kind)
         except RuntimeError as error:       # PyTorch captures no graph without a cache of its own
             print("# %s, left out: %s" % (name, error), flush=True)
-    times, reserved = {kind: [] for kind in kinds}, {}
-    for pair in range(args.pairs):
-        for kind in kinds[pair % len(kinds):] + kinds[:pair % len(kinds)]:
-            live[kind].say("turn")
-            seconds, reserved[kind] = live[kind].heard()
-            times[kind].append(seconds)
-        print("# %s, round %d: %s" % (name, pair + 1, ", ".join(
-            "%s %.2f ms" % (kind, times[kind][-1] * 1e3) for kind in kinds)), flush=True)
+    if "bare" not in kinds:
+        return
+    times, last = take_turns(kinds, live, args)
+    ratios = {kind: [one / base for one, base in zip(times[kind], times["bare"])] for kind in kinds}
+    noise = None
+    if "twin" in kinds:
+        _, low, high = interval(ratios["twin"])
+        noise = high - low
     for kind in kinds:
-        live[kind].say("next")
-    middle, low, high = spread(times["bare"])
-    print("%-14s %-17s %.2f ms an iteration, middle half %+.2f%% .. %+.2f%%; %.3f of live, %.3f of active" % (
-        name, "bare", middle * 1e3, 100 * (low / middle - 1), 100 * (high / middle - 1), *reserved["bare"]))
-    for kind in kinds:
+        said = last[kind]
+        answer = "%.2f ms an iteration, %d in the last turn" % (statistics.median(times[kind]) * 1e3, len(said["seconds"]))
         if kind != "bare":
-            middle, low, high = spread([one / base for one, base in zip(times[kind], times["bare"])])
-            print("%-14s %-17s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds; %.3f of live, %.3f of active" % (
-                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs,
-                *reserved[kind]), flush=True)
+            answer = told(ratios[kind], None if kind == "twin" else noise)
+        print("%-14s %-17s %s; %.3f of live, %.3f of active" % (
+            name, kind, answer, said["peak"] / max(1, said["live"]), said["peak"] / max(1, said["active"])), flush=True)
+
+
+def switch(name, args, room):
+    """The cost of events and stacks, measured inside one process."""
+    one = Kind("libgpumem", name, args, room)
+    try:
+        pairs = [(statistics.median(off), statistics.median(on)) for off, on in one.heard()["seconds"]]
+    finally:
+        one.end()
+    off = [pair[0] for pair in pairs]
+    twins = [b / a for a, b in zip(off, off[1:])]   # what one off turn differs from the next one
+    _, low, high = interval(twins)
+    print("%-14s %-17s %s; %.2f ms an iteration with recording off" % (
+        name, "switched on", told([on / off for off, on in pairs], high - low), statistics.median(off) * 1e3), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--kinds", default="bare,libgpumem,history")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--switch", type=int, default=0)
+    parser.add_argument("--kinds", default="bare,twin,libgpumem,history")
     parser.add_argument("--cores", type=int, default=4)
     parser.add_argument("--library", default=os.path.join(ROOT, "build", "libgpumem.so"))
     parser.add_argument("workloads", nargs="*", default=["gpt", "resnet", "side_streams"])
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-args.cores:])
-    kinds = args.kinds.split(",")
     with tempfile.TemporaryDirectory() as room:
         for name in args.workloads:
+            if args.switch:
+                switch(name, args, room)
+                continue
             live = {}
             try:
-                for kind in kinds:
+                for kind in args.kinds.split(","):
                     live[kind] = Kind(kind, name, args, room)
                 rounds(name, live, args)
             finally:
                 for one in live.values():
-                    one.process.kill()
-                    one.process.wait()
+                    one.end()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,8 @@
 """scripts/bench.py: the table of make bench, in small. What things cost there is no test's business, but that every row is
-measured and beside its peers."""
+measured and beside its peers. And scripts/gpu-overhead.py: what it makes of times that are known."""
+import importlib.util
 import os
+import random
 import re
 import subprocess
 import sys
@@ -42,6 +44,40 @@ check("and the driver's pools", rows.get("cudaMallocAsync: pair 4 KiB, no histor
       done.stdout)
 check("and memory in pages", all(rows.get(name + "pair 4 KiB, in pages, no history", (0, {}))[1].keys() == {peer}
                                  for name, peer in (("", "cudaMalloc"), ("cudaMallocAsync: ", "cudaMallocAsync"))), done.stdout)
+
+spec = importlib.util.spec_from_file_location("overhead", "scripts/gpu-overhead.py")
+overhead = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(overhead)
+check("the first tenth of a turn is left out", overhead.middle([9.0] * 4 + [1.0] * 19 + [2.0] * 17) == 1.0)
+chance = random.Random(1)
+ratios = [1.02 + chance.gauss(0, 0.01) for _ in range(40)]
+at, low, high = overhead.interval(ratios)
+check("an interval holds the median that the ratios were made with, and little more", low < 1.02 < high and low <= at <= high and
+      0.001 < high - low < 0.012, (low, at, high))
+check("a larger answer than the twin's interval is told", "cannot tell" not in overhead.told(ratios, 0.01) and
+      overhead.told(ratios, 0.01).startswith("+"), overhead.told(ratios, 0.01))
+check("a smaller one cannot be", "cannot tell: the twin's interval is 5.00% wide" in overhead.told(ratios, 0.05), overhead.told(ratios, 0.05))
+
+
+class Turns:
+    """A process of one kind whose turns are twice as slow at first and then take @seconds."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.lengths = []
+
+    def say(self, line):
+        self.lengths.append(float(line))
+
+    def heard(self):
+        return {"seconds": [2 * self.seconds] * 2 + [self.seconds] * 18}
+
+
+live = {"bare": Turns(0.010), "libgpumem": Turns(0.011)}
+args = type("Args", (), {"rounds": 3, "seconds": 0.5})
+times, last = overhead.take_turns(list(live), live, args)
+check("each kind has a turn of half a second in each round", [one.lengths for one in live.values()] == [[0.5] * 3] * 2 and
+      times == {"bare": [0.010] * 3, "libgpumem": [0.011] * 3} and set(last) == set(live), times)
 check("no other row", all(name.startswith(("pair 4 KiB", "holes 4,096", "threads 1", "random", "streams", "cudaMallocAsync: pair 4 KiB",
                                "cudaMallocAsync: threads 1", "cudaMallocAsync: streams"))
                           for name in rows), rows)

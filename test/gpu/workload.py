@@ -1,9 +1,13 @@
-"""Loops of nine kinds, to time and to weigh: workload.py [--history] [--turns] [--iterations N] NAME...
+"""Training loops to time and to weigh: workload.py [--history] [--iterations N | --turns | --switch N] NAME...
 
-Prints a JSON line for each: seconds an iteration (each, after warm-up), the last loss, peak bytes reserved and live
-since the loop began. They are PyTorch's own, or where that has no cache and the library is there the library's.
---history switches PyTorch's own memory history on, as its users would. --turns: such a line when it
-is warm, and another one for each line of standard input, until that says "next".
+Prints a JSON line for each loop: the seconds of each iteration after the warm-up, the last loss, and the peak bytes
+reserved and live since the loop began. PyTorch counts these bytes, or the library where PyTorch has no cache of its own.
+
+--history: switch PyTorch's own memory history on.
+--turns: print one line when the loop is warm, then one line for each line of standard input. A line is the seconds that
+the turn lasts at least; the line "next" ends the loop.
+--switch N: print one line whose "seconds" are N pairs of lists. The first list of a pair has 20 iterations with the
+library's recording of events and stacks switched off, the second has 20 iterations with both switched on.
 """
 import argparse
 import json
@@ -176,45 +180,69 @@ def peaks(start=False):
     return source.max_memory_reserved(), source.max_memory_allocated(), source.memory_stats()["active_bytes.all.peak"]
 
 
+class Loop:
+    """One training loop: runs iterations and tells how long each took."""
+
+    def __init__(self, name):
+        torch.manual_seed(1)
+        peaks(start=True)
+        self.name = name
+        self.one = globals()[name]()
+        self.done = 0
+        self.loss = None
+
+    def times(self, count, seconds=0.0):
+        """The seconds of each of @count iterations, and of further ones until @seconds have passed."""
+        taken = []
+        while len(taken) < count or sum(taken) < seconds:
+            began = time.perf_counter()
+            self.loss = self.one(self.done)
+            torch.cuda.synchronize()
+            taken.append(time.perf_counter() - began)
+            self.done += 1
+        return taken
+
+    def say(self, seconds):
+        reserved, live, active = peaks()
+        print(json.dumps({"name": self.name, "seconds": seconds, "loss": self.loss.item(), "peak": reserved,
+                          "live": live, "active": active}), flush=True)
+
+
+def switched(loop, recorded):
+    """The seconds of 20 iterations with recording off or on; two iterations before them are not counted."""
+    if recorded:
+        gpumem.record_memory_history("all", "alloc", "all")
+    else:
+        gpumem.record_memory_history(None)
+    loop.times(2)
+    return loop.times(20)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="+", choices=NAMES)
     parser.add_argument("--history", action="store_true")
     parser.add_argument("--turns", action="store_true")
+    parser.add_argument("--switch", type=int, default=0)
     parser.add_argument("--iterations", type=int, default=60)
     args = parser.parse_args()
     torch.cuda.init()
     if args.history:
         torch.cuda.memory._record_memory_history(max_entries=1000000)
     for name in args.names:
-        torch.manual_seed(1)
-        peaks(start=True)
-        one = globals()[name]()
-        done = 0
-
-        def turn(count, warm):
-            """Seconds of each of @count iterations, after @warm that nobody counts."""
-            nonlocal done
-            seconds = []
-            for i in range(warm + count):
-                began = time.perf_counter()
-                loss = one(done)
-                torch.cuda.synchronize()
-                seconds.append(time.perf_counter() - began)
-                done += 1
-            reserved, live, active = peaks()
-            print(json.dumps({"name": name, "seconds": seconds[warm:], "loss": loss.item(), "peak": reserved,
-                              "live": live, "active": active}), flush=True)
-
-        if args.turns:
-            turn(1, 15)
+        loop = Loop(name)
+        loop.times(15)
+        if args.switch:
+            loop.say([[switched(loop, False), switched(loop, True)] for _ in range(args.switch)])
+        elif args.turns:
+            loop.say(loop.times(1))
             for line in sys.stdin:
                 if line.strip() == "next":
                     break
-                turn(args.iterations, 2)
+                loop.say(loop.times(1, float(line)))
         else:
-            turn(args.iterations, 15)
-        del one, turn
+            loop.say(loop.times(args.iterations))
+        del loop
         torch.cuda.empty_cache()
 
 
