@@ -61,6 +61,9 @@ struct gm_state {
 
 	/* trigger.c, snap.c */
 	_Atomic(uint32_t) helper;	/* kernel id of the helper thread; 0: there is none */
+	_Atomic(uint32_t) namer;	/* enum in helper.c; 0: there is no names thread */
+	_Atomic(uint32_t) names_asked, names_done;	/* slices of naming, by number: asked for; done */
+	_Atomic(uint64_t) names_ns;	/* what the next slice may take; 0: as usual */
 	_Atomic(uint32_t) reasons;	/* bit (1 << enum gm_request): asked for, and not begun yet */
 	struct gm_lock writing;		/* held while a snapshot is written, by any thread */
 	uint32_t written[8];		/* files so far, by enum gm_request; lock: writing */

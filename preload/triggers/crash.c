@@ -19,7 +19,9 @@
  * meanwhile by another thread, lets the program live on, the signal at its default.)
  *
  * No file is opened but the one that is written (directories: its own, and the journal's, which is
- * removed from it): frames that have no name yet stay without, and `gpumem symbolize` names them.
+ * removed from it): frames that have no name yet stay without, and `gpumem symbolize` names them. The
+ * names thread may be about to open a module's file, or stand in a call on one that does not answer:
+ * it opens no second one, and nobody waits for it.
  * (glibc before 2.35: /proc/self/maps, for a place where no object is known.)
  *
  * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like: the helper.
@@ -44,6 +46,7 @@
 #include "preload/triggers/trigger.h"
 #include "preload/cache/cache.h"
 #include "preload/process/state.h"
+#include "recorder/modules/elf_file.h"
 #include "recorder/modules/modules.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/unwind/unwind.h"
@@ -220,6 +223,7 @@ static void lead(int number, siginfo_t *info, const ucontext_t *context)
 	struct gm_header *header = gm_recorder_header();
 	uint32_t request;
 
+	gm_elf_files_stop();		/* before any system call */
 	memcpy(&gm_state.crash_info, info, sizeof(*info));
 	set_step(CRASH_TAKING);
 	if (header) {

@@ -1,19 +1,24 @@
 /*
- * helper.c - the helper thread: it holds the sign of life, keeps the clock, names frames, and writes
- * every snapshot, so that no thread of the program's has to.
+ * helper.c - the helper thread: it holds the sign of life, keeps the clock, and writes every snapshot,
+ * so that no thread of the program's has to. And the names thread, which names frames for it.
+ *
+ * The names thread reads the files of modules, and a mount may not answer for as long as its server is
+ * away. Nothing but names waits for this thread: snapshots are written with the names that are there.
  *
  * The helper must never be the reason that a process lives on: a program whose main thread calls
  * pthread_exit ends when its last thread does, and the helper is one of them. So once a second it checks
- * whether the main thread has ended, and ends when there is no other thread; without /proc, where the
- * others cannot be counted, as soon as the main thread has ended.
+ * whether the main thread has ended, and ends, with the names thread, when there is no other thread;
+ * without /proc, where the others cannot be counted, as soon as the main thread has ended.
  *
- * Thread context: gm_helper_start in the first hook; helper() is the thread. Signal context: none.
+ * Thread context: gm_helper_start in the first hook; helper() and namer() are the threads;
+ * gm_names_catch_up in whichever thread writes a snapshot. Signal context: none.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -25,6 +30,7 @@
 #include "preload/triggers/control.h"
 #include "preload/triggers/trigger.h"
 #include "recorder/journal/recorder.h"
+#include "recorder/modules/elf_file.h"
 #include "recorder/modules/symbols.h"
 
 #define STACK_BYTES (256u << 10)
@@ -36,7 +42,12 @@
  * needs the lock of the interned areas. */
 #define NAMES_NS 5000000
 #define PAUSE_NS 45000000
+#define NAMES_SLICES 20u		/* of a wait for names, each a tenth of what they may take */
+#define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in a signal handler may hold */
+#define END_SLICES 50u			/* of ALONE_NS: for the names thread to end */
 #define WRITE_NS UINT64_C(10000000000)	/* for a snapshot that somebody else is writing */
+
+enum { NAMER_NONE, NAMER_RUNS, NAMER_TO_END, NAMER_ENDED };	/* gm_state.namer */
 
 /* Where the kernel stores 0 when the main thread exits, and the process it is true of: a child
  * has another main thread. NULL: not known. Written once, when the library is loaded. */
@@ -79,7 +90,14 @@ static bool main_thread_known(void)
 	return main_thread_id && main_thread_owner == getpid();
 }
 
-/* Has the program's last thread but this one ended? Where that is not known: has the main one? */
+static bool namer_runs(void)
+{
+	uint32_t state = gm_get_acquire(&gm_state.namer);
+
+	return state == NAMER_RUNS || state == NAMER_TO_END;
+}
+
+/* Has the program's last thread but ours ended? Where that is not known: has the main one? */
 static bool is_alone(void)
 {
 	struct stat st;
@@ -88,8 +106,8 @@ static bool is_alone(void)
 		return false;
 	if (stat("/proc/self/task", &st) != 0)
 		return main_thread_known();
-	/* ".", "..", the main thread and this one; a main thread that has ended stays as a zombie. */
-	return st.st_nlink <= 4 && main_thread_state() == 'Z';
+	/* ".", "..", the main thread and ours; a main thread that has ended stays as a zombie. */
+	return st.st_nlink <= (namer_runs() ? 5 : 4) && main_thread_state() == 'Z';
 }
 
 /* Would is_alone ever say so? */
@@ -97,6 +115,70 @@ static bool can_tell(void)
 {
 	return main_thread_known() || access("/proc/self/task", F_OK) == 0;
 }
+
+/* ---- the names thread --------------------------------------------------------------------------- */
+
+static void *namer(void *none)
+{
+	bool more;
+
+	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
+	while (gm_get_acquire(&gm_state.namer) == NAMER_RUNS) {
+		uint32_t number = gm_get_acquire(&gm_state.names_asked);
+		uint64_t limit = atomic_exchange(&gm_state.names_ns, 0);
+
+		more = gm_recorder_can_intern(NAMES_NS) && gm_symbols_work(limit ? limit : NAMES_NS);
+		gm_set_release(&gm_state.names_done, number);
+		gm_trigger_wake(&gm_state.names_done);
+		gm_trigger_sleep(&gm_state.names_asked, number, more ? PAUSE_NS : TICK_NS);
+	}
+	gm_set_release(&gm_state.namer, NAMER_ENDED);
+	gm_trigger_wake(&gm_state.namer);
+	return none;
+}
+
+static uint32_t wake_namer(void)
+{
+	uint32_t number = atomic_fetch_add(&gm_state.names_asked, 1) + 1;
+
+	gm_trigger_wake(&gm_state.names_asked);
+	return number;
+}
+
+/* Returns false where it stands in a call that does not return. */
+static bool end_namer(void)
+{
+	uint32_t runs = NAMER_RUNS;
+
+	if (atomic_compare_exchange_strong(&gm_state.namer, &runs, NAMER_TO_END))
+		wake_namer();
+	for (unsigned int i = 0; i < END_SLICES && namer_runs(); i++)
+		gm_trigger_sleep(&gm_state.namer, NAMER_TO_END, ALONE_NS);
+	return !namer_runs();
+}
+
+void gm_names_catch_up(uint64_t limit_ns)
+{
+	uint32_t number, done = gm_get_acquire(&gm_state.names_done);
+
+	if (gm_get_acquire(&gm_state.namer) == NAMER_NONE && gm_recorder_can_intern(LOCK_NS))
+		gm_symbols_work(limit_ns);
+	if (gm_get_acquire(&gm_state.namer) != NAMER_RUNS)
+		return;
+	atomic_store(&gm_state.names_ns, limit_ns);
+	number = wake_namer();
+	/* Who waited last did so in vain, and there was no answer since: wait no more. */
+	if (done != number - 1)
+		return;
+	for (unsigned int i = 0; i < NAMES_SLICES && !gm_elf_files_stopped(); i++) {
+		done = gm_get_acquire(&gm_state.names_done);
+		if (done == number)
+			break;
+		gm_trigger_sleep(&gm_state.names_done, done, limit_ns / (NAMES_SLICES / 2));
+	}
+}
+
+/* ---- the helper thread -------------------------------------------------------------------------- */
 
 static void copied(void *arg)
 {
@@ -147,7 +229,7 @@ static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
 	uint64_t seen = 0, now, next = 0, owed, wait, exposed = 0;
-	bool more_names = false, said_lost = false;
+	bool said_lost = false, ended;
 	uint32_t number;
 
 	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
@@ -172,12 +254,10 @@ static void *helper(void *arg)
 			gm_say("the journal was cut short by somebody: nothing is recorded from here "
 			       "on, and nothing is served from the cache");
 		}
-		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
-		       more_names ? PAUSE_NS : TICK_NS;
+		wait = main_thread_known() && !*main_thread_id ? ALONE_NS : TICK_NS;
 		gm_recorder_keep_up();
 		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
-		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
-		 * once a thread has crashed no file is opened any more. */
+		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. */
 		if (gm_get_acquire(&header->request) != number ||
 		    gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
@@ -195,17 +275,21 @@ static void *helper(void *arg)
 		if (now != seen)
 			gm_recorder_tick();
 		seen = now;
-		more_names = gm_recorder_can_intern(NAMES_NS) && gm_symbols_work(NAMES_NS);
-		next = gm_now_ns() + (uint64_t)(more_names ? PAUSE_NS : TICK_NS) / 2;
+		next = gm_now_ns() + TICK_NS / 2;
 	}
-	/* From here on the last thread of the process, which glibc makes call exit(). */
+	/* From here on the last thread of the process, which glibc makes call exit(). It would make the
+	 * names thread do so, but that one may never return. */
+	gm_names_catch_up(GM_NAMES_EXIT_NS);
+	ended = end_namer();
 	gm_set_release(&header->has_helper, 0);
 	gm_set_release(&gm_state.helper, 0);
+	if (!ended && main_thread_state() == 'Z')
+		exit(0);
 	return NULL;
 }
 
 /* A stack that holds the program's thread-local storage too, which may be large. */
-static int create(struct gm_header *header)
+static int create(void *(*fn)(void *arg), void *arg)
 {
 	static const size_t sizes[] = { STACK_BYTES, 4 * STACK_BYTES, 0 };
 	pthread_attr_t attributes;
@@ -218,7 +302,7 @@ static int create(struct gm_header *header)
 		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 		if (sizes[i])
 			pthread_attr_setstacksize(&attributes, sizes[i]);
-		r = pthread_create(&thread, &attributes, helper, header);
+		r = pthread_create(&thread, &attributes, fn, arg);
 		pthread_attr_destroy(&attributes);
 		if (r != EINVAL)
 			break;
@@ -242,9 +326,15 @@ int gm_helper_start(void)
 	sigdelset(&all, SIGBUS);	/* of the journal's: crash.c */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	gm_set_release(&gm_state.helper, UINT32_MAX);
-	r = create(header);
+	/* The names thread first: the helper counts it. Without it snapshots find the names themselves. */
+	gm_set_release(&gm_state.namer, NAMER_RUNS);
+	if (create(namer, NULL))
+		gm_set_release(&gm_state.namer, NAMER_NONE);
+	r = create(helper, header);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r)
+	if (r) {
 		gm_set_release(&gm_state.helper, 0);
+		end_namer();
+	}
 	return r;
 }

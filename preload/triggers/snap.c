@@ -20,13 +20,10 @@
 #include "recorder/journal/place.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/snapshot/snapshot.h"
-#include "recorder/modules/symbols.h"
 #include "recorder/modules/names.h"
 
 #define NAMES_NS UINT64_C(50000000)	/* for the names of the frames that have none yet */
-#define NAMES_EXIT_NS UINT64_C(200000000)
 #define COPIES 3u
-#define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in a signal handler may hold */
 
 static const char *const reason_names[] = {
 	[GM_REQUEST_SIGNAL] = "signal", [GM_REQUEST_OUTSIDE] = "outside", [GM_REQUEST_API] = "api",
@@ -317,8 +314,8 @@ static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), 
 	}
 	if (reasons & crash_bit)
 		gm_crash_describe();
-	else if (reasons && gm_recorder_can_intern(LOCK_NS))
-		gm_symbols_work(reasons & exit_bit ? NAMES_EXIT_NS : NAMES_NS);
+	else if (reasons)
+		gm_names_catch_up(reasons & exit_bit ? GM_NAMES_EXIT_NS : NAMES_NS);
 	/* First of all: a crash's own file may be the end of the journal. */
 	if (reasons & oom_bit || (last && gm_oom_owed()))
 		take_oom(last);

@@ -66,8 +66,15 @@ void gm_with_own_files(void (*fn)(void *arg), void *arg);
  * has ended. */
 void gm_helper_loaded(void);
 
-/* Create the helper thread; once, at the start. Returns 0 or -errno. */
+/* Create the helper thread, and the names thread; once, at the start. Returns 0 or -errno. */
 int gm_helper_start(void);
+
+#define GM_NAMES_EXIT_NS UINT64_C(200000000)	/* for names, at the exit */
+
+/* By the thread that writes a snapshot: have the frames named that have no name yet, for about
+ * @limit_ns at most. Where the names thread does not answer, return after twice that, and at once
+ * the next time. */
+void gm_names_catch_up(uint64_t limit_ns);
 
 /* ---- the ends of a process at which it still runs: exit, _exit, quick_exit (exit.c) ---- */
 

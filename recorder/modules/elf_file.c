@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
+#include "recorder/journal/atomic.h"
 #include "recorder/journal/sys.h"
 
 #define SECTIONS_AT_ONCE 32u
@@ -21,10 +22,22 @@
 #define WORK_MOST (UINT64_C(1) << 30)	/* steps of one pass: some seconds */
 #define NAMES_BYTES 65536u		/* of the names of sections: beyond, .debug_info is not found */
 
+static _Atomic(uint32_t) stopped;
+
+void gm_elf_files_stop(void)
+{
+	gm_set_release(&stopped, 1);
+}
+
+bool gm_elf_files_stopped(void)
+{
+	return gm_get_acquire(&stopped);
+}
+
 bool gm_elf_file_read(const struct gm_elf_file *elf, void *dst, uint64_t at, size_t bytes)
 {
 	/* Fewer: it was cut short meanwhile. */
-	return at <= elf->bytes && bytes <= elf->bytes - at &&
+	return at <= elf->bytes && bytes <= elf->bytes - at && !gm_elf_files_stopped() &&
 	       gm_file_get(elf->fd, dst, bytes, at) == (ssize_t)bytes;
 }
 

@@ -47,7 +47,13 @@ struct gm_elf_file {
 int gm_elf_file_begin(struct gm_elf_file *ret_elf, int fd);
 void gm_elf_file_end(struct gm_elf_file *elf);
 
-/* Read exactly @bytes at @at; false when the file does not have them. */
+/* Read no ELF file from now on: a thread has crashed, and the file may lie on a mount that does not
+ * answer. Every later gm_elf_file_read fails, in all threads; nobody waits for one under way.
+ * Async-signal-safe. */
+void gm_elf_files_stop(void);
+bool gm_elf_files_stopped(void);
+
+/* Read exactly @bytes at @at; false when the file does not have them, or after gm_elf_files_stop. */
 bool gm_elf_file_read(const struct gm_elf_file *elf, void *dst, uint64_t at, size_t bytes);
 
 /* The build id among the @bytes of @notes: its length, 0 when there is none. */

@@ -184,8 +184,10 @@ static int open_file(struct gm_elf_file *ret_elf)
 	if (path->text[0] != '/')
 		return -ENOENT;
 	gm_fd_guard_begin(&guard);
-	/* Should a pipe or a device lie there now: do not wait for it. */
-	fd = gm_file_open(AT_FDCWD, path->text, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
+	/* Should a pipe or a device lie there now: do not wait for it. The check comes last before the
+	 * call, so that no thread opens more than the one file that it was about to open. */
+	fd = gm_elf_files_stopped() ? -ECANCELED :
+	     gm_file_open(AT_FDCWD, path->text, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
 	gm_fd_guard_end(&guard);
 	if (fd < 0)
 		return fd;
@@ -265,7 +267,7 @@ static void begin_group(void)
 static bool work(uint64_t until_ns)
 {
 	do {
-		if (!job.memory && !begin_batch())
+		if (gm_elf_files_stopped() || (!job.memory && !begin_batch()))
 			return false;
 		if (job.group == job.group_end)
 			begin_group();

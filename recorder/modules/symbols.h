@@ -9,11 +9,11 @@
  * stay without names.
  *
  * No hook and no crash handler waits for this: it holds no lock except, for each name, the intern
- * lock. It calls no malloc; its memory is mapped while there is something to do (at most 8 MB) and
- * unmapped afterwards.
+ * lock. After gm_elf_files_stop (a thread has crashed) it opens and reads nothing more. It calls no
+ * malloc; its memory is mapped while there is something to do (at most 8 MB) and unmapped afterwards.
  *
- * Thread context: the helper thread, or whichever thread writes a snapshot; a second one at the
- * same time finds nothing to do. Signal context: none (files are opened).
+ * Thread context: the names thread (preload/triggers/helper.c); where there is none, whichever thread
+ * writes a snapshot. A second one at the same time finds nothing to do. Signal context: none (files are opened).
  */
 #ifndef GM_RECORDER_SYMBOLS_H
 #define GM_RECORDER_SYMBOLS_H

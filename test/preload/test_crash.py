@@ -15,9 +15,10 @@ import tempfile
 import time
 
 sys.path.insert(0, "test")
-from tap import B, GPUMEM, Room, check, finish, live_bytes as live  # noqa: E402
+from tap import B, GPUMEM, LIBRARY, Room, check, finish, live_bytes as live  # noqa: E402
 
 CRASH = os.path.join(B, "test/preload/crash")
+SCRIPT = os.path.join(B, "test/preload/script")
 CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 LIVE = 4096 + 65536
 SECONDS = 60
@@ -26,10 +27,10 @@ SECONDS = 60
 class Death:
     """One run to its end: the raw status of wait, what it said, what it left."""
 
-    def __init__(self, room, words, preload=True, core=False, act=None, before=None, through=(), **options):
+    def __init__(self, room, words, preload=True, core=False, act=None, before=None, through=(), program=CRASH, **options):
         env = room.env(preload=preload, FAKECUDA_CAPACITY=16 << 20, **options)
         limit = "unlimited" if core else "0"
-        command = ["sh", "-c", "ulimit -c %s; %s exec \"$0\" \"$@\"" % (limit, before or ""), *through, CRASH] + list(words)
+        command = ["sh", "-c", "ulimit -c %s; %s exec \"$0\" \"$@\"" % (limit, before or ""), *through, program] + list(words)
         self.child = subprocess.Popen(command, env=env, cwd=room.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, start_new_session=True)
         if act:
@@ -59,6 +60,12 @@ class Death:
 
     def __str__(self):
         return "status %s out %r err %r" % (self.status, self.out[-300:], self.err[-300:])
+
+
+def wait_for(condition):
+    end = time.monotonic() + SECONDS
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
 
 
 def clear(room):
@@ -184,6 +191,41 @@ def opens_nothing():
             check("%s: a snapshot" % way, len(found) == 1 and live(found[0]) >= LIVE, (str(ours), room.files()))
             check("%s: no file is opened from the signal on but the snapshot" % way, len(files) == 1 and
                   (files[0] == "." or files[0].startswith(".gpumem-") and files[0].endswith(".tmp")), opened)
+
+
+def stuck():
+    """A module lies on a mount that does not answer, and whoever reads its names stands there: nobody else does."""
+    def run(act=None, program=CRASH, words=("wait",), **options):
+        mark = room.path + "/stuck"
+        stuck_file = {"STUCK_FILE": os.path.basename(program), "STUCK_MARK": mark,
+                      "LD_PRELOAD": os.path.join(B, "test/preload/libstuckfile.so") + ":" + LIBRARY}
+
+        def act_then(child):
+            wait_for(lambda: os.path.exists(mark))
+            act(child)
+        return Death(room, words, program=program, act=act and act_then, **stuck_file, **options), os.path.exists(mark)
+
+    with Room() as room:
+        ours, there = run(lambda child: os.kill(child.pid, 15))
+        found = room.snapshots("crash-")
+        check("a stuck file: a crash has its snapshot nevertheless", there and ours.status == 15 and len(found) == 1 and
+              live(found[0]) == LIVE and not room.journal_files(), (str(ours), there, room.files(), room.journal_files()))
+    with Room() as room:
+        def ask(child):
+            for number in (1, 2):
+                os.kill(child.pid, signal.SIGUSR1)
+                wait_for(lambda n=number: len(room.snapshots("signal-")) == n)
+            os.kill(child.pid, 9)
+        ours, there = run(ask)
+        check("a stuck file: so has a signal that asks for one, twice", there and ours.status == 9 and
+              [live(s) for s in room.snapshots("signal-")] == [LIVE] * 2, (str(ours), there, room.files()))
+    for name, program, words, size in (("an exit", CRASH, ["exit"], LIVE),
+                                       ("the end of a last thread", SCRIPT, ["alloc 10", "pthread_exit"], 10)):
+        with Room() as room:
+            ours, there = run(program=program, words=words)
+            found = room.snapshots("exit")
+            check("a stuck file: so has %s" % name, there and ours.status == 0 and len(found) == 1 and live(found[0]) == size and
+                  not room.journal_files() and not ours.err, (str(ours), there, room.files(), room.journal_files()))
 
 
 def sent():
@@ -473,7 +515,7 @@ def at_random():
           (seed, len(bad), bad[:3]))
 
 
-ALL = (faults, opens_nothing, sent, terminal, cores, hard, handlers, ignored, children, left_alone, nowhere, written_already,
+ALL = (faults, opens_nothing, stuck, sent, terminal, cores, hard, handlers, ignored, children, left_alone, nowhere, written_already,
        run_says, at_random)
 for part in ALL:
     if not sys.argv[1:] or part.__name__ in sys.argv[1:]:

@@ -2,6 +2,10 @@
  * opens.c - run a program and write down every file that it opens once it has been hit by one of the
  * signals that end programs: by ptrace, so that a system call made past the C library is seen too.
  *
+ * "Once": from the first futex call on that the thread makes that was hit. By then the library has told its
+ * threads to open nothing more. One that was outside of any system call at that moment may have looked just
+ * before: its next call, and that one only, is not written down.
+ *
  *	opens LOG PROGRAM [ARGUMENT...]
  *
  * LOG gets a line "flags path" each. Ends as the program did; 77: ptrace is not allowed here.
@@ -21,8 +25,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define THREADS 256
+
+static pid_t hit;			/* the thread that got the signal */
 static bool crashed;
 static FILE *out;
+static struct thread { pid_t pid; bool in_call, had_one; } threads[THREADS];
+
+static struct thread *thread_of(pid_t pid)
+{
+	struct thread *t = threads;
+
+	while (t < threads + THREADS - 1 && t->pid && t->pid != pid)
+		t++;
+	t->pid = pid;
+	return t;
+}
 
 static void tell(pid_t pid, uint64_t address, uint64_t flags)
 {
@@ -42,10 +60,23 @@ static void tell(pid_t pid, uint64_t address, uint64_t flags)
 static void look_at_call(pid_t pid)
 {
 	struct __ptrace_syscall_info info;
+	struct thread *t = thread_of(pid);
+	bool may_be_late;
 
 	memset(&info, 0, sizeof(info));
-	if (!crashed || ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof(info), &info) < 0 ||
-	    info.op != PTRACE_SYSCALL_INFO_ENTRY)
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof(info), &info) < 0)
+		return;
+	t->in_call = info.op == PTRACE_SYSCALL_INFO_ENTRY;
+	if (!crashed && pid == hit && t->in_call && info.entry.nr == SYS_futex) {
+		crashed = true;
+		for (size_t i = 0; i < THREADS; i++)
+			threads[i].had_one = threads[i].in_call;
+	}
+	if (!crashed || !t->in_call)
+		return;
+	may_be_late = !t->had_one;
+	t->had_one = true;
+	if (may_be_late)
 		return;
 	switch (info.entry.nr) {
 #ifdef SYS_open
@@ -88,7 +119,8 @@ static int signal_of(pid_t pid, int status)
 	}
 	if (status >> 16 || number == SIGSTOP || number == SIGTRAP)
 		return 0;		/* an event, a new thread */
-	crashed |= is_fatal(number);
+	if (!hit && is_fatal(number))
+		hit = pid;
 	return number;
 }
 

@@ -15,6 +15,7 @@
 
 #include "recorder/modules/modules.h"
 #include "recorder/journal/state.h"
+#include "recorder/modules/elf_file.h"
 #include "recorder/modules/symbols.h"
 #include "recorder/journal/sys.h"
 #include "test/suite.h"
@@ -282,6 +283,34 @@ START_TEST(test_no_system)
 }
 END_TEST
 
+static int opened;
+
+/* A thread crashes just when a module's file is opened. */
+static int open_and_crash(int dirfd, const char *path, int flags, mode_t mode)
+{
+	opened++;
+	gm_elf_files_stop();
+	return openat(dirfd, path, flags, mode);
+}
+
+START_TEST(test_stopped)
+{
+	unsigned int open_before = aux_descriptors();
+	uint32_t a, b;
+
+	start();
+	a = frame_in((const void *)exported_function);
+	b = frame_in(dlsym(RTLD_DEFAULT, "qsort_r"));
+	gm_sys.open_file = open_and_crash;
+	ck_assert(!gm_symbols_work(ALL_NS));
+	ck_assert(!gm_symbols_work(ALL_NS));
+	ck_assert_int_eq(opened, 1);		/* the other module's file is not */
+	ck_assert_str_eq(name_of(a), "");	/* and nothing is read of the first one */
+	ck_assert_str_eq(name_of(b), "");
+	ck_assert_uint_eq(aux_descriptors(), open_before);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("symbols");
@@ -297,6 +326,7 @@ int main(void)
 	tcase_add_test(tc, test_slices);
 	tcase_add_test(tc, test_full);
 	tcase_add_loop_test(tc, test_no_system, 1, 6);
+	tcase_add_test(tc, test_stopped);	/* the last: nothing is read behind it */
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }
