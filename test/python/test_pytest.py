@@ -251,6 +251,67 @@ def test_what_is_no_pool_s_counts_too():
 '''
 
 
+GIVEN_BACK = '''
+import gpumem
+import pytest
+from host import alloc, free
+
+POOL = gpumem.Pool("mine")
+SIZE = 64 << 20
+PIECE = alloc(SIZE)
+POOL.allocated(PIECE, 1 << 20)
+POOL.freed(PIECE)
+free(PIECE)     # as empty_cache() does: from here on the addresses are anybody's
+kept = []
+
+
+def take(size):
+    kept.append(alloc(size))
+    assert PIECE <= kept[-1] < PIECE + SIZE, "not where the piece was: the test looks at nothing"
+
+
+@pytest.mark.limit_gpu_leaks("1 MiB")
+def test_leak_where_a_piece_was():
+    take(48 << 20)
+
+
+@pytest.mark.limit_gpu_memory("1 MiB")
+def test_peak_where_a_piece_was():
+    free(kept.pop())
+    take(48 << 20)
+    free(kept.pop())
+
+
+@pytest.mark.limit_gpu_memory("49 MiB")
+@pytest.mark.limit_gpu_leaks("1 MiB")
+def test_a_piece_again():
+    take(48 << 20)
+    POOL.allocated(kept[-1], 48 << 20)
+    POOL.freed(kept[-1])
+
+
+@pytest.mark.limit_gpu_memory("49 MiB")
+def test_a_piece_for_a_while():
+    free(kept.pop())
+    take(48 << 20)
+    POOL.allocated(kept[-1], 48 << 20)
+    free(kept.pop())
+    take(48 << 20)
+'''
+
+
+def given_back(python):
+    """Memory that a pool held once, and gave back, is counted for whoever gets it next."""
+    with Room() as room:
+        told = run(room, python, GIVEN_BACK)
+        check("a piece given back: each test has the outcome that it should have", outcomes(told) == {
+            "test_leak_where_a_piece_was": "failed", "test_peak_where_a_piece_was": "failed",
+            "test_a_piece_again": "passed", "test_a_piece_for_a_while": "passed"}, tell(told))
+        check("a piece given back: the leak and the peak have their line",
+              "48.0 MiB in 1 block on device 0" in report(told, "test_leak_where_a_piece_was") and
+              "held 48.0 MiB of GPU memory" in report(told, "test_peak_where_a_piece_was"), tell(told))
+
+
 def pools(python):
     """Where a pool tells, what it hands out counts, and its pieces do not."""
     with Room() as room:
@@ -288,6 +349,7 @@ def main():
         story(found[0][0])
         odd(found[0][0])
         pools(found[0][0])
+        given_back(found[0][0])
     finish()
 
 

@@ -7,7 +7,7 @@ import bisect
 import json
 import os
 import sysconfig
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 
 class StackFrame(NamedTuple):
@@ -62,6 +62,8 @@ class _Event(NamedTuple):
 
 
 CALLERS_SHOWN = 4
+_END = float("inf")         # of a snapshot's time
+_OF_BLOCKS = ("alloc", "free_requested", "free_completed")
 
 _ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")} |
                {os.path.dirname(os.path.abspath(__file__)) + os.sep})     # this package in a source tree
@@ -81,6 +83,8 @@ class Snapshot:
         if not isinstance(self.data, dict) or self.data.get("format") != "gpumem-snapshot":
             raise ValueError("%s is no snapshot of gpumem" % path)
         self._places: Dict[int, str] = {}
+        self._of_pools: Dict[int, _Told] = {}
+        self._pieces: Dict[int, FrozenSet[int]] = {}
         self.traces: Dict[int, List[Dict[str, Any]]] = {}      # by device: the driver's level, then the pools'
         for device, trace in enumerate(self.data["device_traces"]):
             self.traces[device] = [trace]
@@ -134,33 +138,31 @@ class Snapshot:
     # ---- events ----
 
     def _events(self, device: int, began: int, ended: int) -> Iterator[_Event]:
+        """What was handed out and given back between two moments: of pools, and of the driver without their pieces."""
         for level, trace in enumerate(self.traces.get(device, ())):
+            pieces = self._rows_of_pieces(device) if level == 0 else frozenset()
             times = trace.get("time_us", ())
             for i in range(bisect.bisect_left(times, began), bisect.bisect_right(times, ended)):
                 action = trace["action"][i]
-                if action in ("alloc", "free_requested", "free_completed"):
+                if action in _OF_BLOCKS and i not in pieces:
                     yield _Event(times[i], action == "alloc", level, trace["addr"][i], trace["size"][i], trace["stack"][i])
 
-    def _handed_out(self, device: int, events: List[_Event]) -> List[int]:
-        """Addresses in the pieces that pools have from the driver, sorted."""
-        found = {event.address for event in events if event.level}
-        for trace in self.traces.get(device, [])[1:]:
-            found.update(address for address, action in zip(trace["addr"], trace["action"]) if action == "segment_alloc")
-        for pool in self.data.get("pools", ()):
-            if pool["device"] == device:
-                found.update(block["address"] for segment in pool["segments"] for block in segment["blocks"])
-        return sorted(found)
+    def _told(self, device: int) -> "_Told":
+        if device not in self._of_pools:
+            self._of_pools[device] = _Told(self.traces.get(device, [])[1:],
+                                           [pool for pool in self.data.get("pools", ()) if pool["device"] == device])
+        return self._of_pools[device]
+
+    def _rows_of_pieces(self, device: int) -> FrozenSet[int]:
+        """The events of the driver's trace that allocate a pool's piece (tools/read/level.c has the same rule)."""
+        if device not in self._pieces:
+            told = self._told(device)
+            self._pieces[device] = frozenset(_find_pieces(self.traces[device][0], told) if told.addresses else ())
+        return self._pieces[device]
 
     def usage(self, device: int, began: int, ended: int, complete: bool) -> Usage:
         """What was allocated on @device between two moments, which are microseconds since 1970."""
         events = sorted(self._events(device, began, ended), key=lambda event: event.time)
-        handed_out = self._handed_out(device, events)
-
-        def counts(event: _Event) -> bool:
-            at = bisect.bisect_left(handed_out, event.address)
-            return event.level > 0 or at == len(handed_out) or handed_out[at] >= event.address + event.size
-
-        events = [event for event in events if not event.born or counts(event)]
         peak, at_peak = 0, -1
         held: Dict[Tuple[int, int], _Event] = {}
         for i, total in enumerate(_replay(events, held)):
@@ -186,7 +188,6 @@ class Snapshot:
               wanted: Optional[Callable[[Stack], bool]] = None) -> List[Leak]:
         """What was allocated since @began and is held still, by stack, largest first."""
         pools = self.data.get("pools", ())
-        handed_out = {number: self._handed_out(number, []) for number in self.traces}
         sums: Dict[Tuple[int, int], List[int]] = {}
         for level, segments in enumerate([self.data["segments"]] + [pool["segments"] for pool in pools]):
             for segment in segments:
@@ -195,9 +196,7 @@ class Snapshot:
                     if (block["state"] != "active_allocated" or block.get("freeing") or
                             (block["time_us"] or 0) < began or device not in (None, number)):
                         continue
-                    addresses = handed_out.get(number, [])
-                    at = bisect.bisect_left(addresses, block["address"])
-                    if level == 0 and at < len(addresses) and addresses[at] < block["address"] + block["size"]:
+                    if level == 0 and self._told(number).is_piece(block["address"], block["size"], block["time_us"] or 0):
                         continue
                     both = sums.setdefault((number, block["stack"]), [0, 0])
                     both[0] += block["requested_size"]
@@ -207,6 +206,66 @@ class Snapshot:
             if wanted is None or wanted(self.stack(stack)):
                 found.append(Leak(number, self.stack(stack), self.place(stack), *both))
         return sorted(found, key=lambda leak: (-leak.bytes, leak.place))
+
+
+class _Told:
+    """The addresses of one device that its pools named, and when; and what they hold in the end.
+
+    A block of the driver's is a pool's piece if the pool named an address in it while the block lived. The same
+    memory may be a pool's first, and nobody's later."""
+
+    def __init__(self, traces: List[Dict[str, Any]], pools: List[Dict[str, Any]]) -> None:
+        named: Dict[int, List[float]] = {}
+        held = []
+        for trace in traces:
+            for action, address, time in zip(trace["action"], trace["addr"], trace["time_us"]):
+                if action != "oom":
+                    named.setdefault(address, []).append(time)
+        for pool in pools:
+            for segment in pool["segments"]:
+                for address in [segment["address"]] + [block["address"] for block in segment["blocks"]]:
+                    named.setdefault(address, []).append(_END)
+                if not segment.get("outside"):
+                    held.append((segment["address"], segment["address"] + segment["total_size"]))
+        self.addresses = sorted(named)
+        self._times = {address: sorted(times) for address, times in named.items()}
+        self._held = sorted(held)
+
+    def is_piece(self, address: int, size: int, began: float, ended: float = _END) -> bool:
+        """Is [address, address + size), which lived between these moments, a pool's?"""
+        at = bisect.bisect_right(self._held, (address, _END)) - 1
+        if ended == _END and at >= 0 and self._held[at][1] >= address + size > address:
+            return True
+        for i in range(bisect.bisect_left(self.addresses, address),
+                       bisect.bisect_left(self.addresses, address + max(size, 1))):
+            times = self._times[self.addresses[i]]
+            at = bisect.bisect_left(times, began)
+            if at < len(times) and times[at] <= ended:
+                return True
+        return False
+
+
+def _find_pieces(trace: Dict[str, Any], told: _Told) -> Set[int]:
+    """The rows of @trace, the driver's, that allocate a piece of a pool."""
+    ends: Dict[int, float] = {}             # by row: when the block ended
+    born: Dict[int, int] = {}               # by address: the row
+    moved: Dict[int, int] = {}              # the row of a block -> its row at the place that it was moved from
+    times, actions, addresses = trace.get("time_us", ()), trace.get("action", ()), trace.get("addr", ())
+    for i, action in enumerate(actions):
+        if action == "alloc":
+            if i >= 3 and times[i - 3] == times[i] and addresses[i - 1] == addresses[i] and \
+                    actions[i - 3:i] == ["free_completed", "segment_unmap", "segment_map"] and addresses[i - 3] in born:
+                moved[i] = born[addresses[i - 3]]
+            born[addresses[i]] = i
+            ends[i] = _END
+        elif action in _OF_BLOCKS and addresses[i] in born:
+            ends[born[addresses[i]]] = times[i]
+    pieces = {i for i, ended in ends.items() if told.is_piece(addresses[i], trace["size"][i], times[i], ended)}
+    # A block that is a piece before it is moved or after is one in both places.
+    for i, before in moved.items():
+        if i in pieces or before in pieces:
+            pieces |= {i, before}
+    return pieces
 
 
 def _replay(events: List[_Event], held: Dict[Tuple[int, int], _Event]) -> Iterator[int]:
