@@ -220,6 +220,28 @@ def functions(python, name):
               os.listdir(room.path))
 
 
+EXAMPLE = """
+def load():
+    return 1
+def step(model):
+    return forward(model)
+%s
+assert forward(1) is None
+print("example")
+"""
+
+
+def example(python, name):
+    """The first example of docs/python.md, with the library and without it."""
+    with open("docs/python.md", encoding="utf-8") as page:
+        [block] = re.findall(r"^## In a program\n\n```python\n(.*?)^```$", page.read(), re.M | re.S)
+    for preload in (True, False):
+        with Room() as room:
+            told = run(room, python, EXAMPLE % block, preload=preload)
+            check("%s: the example of docs/python.md runs %s the library" % (name, "with" if preload else "without"),
+                  told.returncode == 0 and told.stdout == "0 0\nexample\n" and not told.stderr, tell(told))
+
+
 def ranges(python, name):
     with Room() as room:
         ours = run(room, python, RANGES)
@@ -281,6 +303,13 @@ def command():
                          python, program], env=env)
         check("command: python -m gpumem run -- python: recorded, and its exit status",
               told.returncode == 5 and told.stdout == "12345\n" and room.files() == ["run.exit.json"], (tell(told), room.files()))
+        ignored = ["run", "--quiet", "--", "grep", "SigIgn", "/proc/self/status"]
+        told, want_ignored = (room.run(words + ignored, env=env) for words in ([python, "-m", "gpumem"], [GPUMEM]))
+        check("command: the program ignores no signal that it does not ignore under gpumem itself",
+              told.returncode == 0 and told.stdout.startswith("SigIgn") and same(told, want_ignored), tell(told, want_ignored))
+        told = room.run([python, "-m", "gpumem", "run", "--quiet", "--", "sh", "-c", "yes | head -1"], env=env)
+        check("command: a program whose reader is gone ends without a word", told.returncode == 0 and
+              (told.stdout, told.stderr) == ("y\n", ""), tell(told))
         empty = os.path.join(room.path, "site/gpumem")
         os.makedirs(empty)
         for name in os.listdir(os.path.join(PACKAGE, "gpumem")):
@@ -308,6 +337,7 @@ def main():
     for python, version in found:
         name = "Python %d.%d" % version
         functions(python, name)
+        example(python, name)
         ranges(python, name)
         with Room() as room:
             told = run(room, python, POOLS)

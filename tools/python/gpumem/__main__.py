@@ -5,6 +5,7 @@ replaced, so signals, exit status and terminal are the command's.
 """
 import os
 import shutil
+import signal
 import sys
 from typing import List, NoReturn, Optional
 
@@ -34,6 +35,14 @@ def _is_program(path: str) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
+def _restore_signals() -> None:
+    """Undo what Python did at its start: a signal that is ignored stays so in the next program (as subprocess does)."""
+    for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ"):
+        number = getattr(signal, name, None)
+        if number is not None:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def main() -> NoReturn:
     """Become the command; exit 127 when there is none."""
     command = find()
@@ -42,6 +51,7 @@ def main() -> NoReturn:
                  "Build it with make, or install the wheel for this machine." % ", ".join(places()))
     sys.stdout.flush()
     sys.stderr.flush()
+    _restore_signals()
     os.execv(command, [command] + sys.argv[1:])
 
 
