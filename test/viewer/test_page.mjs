@@ -273,8 +273,25 @@ test("the address bar brings the same back", { skip }, () => visit(training, { h
 	assert.deepEqual([view.from, view.to, view.mode], [100, 300, "order"]);
 }));
 
-test("an address bar of nonsense shows the page all the same", { skip }, () => visit(training, { hash: "mode=x&from=1e99&to=-5&at=1e9&life=99999999&by=nothing&doc=7&source=9&view=nope&f=zz&f=%3Cb%3E:x" }, async (page) => {
+const NONSENSE = "mode=x&from=1e99&to=-5&at=1e9&life=99999999&by=nothing&doc=7&source=9&other=5&view=nope&f=zz&f=%3Cb%3E:x";
+
+test("an address bar of nonsense shows the page all the same", { skip }, () => visit(training, { hash: NONSENSE }, async (page) => {
 	assert.match(await side(page), /At the/);
+}));
+
+test("nor does nonsense that comes into it later", { skip }, () => visit(training, {}, async (page) => {
+	for (const nonsense of ["view=unknown", "life=99999999", "by=nothing", "mode=x", "at=1e9", "source=9", "doc=7", "from=5&to=1", NONSENSE]) {
+		await page.evaluate((hash) => { location.hash = hash; }, nonsense);
+		await settle(page);
+		assert.match(await side(page), /At the/, nonsense);
+		const now = await state(page);
+		assert.deepEqual([now.view, now.life, now.by, now.at, now.from, now.to], ["timeline", -1, "site", null, null, null], nonsense);
+		assert.ok(["time", "order"].includes(now.mode), nonsense);
+	}
+	for (const tab of await page.locator(".tabs button").all()) {
+		await tab.click();
+		await settle(page);
+	}
 }));
 
 test("a snapshot without events shows what is live, and one of nothing says so", { skip }, async () => {

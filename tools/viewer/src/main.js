@@ -103,7 +103,7 @@ class App {
 		if (!VIEWS.some((view) => view.name === state.view))
 			state.view = VIEWS[0].name;
 		if (!["time", "order"].includes(state.mode))
-			state.mode = "time";
+			state.mode = source.mode;
 		if (!WAYS.includes(state.by))
 			state.by = "site";
 		if (!number(state.from, this.span) || !number(state.to, this.span * 1.001) || state.from >= state.to)
@@ -130,8 +130,6 @@ class App {
 		if (!location.hash.includes("source="))
 			this.state.source = -1;
 		this.choose();
-		if (!this.state.mode)
-			this.state.mode = this.source.mode;
 		this.hold();
 		this.strip = new Strip(this);
 		this.head = new Head(this);
@@ -213,6 +211,8 @@ class App {
 			if (this.state.terms.length)
 				this.filter();
 		}
+		if (changed.has("address"))
+			this.hold();
 		/* A window is in the axis' own unit. */
 		if (changed.has("mode") && !changed.has("from"))
 			Object.assign(this.state, { from: null, to: null });

@@ -60,12 +60,12 @@ export class Selection {
 		this.listeners = new Set();
 		window.addEventListener("hashchange", () => {
 			if (location.hash.slice(1) !== this.written)
-				this.set({ ...FIRST, ...parse(location.hash) });
+				this.set({ ...FIRST, ...parse(location.hash) }, ["address"]);
 		});
 	}
 
-	/* Change some of it; whoever listens is told which, before anything else happens. */
-	set(changes) {
+	/* Change some of it; whoever listens is told which, and @why, before anything else happens. */
+	set(changes, why = []) {
 		const changed = new Set();
 		for (const [key, value] of Object.entries(changes))
 			if (!Object.is(this.state[key], value) && !(key === "terms" && !value.length && !this.state.terms.length)) {
@@ -74,6 +74,7 @@ export class Selection {
 			}
 		if (!changed.size)
 			return;
+		why.forEach((word) => changed.add(word));
 		for (const listener of [...this.listeners])
 			listener(changed);
 		clearTimeout(this.timer);
