@@ -111,6 +111,12 @@ with Room() as room:
                                ("leaks", ["-n", "-3", good], "--top -3: not a number"), ("merge", ["-n", "-3", good], "--top -3: not a number"),
                                ("top", ["--rows", "-3", "all"], "--rows -3: not a number"), ("events", ["-n", "-3", good], "--last -3: not a number"),
                                ("events", ["--address", "0x1ffffffffffffffff", good], "not a hexadecimal number"),
+                               ("events", ["--address", "-5", good], "not a hexadecimal number"), ("events", ["--stream", "-5", good], "not a number"),
+                               ("events", ["-n", "99999999999999999999", good], "too large"), ("leaks", ["-n", "18446744073709551615", good], "too large"),
+                               ("check", ["--max-ooms", "18446744073709551615", good], "too large"), ("replay", ["--heap", "pages", "--lag", "18446744073709551615", good], "too large"),
+                               ("events", ["-n", " 3", good], "not a number"), ("replay", ["-d", "4294967296", good], "not a number"),
+                               ("summary", ["-d", "-1", good], "not a number"), ("summary", ["-d", "99999999999999999999", good], "not a number"),
+                               ("leaks", ["--min-size", "nan", good], "not a size"), ("check", ["--max-peak", "nan", good], "not a size"),
                                ("events", ["--stream", "0x1ffffffffffffffff", good], "not a number"),
                                ("replay", ["--conf", "max_split_size_mb:64,max_split_size:3", good], "max_split_size is not an option")):
         run = gpumem(verb, *inputs)

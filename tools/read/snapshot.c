@@ -70,7 +70,7 @@ int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts)
 	size_t half = parts / 2;
 	int r;
 
-	if (parts < 2)
+	if (parts < 2 || starts[parts] == starts[0])	/* of no rows there may be no list */
 		return 0;
 	r = gm_rows_merge(rows, starts, half);
 	if (!r)

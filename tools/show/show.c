@@ -244,7 +244,7 @@ int gm_units_parse(const char *text, uint64_t *ret)
 	double value = strtod(text, &end);
 	double unit = 1;
 
-	if (end == text || value < 0)
+	if (end == text || !(value >= 0))	/* "nan" is no number either */
 		return -EINVAL;
 	for (size_t u = 0; *end && u < sizeof(letters) - 1; u++) {
 		unit *= 1024;

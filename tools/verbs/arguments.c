@@ -198,23 +198,34 @@ static int take_words(const struct gm_opt *opt, const char **to)
 	}
 }
 
-static int take_count(const struct gm_opt *opt, size_t *to)
-{
-	char *end;
-
-	if (!isdigit((unsigned char)optarg[0]))
-		return wrong(opt, "not a number");
-	*to = strtoul(optarg, &end, 10);
-	return *end ? wrong(opt, "not a number") : 0;
-}
-
-static int take_number(const struct gm_opt *opt, int base, const char *why, struct gm_asked *to)
+/* A number without a sign, which strtoull would take, and turn round. Is it one, and at most @most? */
+static bool read_number(const char *text, int base, uint64_t most, uint64_t *ret)
 {
 	char *end;
 
 	errno = 0;
-	*to = (struct gm_asked){ true, strtoull(optarg, &end, base) };
-	return end == optarg || *end || errno ? wrong(opt, why) : 0;
+	*ret = 0;
+	if (!isxdigit((unsigned char)text[0]))
+		return false;
+	*ret = strtoull(text, &end, base);
+	return end != text && !*end && !errno && *ret <= most;
+}
+
+/* The largest numbers mean "not said" to some verbs, and a count is printed with a sign. */
+static int take_count(const struct gm_opt *opt, size_t *to)
+{
+	uint64_t number;
+
+	if (!read_number(optarg, 10, INT64_MAX, &number))
+		return wrong(opt, errno == ERANGE || number > INT64_MAX ? "too large" : "not a number");
+	*to = number;
+	return 0;
+}
+
+static int take_number(const struct gm_opt *opt, int base, const char *why, struct gm_asked *to)
+{
+	to->is = true;
+	return read_number(optarg, base, UINT64_MAX, &to->number) ? 0 : wrong(opt, why);
 }
 
 static int take_size(const struct gm_opt *opt, bool unlimited, uint64_t *to)
@@ -229,11 +240,10 @@ static int take_size(const struct gm_opt *opt, bool unlimited, uint64_t *to)
 
 static int take_device(const struct gm_opt *opt, bool host, const char **to)
 {
-	char *end;
+	uint64_t number;
 
 	*to = optarg;
-	strtol(optarg, &end, 10);
-	if ((host && !strcmp(optarg, "host")) || (end != optarg && !*end))
+	if ((host && !strcmp(optarg, "host")) || read_number(optarg, 10, INT32_MAX, &number))
 		return 0;
 	return wrong(opt, host ? "not a number or 'host'" : "not a number");
 }

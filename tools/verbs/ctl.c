@@ -264,18 +264,18 @@ static const char *limit_word(uint64_t limit)
 
 static const char *refusal(const struct ask *ask)
 {
-	switch (-ask->answer.result) {
-	case ENOTSUP:
+	switch (ask->answer.result) {	/* another process's word: any number */
+	case -ENOTSUP:
 		return ask->command == GM_CONTROL_MEMORY_LIMIT ?
 		       "its allocator is native: every call goes to the driver, so nothing could be refused" :
 		       "its option history is 0: there is no room for events";
-	case ENODEV:
+	case -ENODEV:
 		return "it has not used that device";
-	case ESHUTDOWN:
+	case -ESHUTDOWN:
 		return "it is ending";
-	case ENODATA:
+	case -ENODATA:
 		return "nothing is recorded in it any more";
-	case ETIMEDOUT:
+	case -ETIMEDOUT:
 		return "a lock was not free in time: it may have been done in part";
 	default:
 		return "it could not do that: its library may be older than this gpumem";
