@@ -56,7 +56,7 @@ with Room() as room:
     done = ask("what a smaller split size would have saved", today, cwd=room.out)
     check("a smaller split size: what it would have saved, and what would have been better", done.returncode == 0 and
           re.search(r"^  max_split_size_mb +(would have saved nothing|\d+ would have reserved)", done.stdout, re.M) and
-          re.search(r"^PYTORCH_CUDA_ALLOC_CONF=\S+\nwould have reserved [0-9.]+ MiB less", done.stdout, re.M), done.stdout)
+          re.search(r"^GPUMEM_CONF=\S+\nwould have reserved [0-9.]+ MiB less", done.stdout, re.M), done.stdout)
     done = ask("is the run within its limit", yesterday, cwd=room.out)
     check("within its limit: no, with what is beyond it", done.returncode == 1 and "leak" in done.stdout and "max-peak" not in done.stdout, done)
     tidy, = record("tidy", "--steps", "3")

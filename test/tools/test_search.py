@@ -47,6 +47,15 @@ def peak_of(snapshot, device=0, kinds=("device", "pool", "managed", "array", "vm
     return peak
 
 
+POOL = """
+from pool_user import *
+context()
+torch = Torch()
+for step in range(10):
+    for block in [torch.alloc(7 << 20) for i in range(20)]:
+        torch.free(block)
+"""
+
 with Room() as room:
     # ---- a snapshot's history -----------------------------------------------------------------------------------------
     room.run([TRAINING, "--steps", "40"])
@@ -93,13 +102,13 @@ with Room() as room:
     text = gpumem("replay", "--search", "--limit", str(plain["peak_live_bytes"] - MiB), path).stdout
     check("in text, too", re.search(r"^nothing that was tried fits into .*\nwhat is live alone takes %.2f MiB at the peak, whatever is set; without a limit the defaults would "
                                     r"have reserved %.2f MiB$" % (plain["peak_live_bytes"] / MiB, plain["peak_reserved_bytes"] / MiB), text, re.M) and
-          "PYTORCH_CUDA_ALLOC_CONF=" not in text, text)
+          "_CONF=" not in text, text)
     edge = plain["peak_live_bytes"] + 24 * MiB
     close = replay("--search", "--limit", str(edge), path)
     text = gpumem("replay", "--search", "--limit", str(edge), path).stdout
     if close["recommended"] and close["tried"][0]["ooms"] and not close["recommended"]["ooms"]:
         check("in text: that memory would not have run out", "and memory would not have run out" in text, text)
-    check("in text: the line to set", ("PYTORCH_CUDA_ALLOC_CONF=" + close["recommended"]["conf"] + "\n" in text) if close["recommended"]
+    check("in text: the line to set", ("\nGPUMEM_CONF=allocator:caching," + close["recommended"]["conf"] + "\n" in text) if close["recommended"]
           else "none is better" in text or "nothing that was tried fits" in text, text)
     flips = [(size, r) for size in range(plain["peak_live_bytes"] // MiB, plain["peak_reserved_bytes"] // MiB, 16)
              for r in [replay("--search", "--limit", "%dMiB" % size, path)]
@@ -222,7 +231,7 @@ with Room() as room:
               other["recommended"] == (not any(run["ooms"] for run in lags) and (beaten["ooms"] > 0 or (
                   other["highest_reserved_bytes"] < beaten["lowest_reserved_bytes"] and
                   other["highest_reserved_bytes"] < 0.95 * beaten["peak_reserved_bytes"]))) and
-              ("GPUMEM_CONF=expandable_segments:True\n" in text) == other["recommended"] and "however far the GPU is behind" in text,
+              ("\nPYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in text) == other["recommended"] and "however far the GPU is behind" in text,
               (other, beaten, text))
         key = ("ooms", "peak_reserved_bytes", "driver_calls")
         check("%s: nothing that was tried is better in both columns" % os.path.basename(told), not best or not any(
@@ -234,9 +243,56 @@ with Room() as room:
 
     check("it is for some, for some it is not, and for one nothing else would do", {(True, True), (False, True), (True, False)} <= said, said)
 
+    # ---- the line to set is one that the program reads ----------------------------------------------------------------
+    def line_of(path):
+        found, text = replay("--search", path), gpumem("replay", "--search", path).stdout
+        check("%s: the text has the same line" % os.path.basename(path), found["line_to_set"] and "\n%s\n" % found["line_to_set"] in text,
+              (found["line_to_set"], text))
+        return found, found["line_to_set"] or ""
+
+    def reserved(path):
+        return load(path)["devices"][0]["memory_stats"]["reserved_bytes.all.peak"]
+
+    def newest(word):
+        return max(glob.glob(room.out + "/gpumem.%s*exit*.json" % word), key=os.path.getmtime)
+
+    room.run([TRAINING, "--steps", "40"], allocator="caching", PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:77")
+    cached = newest("app_training")
+    found, line = line_of(cached)
+    check("our own cache: its settings, and not what PyTorch's variable said", line == "GPUMEM_CONF=" + found["recommended"]["conf"] and
+          found["tried"][0]["conf"] == "", (line, found["tried"][0]))
+    room.run([TRAINING, "--steps", "40"], allocator="caching", GPUMEM_CONF=line.split("=", 1)[-1])
+    check("a run with that line takes what was foretold, and less than before", abs(reserved(newest("app_training")) -
+          found["recommended"]["peak_reserved_bytes"]) <= 0.05 * found["recommended"]["peak_reserved_bytes"] and
+          reserved(newest("app_training")) < reserved(cached), (reserved(newest("app_training")), reserved(cached), found["recommended"]))
+    found, line = line_of(path)
+    check("a program without any cache: ours, to be switched on", line == "GPUMEM_CONF=allocator:caching," + found["recommended"]["conf"], line)
+    room.run([TRAINING, "--steps", "40"], env={key: value for key, value in room.env(GPUMEM_CONF=line.split("=", 1)[-1]).items()
+                                               if key != "GPUMEM_ALLOCATOR"})
+    check("a run with that line has it", load(newest("app_training"))["allocator_settings"]["gpumem"]["allocator"]["value"] == "caching" and
+          abs(reserved(newest("app_training")) - found["recommended"]["peak_reserved_bytes"]) <=
+          0.05 * found["recommended"]["peak_reserved_bytes"], (reserved(newest("app_training")), found["recommended"]))
+    told = room.run([sys.executable, "-c", POOL], env=room.env(PYTHONPATH=os.path.abspath("test/preload/programs"),
+                                                              TORCH=os.path.join(B, "test/preload/torch"), PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:77"))
+    found, line = line_of(newest("python"))
+    check("PyTorch's pool: what it handed out is replayed, and PyTorch's variable is named", told.returncode == 0 and
+          line == "PYTORCH_CUDA_ALLOC_CONF=" + found["recommended"]["conf"] and found["allocations"] == 200 and
+          found["tried"][0]["conf"] == "max_split_size_mb:77", (told, line, found["allocations"], found["tried"][0]))
+    _, line = line_of("test/traces/gpt.trace.gz")
+    check("a trace of PyTorch's: PyTorch's variable", line.startswith("PYTORCH_CUDA_ALLOC_CONF="), line)
+
+    # ---- text that is not UTF-8 ---------------------------------------------------------------------------------------
+    odd = os.path.join(room.path, "odd.trace")
+    with open(odd, "wb") as out:
+        out.write(b"# conf=max_split_size_mb:64,no\xff\xc3thing:1\na 0 4096 0 0\nr 0\nf 0\n")
+    for words in (["--search"], []):
+        found = replay(*words, odd)
+        check("settings of a trace that are not UTF-8 (%s): JSON all the same" % " ".join(words), isinstance(found, dict) and
+              found["allocations"] == 1 and (not words or found["tried"][0]["conf"] == "max_split_size_mb:64,no??thing:1"), found)
+
     # ---- on a terminal, wrong use -------------------------------------------------------------------------------------
     with Screen([GPUMEM, "replay", "--search", path]) as screen:
-        check("a heading in bold on a terminal", screen.ended() and screen.status == 0 and b"\033[1mPYTORCH_CUDA_ALLOC_CONF=" in screen.raw)
+        check("a heading in bold on a terminal", screen.ended() and screen.status == 0 and b"\033[1mGPUMEM_CONF=" in screen.raw)
     with Screen([GPUMEM, "replay", "--search", path], NO_COLOR="1") as screen:
         check("not with NO_COLOR", screen.ended() and screen.status == 0 and b"\033" not in screen.raw, screen.raw[-300:])
     long_one = os.path.join(room.path, "long.trace")

@@ -54,9 +54,21 @@ static int pick_device(const struct gm_lives *lives, unsigned int *ret_devices)
 	return best;
 }
 
-/* The settings in the form of PYTORCH_CUDA_ALLOC_CONF: what that variable said, with expandable_segments where @pool
- * has such segments. Of the driver's level (@pool is NULL), where the variable said nothing: our own options. */
-static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, char *ret, size_t room)
+/* Where the program that served the history reads its settings: PyTorch for its pool and in its own snapshots,
+ * else this library, whose cache a program recorded with allocator:native would have to be given first. */
+static const char *variable_of(const json_t *root, const struct gm_snapshot_pool *pool)
+{
+	const json_t *options = gm_json_object(gm_json_object(root, "allocator_settings"), "gpumem");
+	const char *allocator = gm_json_text(gm_json_object(options, "allocator"), "value");
+
+	if (pool || !allocator[0])
+		return GM_VARIABLE_TORCH;
+	return strcmp(allocator, "native") ? "GPUMEM_CONF=" : "GPUMEM_CONF=allocator:caching,";
+}
+
+/* The settings in the form of PYTORCH_CUDA_ALLOC_CONF: of PyTorch (@torch) what that variable said, with
+ * expandable_segments where @pool has such segments; else the options of our own cache. */
+static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, bool torch, char *ret, size_t room)
 {
 	static const char *const keys[] = {
 		"large_segment_size_mb", "max_split_size_mb", "max_non_split_rounding_mb",
@@ -67,14 +79,11 @@ static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, c
 	size_t length = 0;
 
 	ret[0] = '\0';
-	if (word[0] && strlen(word) < room) {
+	if (torch && strlen(word) < room)
 		strcpy(ret, word);
-		if (!pool)
-			return;
-	}
-	if (pool) {
+	if (torch) {
 		length = strlen(ret);
-		if (gm_pool_is_expandable(pool) && !strstr(ret, GM_WOULD_EXPANDABLE))
+		if (pool && gm_pool_is_expandable(pool) && !strstr(ret, GM_WOULD_EXPANDABLE))
 			snprintf(ret + length, room - length, "%s%s", length ? "," : "", GM_WOULD_EXPANDABLE);
 		return;
 	}
@@ -88,6 +97,19 @@ static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, c
 		length += (size_t)snprintf(ret + length, room - length, "%s%s:%s",
 					   length ? "," : "", keys[i], value);
 	}
+}
+
+/* Of @pool: what it had; what the program had of the driver beside it is as others'. */
+static void find_pool(struct gm_history *history, const struct gm_snapshot_pool *pool)
+{
+	const json_t *stats = gm_json_object(pool->root, "memory_stats");
+	int64_t all = history->reserved;
+
+	history->reserved_peak = gm_json_number(stats, "reserved_bytes.all.peak");
+	history->reserved = gm_json_number(stats, "reserved_bytes.all.current");
+	history->dropped = pool->dropped;
+	if (all > history->reserved)
+		history->others_bytes = gm_wrap_add(history->others_bytes, gm_wrap_subtract(all, history->reserved));
 }
 
 static void find_device(struct gm_history *history, const struct gm_snapshot *snapshot)
@@ -244,6 +266,8 @@ int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapsh
 		return -ENODATA;
 	}
 	find_device(history, snapshot);
+	if (pool)
+		find_pool(history, pool);
 	history->free_bytes = -1;
 	for (size_t row = 0; row < lives.row_count; row++)
 		if (lives.rows[row].device == history->device &&
@@ -251,7 +275,9 @@ int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapsh
 			history->tries++;
 			history->free_bytes = (int64_t)lives.rows[row].address;
 		}
-	find_conf(snapshot->root, pool, history->trace.conf, sizeof(history->trace.conf));
+	history->variable = variable_of(snapshot->root, pool);
+	find_conf(snapshot->root, pool, !strcmp(history->variable, GM_VARIABLE_TORCH), history->trace.conf,
+		  sizeof(history->trace.conf));
 	r = build(history, &lives);
 	gm_lives_close(&lives);
 	if (!r && !history->trace.count)

@@ -239,13 +239,31 @@ static int refuse(const struct wish *wish, const char *why)
 	return gm_input_bad("replay", wish->trace, why);
 }
 
+/* PyTorch's own pool on @device (-1: on any), the one with most events: its settings are what a user of PyTorch can
+ * change, and its pieces are no requests of the program's. NULL: none was recorded. */
+static const struct gm_snapshot_pool *torch_pool(const struct gm_snapshot *snapshot, int device)
+{
+	const struct gm_snapshot_pool *found = NULL;
+
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
+
+		if (!strcmp(gm_json_text(pool->root, "source"), "libc10") && pool->row_count &&
+		    (device < 0 || pool->device == device) && (!found || pool->row_count > found->row_count))
+			found = pool;
+	}
+	return found;
+}
+
 /* @path: a trace, or a snapshot's history made into one. */
 static int read_path(const struct wish *wish, const char *path, struct gm_history *history)
 {
+	const struct gm_snapshot_pool *pool;
 	struct gm_loaded loaded;
 	int r;
 
 	if (gm_trace_is(path)) {
+		history->variable = GM_VARIABLE_TORCH;
 		r = gm_trace_read(&history->trace, path);
 		return !r ? 0 : refuse(wish, r == -EINVAL ? history->trace.error : gm_limit_why(r));
 	}
@@ -253,7 +271,8 @@ static int read_path(const struct wish *wish, const char *path, struct gm_histor
 		return refuse(wish, "--verify is for a trace");
 	if (gm_load(path, GM_LOAD_WHOLE, &loaded))
 		return refuse(wish, loaded.error);
-	r = gm_history_open(history, &loaded.snapshot, NULL, wish->device);
+	pool = torch_pool(&loaded.snapshot, wish->device);
+	r = gm_history_open(history, &loaded.snapshot, pool, pool ? (int)pool->device : wish->device);
 	gm_load_free(&loaded);
 	if (r)
 		refuse(wish, r == -ENODATA ? "no history of that device: it was not recorded, or nothing "

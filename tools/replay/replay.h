@@ -68,6 +68,7 @@ void gm_trace_free(struct gm_trace *trace);
 
 struct gm_history {
 	struct gm_trace trace;		/* @conf: the settings in force, "" unknown */
+	const char *variable;		/* where settings of what served it are put: "GPUMEM_CONF=" */
 	int device;
 	int64_t dropped;		/* events that the history has lost */
 	int64_t total_bytes;		/* of the device, 0 unknown */
@@ -79,6 +80,8 @@ struct gm_history {
 	unsigned int devices;		/* that have a history */
 	bool of_pool;
 };
+
+#define GM_VARIABLE_TORCH "PYTORCH_CUDA_ALLOC_CONF="
 
 /* The history of @device, or of the one with most events (-1). Pinned memory of the host and
  * imported memory are left out; managed memory, arrays and virtual memory go past the cache. With
@@ -137,7 +140,7 @@ struct gm_point { const char *value[GM_SEARCH_SETTINGS]; };
 
 struct gm_tried {
 	struct gm_point point;
-	char conf[GM_SEARCH_CONF];	/* all settings, as PYTORCH_CUDA_ALLOC_CONF takes them */
+	char conf[GM_SEARCH_CONF];	/* all settings, as the history's variable takes them */
 	char what[160];			/* what is other than at the start, "" nothing */
 	struct gm_simulation run;	/* with rising addresses */
 	uint64_t low, high;		/* the peaks over GM_SEARCH_ORDERS of addresses, if it may be recommended */

@@ -179,7 +179,7 @@ static void print_pages(const struct gm_search *search)
 	printf("%s\n", gm_show_bytes((int64_t)search->pages_high));
 }
 
-static void print_pages_better(const struct gm_search *search)
+static void print_pages_better(const struct gm_history *history, const struct gm_search *search)
 {
 	const struct gm_tried *best = &search->tried[search->best];
 	uint64_t peak = gm_tried_peak(best), pages = search->pages.peak_used_bytes;
@@ -188,7 +188,7 @@ static void print_pages_better(const struct gm_search *search)
 	if (!search->pages_better)
 		return;
 	putchar('\n');
-	gm_show_heading(stdout, "GPUMEM_CONF=%s", GM_WOULD_EXPANDABLE);
+	gm_show_heading(stdout, "%s%s", history->variable, GM_WOULD_EXPANDABLE);
 	if (best->run.failed > search->pages.failed)
 		puts("on the pages heap memory would not have run out");
 	else
@@ -197,7 +197,7 @@ static void print_pages_better(const struct gm_search *search)
 }
 
 /* The line to set, if there is one. */
-static void print_recommended(const struct gm_search *search)
+static void print_recommended(const struct gm_history *history, const struct gm_search *search)
 {
 	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
 
@@ -208,7 +208,7 @@ static void print_recommended(const struct gm_search *search)
 		printf("%s)\n", gm_show_bytes((int64_t)start->high));
 		return;
 	}
-	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
+	gm_show_heading(stdout, "%s%s", history->variable, gm_show_clean(best->conf));
 	fputs("would have reserved ", stdout);
 	print_saved(start, best);
 	printf("whatever addresses the device gives: %s to ", gm_show_bytes((int64_t)best->low));
@@ -245,14 +245,14 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 		putchar('\n');
 		print_unfit(search);
 		print_pages(search);
-		print_pages_better(search);
+		print_pages_better(history, search);
 		return;
 	}
 	print_alone(search);
 	print_pages(search);
 	putchar('\n');
-	print_recommended(search);
-	print_pages_better(search);
+	print_recommended(history, search);
+	print_pages_better(history, search);
 }
 
 static json_t *object_of(const struct gm_tried *tried)
@@ -277,7 +277,7 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 
 	for (size_t i = 0; i < search->count; i++)
 		json_array_append_new(tried, object_of(&search->tried[i]));
-	all = json_pack("{ss sI sI sI so so so so sb so so so so}", "input", gm_show_clean(word),
+	all = json_pack("{ss sI sI sI so so so so sb so so so so so}", "input", gm_show_clean(word),
 			"allocations", (json_int_t)search->tried[0].run.allocations,
 			"peak_live_bytes", (json_int_t)search->tried[0].run.peak_live_bytes,
 			"dropped_events", (json_int_t)history->dropped, "tried", tried,
@@ -296,7 +296,9 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 						(json_int_t)search->pages.pages_moved, "ooms",
 						(json_int_t)search->pages.failed, "recommended",
 						search->pages_better),
-			"recommended", search->best ? object_of(&search->tried[search->best]) : json_null());
+			"recommended", search->best ? object_of(&search->tried[search->best]) : json_null(),
+			"line_to_set", search->best ?
+			json_sprintf("%s%s", history->variable, search->tried[search->best].conf) : json_null());
 	gm_show_document(stdout, all, JSON_INDENT(1));
 }
 

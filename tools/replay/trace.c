@@ -12,6 +12,7 @@
 
 #include "tools/read/input.h"
 #include "tools/read/table.h"
+#include "tools/show/show.h"
 
 static int fail(struct gm_trace *trace, uint32_t number, const char *what)
 {
@@ -48,6 +49,7 @@ static int comment(struct gm_trace *trace, const char *text, struct gm_trace_lin
 
 	if (!strncmp(text, "# conf=", 7)) {
 		snprintf(trace->conf, sizeof(trace->conf), "%s", text + 7);
+		gm_show_repair(trace->conf);	/* it ends up in JSON */
 		return 0;
 	}
 	if (!strncmp(text, "# memory_limit_bytes=", 21)) {

@@ -84,8 +84,15 @@ static int put_escaped(const char *bytes, size_t count, void *out)
 	return ferror((FILE *)out) ? -1 : 0;
 }
 
+/* A document that could not be made, of memory that is short or text that is no UTF-8: no empty line is a result. */
+static bool no_document;
+
 void gm_show_document(FILE *out, json_t *json, size_t flags)
 {
+	if (!json) {
+		no_document = true;
+		return;
+	}
 	json_dump_callback(json, put_escaped, out, flags);
 	putc('\n', out);
 	json_decref(json);
@@ -377,6 +384,11 @@ void gm_progress_end(void)
 
 int gm_show_end(const char *verb, int status)
 {
+	if (no_document) {
+		fprintf(stderr, "gpumem %s: no result could be made: not enough memory, or text that is not UTF-8\n",
+			verb);
+		return GM_EXIT_FAILED;
+	}
 	if (!fflush(stdout) && !ferror(stdout))
 		return status;
 	fprintf(stderr, "gpumem %s: the output could not be written: %s\n", verb, strerror(errno));

@@ -53,7 +53,8 @@ static inline unsigned int gm_show_code(const char *at, size_t bytes)
 }
 
 /* Write @json to @out as json_dumpf does, with those characters escaped, and a line end. Gives up a reference to
- * @json. */
+ * @json. NULL, which json_pack returns where memory is short or a text is no UTF-8, writes nothing: gm_show_end then
+ * says so, and fails. */
 void gm_show_document(FILE *out, json_t *json, size_t flags);
 
 /* Make @text, which may be cut within a character, UTF-8 again: what is left of one becomes '?'. Returns @text. */
