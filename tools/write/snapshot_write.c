@@ -9,6 +9,16 @@
 
 /* ---- segments --------------------------------------------------------------------------------- */
 
+/* 0 is no time: an idle block has none. */
+static void put_time(struct gm_writer *w, int64_t time_us)
+{
+	gm_writer_string(w, "time_us");
+	if (time_us)
+		gm_writer_int(w, time_us);
+	else
+		gm_writer_null(w);
+}
+
 static void put_block(struct gm_writer *w, const struct gm_snapshot_block *block)
 {
 	gm_writer_begin(w, GM_WRITER_DICT);
@@ -17,7 +27,7 @@ static void put_block(struct gm_writer *w, const struct gm_snapshot_block *block
 	gm_writer_put_int(w, "requested_size", block->requested_size);
 	gm_writer_put_string(w, "state", block->state);
 	gm_writer_put_int(w, "stack", block->stack);
-	gm_writer_put_int(w, "time_us", block->time_us);
+	put_time(w, block->time_us);
 	gm_writer_put_int(w, "thread", block->thread);
 	gm_writer_put_string(w, "kind", block->kind);
 	gm_writer_put_int(w, "module", block->module);
@@ -53,7 +63,7 @@ static void put_segment(struct gm_writer *w, const struct gm_snapshot_segment *s
 	gm_writer_put_string(w, "kind", segment->kind);
 	gm_writer_put_int(w, "module", segment->module);
 	gm_writer_put_int(w, "stack", segment->stack);
-	gm_writer_put_int(w, "time_us", segment->time_us);
+	put_time(w, segment->time_us);
 	if (segment->handle)
 		gm_writer_put_int(w, "handle", segment->handle);
 	if (segment->registered)
