@@ -94,7 +94,7 @@ SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments kill_step
 ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(FUZZ)
 UBSAN_ALONE = $(BUILD)/test/unit/test_python
 # Tests that take longer than some ten seconds or need another variant: make check-fast leaves them out.
-SLOW_TESTS  = $(addprefix test/preload/test_,abi.py cache.py closefrom.py conservation.py crash.py host.py kills.py pools.py \
+SLOW_TESTS  = $(addprefix test/preload/test_,abi.py closefrom.py conservation.py crash.py host.py kills.py pools.py \
 	      sanitized.py storms.py) \
 	      $(addprefix test/tools/test_,convert_torch.py exit_codes.py help.py large.py run.py search.py snapshot.py \
 	      symbolize.py top.py) \

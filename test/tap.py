@@ -62,9 +62,7 @@ class Room:
             env["LD_PRELOAD"] = LIBRARY
             env["GPUMEM_OUTPUT"] = os.path.join(self.out, "gpumem.%c.%p.%r.json")
             env["GPUMEM_JOURNAL"] = self.journals
-            # Most tests hold what is recorded against what the driver was asked: those of the cache say
-            # allocator="caching", and test_cache.py runs others again with TEST_ALLOCATOR=caching.
-            env["GPUMEM_ALLOCATOR"] = os.environ.get("TEST_ALLOCATOR", "native")
+            # No option besides: a test runs with the defaults that users have. What needs allocator:native says so.
             if os.environ.get("TEST_PAGES"):
                 env["GPUMEM_EXPANDABLE_SEGMENTS"] = "True"
         for name, value in options.items():

@@ -16,7 +16,7 @@ import sys
 os.environ["TEST_EMULATOR"] = QEMU = "qemu-aarch64-static"     # hands the environment on; one that the loader starts would not
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from account import alike, differences, truth, unlike  # noqa: E402
+from account import alike, differences, run_pair, truth, unlike  # noqa: E402
 from scripted import TOO_MUCH, Play  # noqa: E402
 from tap import B, FAKE, Room, check, finish, live_bytes, tell  # noqa: E402
 
@@ -97,12 +97,11 @@ def programs(chosen):
 
 
 def scripts(chosen):
-    """Tests of test/preload as they stand, for a program that records and for one with our cache."""
+    """Tests of test/preload as they stand."""
     for name in chosen or SCRIPTS:
-        for allocator in ("native", "caching"):
-            file = "test_%s.py" % name
-            _, status, output = run([sys.executable, "test/preload/" + file], TEST_ALLOCATOR=allocator, TEST_GPUMEM=HOST)
-            judge(file, status, output, lambda text: text.split(" # ")[0])
+        file = "test_%s.py" % name
+        _, status, output = run([sys.executable, "test/preload/" + file], TEST_GPUMEM=HOST)
+        judge(file, status, output, lambda text: text.split(" # ")[0])
 
 
 def down_to_main(snapshot, program, stacks):
@@ -117,14 +116,9 @@ def preloaded(chosen):
     """A program without the library and with it."""
     for name in chosen or APPS:
         with Room() as room:
-            runs = []
-            for preload in (False, True):
-                directory = os.path.join(room.path, "checkpoints-%d" % preload)
-                os.mkdir(directory)
-                runs.append(room.run([os.path.join(B, "test/apps", name)], preload=preload, timeout=300, CHECKPOINT_DIR=directory))
-            bare, ours = runs
+            bare, ours, directory = run_pair(room, [os.path.join(B, "test/apps", name)], timeout=300)
             check("%s: same output and status under the library" % name, bare.returncode == 0 and alike(bare, ours), unlike(bare, ours))
-            wrong = differences(ours.stdout, directory)
+            wrong = differences(ours.stdout, directory, bare.stdout)
             check("%s: at each of %d checkpoints the account is the driver's" % (name, len(truth(ours.stdout))), truth(ours.stdout) and not wrong, wrong[:2])
             shot = room.snapshots("exit")
             if check("%s: a snapshot at the end" % name, shot, room.files()):

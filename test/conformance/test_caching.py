@@ -16,7 +16,7 @@ MAPPED = ["-host memory | cudaHostGetDevicePointer of device memory -> 1",
           "+host memory | cudaHostGetDevicePointer of device memory -> 0"]
 
 def run(room, kind, **options):
-    env = room.env(GPUMEM_ALLOCATOR="caching", GPUMEM_SNAPSHOT_ON="none", FAKECUDA_DEVICES="1", **options)
+    env = room.env(GPUMEM_SNAPSHOT_ON="none", FAKECUDA_DEVICES="1", **options)
     program = os.path.join(B, "test/conformance/conformance." + kind)
     return subprocess.run([program], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200,
                           cwd=room.path)

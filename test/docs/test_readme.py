@@ -90,9 +90,9 @@ with Room() as room:
     # ---- the answer at the top ---------------------------------------------------------------------------------------------
     with open(os.path.join(room.out, "train.py"), "w", encoding="utf-8") as script:
         script.write(TRAIN)
-    env.update(FAKECUDA_CAPACITY="1GiB", GPUMEM_ALLOCATOR="caching")       # the page's run had PyTorch's own cache
+    env.update(FAKECUDA_CAPACITY="1GiB")        # the page's run had PyTorch's own cache
     done = run(BLOCKS.one("gpumem run -- python3 train.py"))
-    del env["FAKECUDA_CAPACITY"], env["GPUMEM_ALLOCATOR"]
+    del env["FAKECUDA_CAPACITY"]
     found = glob.glob(os.path.join(room.out, "gpumem.python3.*.oom-1.json"))
     if check("a script that runs out of memory, unchanged: %d snapshot" % len(found), done.returncode == 0 and len(found) == 1, (done, room.files())):
         done = run(BLOCKS.one("gpumem summary gpumem.python3.702").replace("gpumem.python3.702.oom-3.json", found[0]))

@@ -54,7 +54,7 @@ def members(value, section, found, rule=None):
 
 with Room() as room:
     room.run([APP])
-    room.run([os.path.join(B, "test/apps/app_kinds.static")], allocator="caching")
+    room.run([os.path.join(B, "test/apps/app_kinds.static")])
     room.run([os.path.join(B, "test/preload/crash"), "segv"])
     room.run([os.path.join(B, "test/preload/script"), "alloc 100", "annotate here", "exit 0"])
     room.run([sys.executable, "-c", "from pool_user import *; context(); given(pool('mine'), malloc(4096), 512); given(1, 77, 512)"],

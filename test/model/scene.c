@@ -89,7 +89,7 @@ bool cached(void)
 {
 	const char *allocator = getenv("GPUMEM_ALLOCATOR");
 
-	return dlsym(RTLD_DEFAULT, "gpumem_empty_cache") && allocator && !strcmp(allocator, "caching");
+	return dlsym(RTLD_DEFAULT, "gpumem_empty_cache") && !(allocator && !strcmp(allocator, "native"));
 }
 
 /* ---- memory ---- */

@@ -20,7 +20,7 @@ BESIDE = os.path.join(B, "test/model/beside")
 RULES = os.path.abspath("build/rules/libgpumem.so")
 # Thousands of short programs would spend their time on files on a disk.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-LEAN = {"GPUMEM_JOURNAL": JOURNALS, "allocator": "caching", "snapshot_on": "none", "history": "4096", "stacks": "none",
+LEAN = {"GPUMEM_JOURNAL": JOURNALS, "snapshot_on": "none", "history": "4096", "stacks": "none",
         "FAKECUDA_RACE": "exit", "FAKECUDA_HANG": "exit"}
 
 # Driver calls of our own that no capture can be beside of here, and why.

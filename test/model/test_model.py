@@ -38,7 +38,7 @@ def failures(done):
 def run(room, name, count, *options, first=FIRST, preload=True, **env):
     """@count programs; one test. The totals, or None."""
     library = os.path.abspath(RULES)
-    extra = {"LD_PRELOAD": library, "allocator": "caching", "GPUMEM_JOURNAL": JOURNALS} if preload else {}
+    extra = {"LD_PRELOAD": library, "GPUMEM_JOURNAL": JOURNALS} if preload else {}
     extra.update(env)
     done = room.run([MODEL, *options, str(first), str(count)], preload=preload, timeout=800,
                     FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **extra)
@@ -64,7 +64,7 @@ def back_to_single(room, name, count, *options):
     """Other streams had work, and one alone has it for a while: in programs this short, for one free."""
     lean = dict(LEAN, GM_TEST_SINGLE="1", GPUMEM_VERBOSE="1")
     library = os.path.abspath(RULES)
-    done = room.run([MODEL, *options, str(FIRST + 30000), "200"], LD_PRELOAD=library, allocator="caching",
+    done = room.run([MODEL, *options, str(FIRST + 30000), "200"], LD_PRELOAD=library,
                     FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", GPUMEM_JOURNAL=JOURNALS, timeout=800, **lean)
     times = done.stderr.count("single-stream fast path on again")
     check("%s: it does" % name, done.returncode == 0 and times > 20, (times, tell(done)[:900]))
@@ -79,7 +79,7 @@ def killed(name="killed", **options):
         os.mkdir(kept, 0o700)
         failed = []
         for first in range(FIRST, FIRST + count, 4):        # the library keeps no more dead ones than four
-            done = room.run([MODEL, "-k", str(first), "4"], LD_PRELOAD=os.path.abspath(RULES), allocator="caching",
+            done = room.run([MODEL, "-k", str(first), "4"], LD_PRELOAD=os.path.abspath(RULES),
                             FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **options)
             if done.returncode:
                 failed.append(failures(done))

@@ -43,7 +43,6 @@ def run(room, name, library, environment, **more):
                SCENARIO_WRITERS=os.path.join(room.path, "libgdrapi.so.2"), SCENARIO_ROOM=room.path, **more)
     if not library:
         return room.run([SCENARIOS, name], preload=False, timeout=90, **env)
-    env.setdefault("GPUMEM_ALLOCATOR", "caching")
     return room.run([SCENARIOS, name], timeout=90, LD_PRELOAD=library, **env)
 
 

@@ -4,6 +4,9 @@ A program of test/apps prints at every checkpoint what the fake driver knows to 
 library write its snapshot (test/apps/checkpoint.h). Both become {(device, kind): bytes}; memory of the
 host is one number, of device "host": the driver tells neither for which device it was pinned nor
 whether a VMM handle or a pool holds it.
+
+@native: the program runs with allocator:native, where a byte that the program has is a byte of the driver's,
+and its calls are the driver's calls. With the cache both differ, and the driver without us is asked as well.
 """
 import difflib
 import json
@@ -18,7 +21,6 @@ LINE = re.compile(r"^(?:(\w+): )?checkpoint (\d+) device (\d+) kind (\w+) bytes 
 HOST = ("host", "host")
 NAME = re.compile(r"^(?:(\w+): )?checkpoint (\d+): (.*)$")
 CALLS = re.compile(r"^calls \w+ \d+$")
-CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 CACHED = ("device", "pool")
 HELD = CACHED + ("ipc",)   # an imported block is all of its exporter's segment to the driver
 UNIT = 2 << 20      # segments of the cache are multiples of it
@@ -103,7 +105,7 @@ def except_imports(account):
     return {place: count for place, count in account.items() if place[1] != "ipc"}
 
 
-def differences(stdout, directory, bare=None):
+def differences(stdout, directory, bare=None, native=False):
     """Every checkpoint whose account is not the truth, as sentences. With a cache what the driver knows to be live
     is what it was asked for by us, and what the program has is what the driver said without us: @bare."""
     wrong = []
@@ -115,10 +117,10 @@ def differences(stdout, directory, bare=None):
         expected, name = told[key]
         accounts = [("the driver", expected, "segments", by_segments(taken[key])),
                     ("the driver", expected, "rows", by_rows(taken[key]))]
-        if CACHING:
+        if not native:
             accounts[0] = ("the driver", except_imports(expected), "segments", except_imports(by_segments(taken[key])))
             accounts[1] = ("our blocks", by_blocks(taken[key]), "rows", by_rows(taken[key]))
-        if CACHING and bare is not None:
+        if not native and bare is not None:
             without = truth(bare).get(key, ({}, ""))[0]
             accounts.append(("the driver without us", without, "requests", by_requests(taken[key])))
         for whose, want, what, account in accounts:
@@ -127,9 +129,11 @@ def differences(stdout, directory, bare=None):
     return wrong
 
 
-def run_pair(room, command, **options):
+def run_pair(room, command, native=False, **options):
     """The program without the library and with it, checkpoints on: (bare, ours, directory of ours)."""
     runs = []
+    if native:
+        options["allocator"] = "native"
     for preload in (False, True):
         directory = os.path.join(room.path, "checkpoints-%d" % preload)
         os.makedirs(directory, exist_ok=True)
@@ -139,32 +143,33 @@ def run_pair(room, command, **options):
     return runs[0], runs[1], directory
 
 
-def output(run):
+def output(run, native=False):
     """What the program said, without what the driver holds and how often it was called: a cache keeps more than the
     program asked for, and asks less often."""
     lines = run.stdout.splitlines()
-    if not CACHING:
+    if native:
         return lines
     return [l for l in lines if not (LINE.match(l) and LINE.match(l).group(4) in HELD or CALLS.match(l))]
 
 
-def alike(bare, ours):
+def alike(bare, ours, native=False):
     """Two runs that differ, if at all, in what the driver holds for a cache."""
-    return (bare.returncode, output(bare), bare.stderr) == (ours.returncode, output(ours), ours.stderr)
+    return (bare.returncode, output(bare, native), bare.stderr) == (ours.returncode, output(ours, native), ours.stderr)
 
 
-def unlike(bare, ours):
-    parted = difflib.unified_diff(output(bare), output(ours), lineterm="", n=0)
+def unlike(bare, ours, native=False):
+    parted = difflib.unified_diff(output(bare, native), output(ours, native), lineterm="", n=0)
     return "%s // %s" % ("; ".join(list(parted)[:8]), tell(bare, ours))
 
 
-def conserved(name, room, command, checkpoints=1, told=lambda stdout: stdout, **options):
+def conserved(name, room, command, checkpoints=1, told=lambda stdout: stdout, native=False, **options):
     """Test: the program's output is the same with the library, and every checkpoint's account true. @told: its
     output with what another process of it says marked as that one's."""
-    bare, ours, directory = run_pair(room, command, **options)
-    if not check("%s: same output and status" % name, alike(bare, ours) and bare.returncode == 0, unlike(bare, ours)):
+    bare, ours, directory = run_pair(room, command, native, **options)
+    if not check("%s: same output and status" % name, alike(bare, ours, native) and bare.returncode == 0,
+                 unlike(bare, ours, native)):
         return None
-    wrong = differences(told(ours.stdout), directory, told(bare.stdout))
+    wrong = differences(told(ours.stdout), directory, told(bare.stdout), native)
     count = len(truth(told(ours.stdout)))
     enough = count >= checkpoints
     check("%s: at each of %d checkpoints the account is the driver's" % (name, count),

@@ -11,7 +11,6 @@ from tap import B, check, finish, tell  # noqa: E402
 
 EVERY = ["snapshot", "annotate a", "range_start r", "range_end", "history all", "observer x", "unobserver", "allocated 0", "count", "summary", "reset_peak",
          "reset_accumulated", "empty_cache", "fraction 0.5", "fraction_of 0"]
-CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 ABSENT, NO_DATA, INVALID, NOT_SUPPORTED = -38, -61, -22, -95
 
 
@@ -42,25 +41,27 @@ def numbers():
                       "stat allocation.all.allocated", "stat allocation.all.freed", "reset_peak", "allocated 0",
                       "reset_accumulated", "stat allocation.all.allocated", "stat allocation.all.current", "alloc 5",
                       "stat allocation.all.allocated", "free", "free", "stat allocated_bytes.all.freed", "allocated 0", "exit 0")
-        want = ["allocated: 100 reserved 100 max 400 400", "allocated: 0 reserved 0 max 0 0",
+        want = ["allocated: 512 reserved 2097152 max 1024 2097152", "allocated: 0 reserved 0 max 0 0",
                 "allocated: %d reserved %d max %d %d" % ((INVALID,) * 4),
                 "allocation.all.allocated: 2", "allocation.all.freed: 1", "reset_peak: 0",
-                "allocated: 100 reserved 100 max 100 100", "reset_accumulated: 0", "allocation.all.allocated: 0",
-                "allocation.all.current: 1", "allocation.all.allocated: 1", "allocated_bytes.all.freed: 105",
-                "allocated: 0 reserved 0 max 105 105"]
-        if CACHING:     # blocks of 512 bytes, in one segment that stays
-            want = ["allocated: 512 reserved 2097152 max 1024 2097152"] + want[1:6] + \
-                   ["allocated: 512 reserved 2097152 max 512 2097152"] + want[7:11] + \
-                   ["allocated_bytes.all.freed: 1024", "allocated: 0 reserved 2097152 max 1024 2097152"]
+                "allocated: 512 reserved 2097152 max 512 2097152", "reset_accumulated: 0", "allocation.all.allocated: 0",
+                "allocation.all.current: 1", "allocation.all.allocated: 1", "allocated_bytes.all.freed: 1024",
+                "allocated: 0 reserved 2097152 max 1024 2097152"]       # blocks of 512 bytes, in one segment that stays
         check("statistics: as PyTorch counts", run.stdout.splitlines() == want, run.stdout)
         recovered = room.snapshots("exit")
         check("statistics: a snapshot after the resets is sound", len(recovered) == 1 and recovered[0]["consistent"], room.files())
+    with Play() as room:
+        run = behaves("statistics, native", room, "alloc 100", "alloc 300", "free", "allocated 0", "reset_peak", "alloc 5", "free",
+                      "free", "stat allocated_bytes.all.freed", "allocated 0", "exit 0", allocator="native")
+        check("statistics, native: bytes are those that were asked for, and the driver's", run.stdout.splitlines() == [
+            "allocated: 100 reserved 100 max 400 400", "reset_peak: 0", "allocated_bytes.all.freed: 405",
+            "allocated: 0 reserved 0 max 105 105"], run.stdout)
     with Play() as room:
         run = behaves("names", room, "alloc 100", "count", "summary", "exit 0")
         table = [line for line in run.stdout.splitlines() if line.startswith("|")]
         check("names: as many as PyTorch has, in order", answers(run).get("count") == "122", run.stdout[:80])
         check("names: the table is PyTorch's, 77 columns wide", len(table) > 40 and {len(line) for line in table} == {77} and
-              "| Allocated memory      |    %d B   |    %d B   |    %d B   |      0 B   |" % ((512 if CACHING else 100,) * 3) in table,
+              "| Allocated memory      |    %d B   |    %d B   |    %d B   |      0 B   |" % ((512,) * 3) in table,
               table[:8])
     with Play() as room:
         run = behaves("native", room, "alloc 1", "empty_cache", "fraction 0.5", "fraction 1.5", "fraction -1", "exit 0",
@@ -78,7 +79,7 @@ def pairs():
         with Play() as room:
             run = behaves("thread_cache:%s" % cache, room, *["alloc 4096"] * 3, *["free", "alloc 4096"] * 100,
                           "stat inactive_split_bytes.all.allocated", "stat allocation.all.allocated", "exit 0",
-                          allocator="caching", thread_cache=cache)
+                          thread_cache=cache)
             said[cache] = [int(value) for value in answers(run).values()]
     # The rest of the segment, when it is cut for the first time; then each free block joins the rest.
     check("thread_cache:no: inactive splits as PyTorch counts them", said["no"] == [(2 << 20) - 4096 + 100 * 4096, 103], said)
@@ -91,7 +92,7 @@ def limits():
     with Play() as room:
         run = behaves("caching", room, "alloc 1", "empty_cache", "free", "empty_cache", "empty_cache", "fraction 1.5", "fraction -1",
                       "alloc 0x1000000", "allocated 0", "fraction 0.5", "alloc 0x1e000000", "alloc 0x10000000", "files oom 1",
-                      "alloc 512", "fraction 1", "alloc 0x10000000", "exit 0", allocator="caching")
+                      "alloc 512", "fraction 1", "alloc 0x10000000", "exit 0")
         check("caching: idle segments are given back, a fraction refuses what goes past it", run.stdout.splitlines() ==
               ["empty_cache: 0", "empty_cache: 2097152", "empty_cache: 0"] + ["fraction: %d" % INVALID] * 2 +
               ["allocated: 16777216 reserved 16777216 max 16777216 16777216", "fraction: 0", "alloc: 2", "files oom: 1",
@@ -105,7 +106,7 @@ def limits():
                         ({"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}, "per_process_memory_fraction"),
                         ({}, "driver")):
         with Play() as room:
-            behaves("the lesser of %s" % options, room, "alloc 0x1e000000", "alloc %d" % (0x28000000 if options else TOO_MUCH), "files oom 1", "exit 0", allocator="caching", **options)
+            behaves("the lesser of %s" % options, room, "alloc 0x1e000000", "alloc %d" % (0x28000000 if options else TOO_MUCH), "files oom 1", "exit 0", **options)
             found = [(s["failure"]["refused_by"], s["failure"]["limit_bytes"]) for s in room.snapshots("oom")]
             check("the lesser of %s is what refused it" % options, found == [(by, 0x20000000 if options else None)], found)
     # What is in force is told: the program's word, else the options', on a device of 1 GiB.
@@ -114,7 +115,7 @@ def limits():
                                ({"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}, (0.5, 0.25))):
         with Play() as room:
             run = behaves("the fraction by %s" % options, room, "alloc 1", "fraction_of 0", "fraction 0.25", "fraction_of 0", "fraction 2",
-                          "fraction_of 0", "fraction_of 99", "fraction_of -1", "exit 0", allocator="caching", **options)
+                          "fraction_of 0", "fraction_of 99", "fraction_of -1", "exit 0", **options)
             check("the fraction by %s" % options, run.stdout.splitlines() == [
                 "fraction_of: %g" % fractions[0], "fraction: 0", "fraction_of: %g" % fractions[1], "fraction: %d" % INVALID,
                 "fraction_of: %g" % fractions[1]] + ["fraction_of: %d" % INVALID] * 2, run.stdout)
@@ -123,7 +124,7 @@ def limits():
                     {"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}):
         with Play() as room:
             run = behaves("limit %s" % options, room, "alloc 0x1e000000", "alloc 0x10000000", "free", "alloc 0x10000000", "exit 0",
-                          allocator="caching", oom_snapshots=0, **options)
+                          oom_snapshots=0, **options)
             check("limit %s: what goes past it is refused, what was freed counts no more" % options,
                   run.stdout.splitlines() == ["alloc: 2"] and room.live("exit") == [0x10000000], (run.stdout, room.live("exit")))
 

@@ -13,7 +13,7 @@ OFF = "single-stream fast path off"
 def bypass(how, *more, **env):
     with Room() as room:
         run = room.run([os.path.join(HERE, "bypass"), os.path.join(HERE, "libdeep.so"), how] + list(more),
-                       GPUMEM_ALLOCATOR="caching", GPUMEM_VERBOSE="1", **env)
+                       GPUMEM_VERBOSE="1", **env)
         check("%s: runs" % " ".join((how,) + more), run.returncode == 0 and run.stdout == "done\n", tell(run))
         return [line for line in run.stderr.splitlines() if OFF in line]
 

@@ -1,12 +1,13 @@
 # timeout: 400
 """Live bytes per device and kind in the snapshot equal what the driver says, for every test program,
-at every one of its checkpoints: the statically and the dynamically linked runtime, and the driver alone."""
+at every one of its checkpoints: the statically and the dynamically linked runtime, and the driver alone. By default,
+and with allocator:native, where each byte of the program's is one of the driver's."""
 import os
 import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from account import CACHING, app, conserved, truth, differences  # noqa: E402
+from account import app, conserved, truth, differences  # noqa: E402
 from tap import B, Room, check, finish  # noqa: E402
 
 # It prints how often the driver was called, by us too.
@@ -31,13 +32,13 @@ def can_fail():
     stdout = "checkpoint 1: a\ncheckpoint 1 device 0 kind device bytes 100\n"
     with Room() as room:
         path = os.path.join(room.path, "1.json")
-        for size, wanted in ((100, 0), (101, 1 if CACHING else 2)):
+        for size, native, wanted in ((100, False, 0), (101, False, 1), (100, True, 0), (101, True, 2)):
             with open(path, "w", encoding="utf-8") as text:
                 text.write('{"segments": [{"device": 0, "kind": "device", "total_size": %d, "allocated_size": %d}], "host_segments": [],'
                            '"host": {}, "devices": [{"device": 0, "by_kind":'
                            '[{"kind": "device", "allocated_bytes": %d}]}]}' % (size, size, size))
-            check("the comparison sees %d for 100 bytes" % size,
-                  len(differences(stdout, room.path)) == wanted, differences(stdout, room.path))
+            check("the comparison sees %d for 100 bytes, native %s" % (size, native),
+                  len(differences(stdout, room.path, native=native)) == wanted, differences(stdout, room.path, native=native))
         os.unlink(path)
         check("the comparison misses no checkpoint", len(differences(stdout, room.path)) == 1)
     check("the truth is read", truth(stdout) == {("", 1): ({(0, "device"): 100}, "a")})
@@ -47,12 +48,13 @@ def main():
     can_fail()
     names = list(programs())
     check("there are programs to run", len(names) >= 15, names)
-    for name in names:
-        with Room() as room:
-            conserved(name, room, [app(name)], checkpoints=0, told=forked)
+    for native in (False, True):
+        for name in names:
+            with Room() as room:
+                conserved(name + (", native" if native else ""), room, [app(name)], checkpoints=0, told=forked, native=native)
     for seed in range(2, 8):
         with Room() as room:
-            conserved("app_random, seed %d" % seed, room, [app("app_random"), str(seed)], checkpoints=30)
+            conserved("app_random, seed %d" % seed, room, [app("app_random"), str(seed)], checkpoints=30, native=seed == 7)
     finish()
 
 

@@ -37,7 +37,7 @@ def totals(path, snapshot):
 def shape(scenario, kind):
     """A program whose sizes fit only where pages move: its snapshot, PyTorch's pickle of it, and back."""
     with Play() as room:
-        run = room.run([SCENARIOS, scenario], GPUMEM_ALLOCATOR="caching", GPUMEM_EXPANDABLE_SEGMENTS="True",
+        run = room.run([SCENARIOS, scenario], GPUMEM_EXPANDABLE_SEGMENTS="True",
                        GPUMEM_COMPACTION_TIME="1", FAKECUDA_CAPACITY="96MiB", FAKECUDA_RACE="exit", FAKECUDA_HANG="exit")
         taken = room.snapshots("exit")
         if not check("%s: it runs" % scenario, run.returncode == 0 and len(taken) == 1, tell(run)):
@@ -79,7 +79,7 @@ def without():
     for what, name, fault in (("no addresses", "limbo", {"FAKECUDA_FAIL": "cuMemAddressReserve:0:1000:2"}),
                               ("driver 12.4", "old_driver", {"FAKECUDA_DRIVER_VERSION": "12040", "FAKECUDA_CAPACITY": "64MiB"})):
         with Play() as room:
-            run = room.run([SCENARIOS, name], GPUMEM_ALLOCATOR="caching", GPUMEM_EXPANDABLE_SEGMENTS="True",
+            run = room.run([SCENARIOS, name], GPUMEM_EXPANDABLE_SEGMENTS="True",
                            FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **fault)
             lines = [line for line in run.stderr.splitlines() if "expandable_segments" in line]
             check("%s: it runs, and one line says so" % what, run.returncode == 0 and len(lines) == 1, tell(run))

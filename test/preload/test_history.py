@@ -10,7 +10,6 @@ from scripted import Play, behaves  # noqa: E402
 from tap import B, GPUMEM, check, finish, tell  # noqa: E402
 
 INVALID, NOT_SUPPORTED, NO_SPACE = -22, -95, -28
-CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"     # one segment serves all of it, and stays
 TRACE = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free")
 
 
@@ -80,8 +79,8 @@ def contexts():
               {size: b["stack"] for size, b in live.items()})
         check("contexts: events begin when they were last switched on", [size for _, size, _ in rows(snapshot, "alloc")] == [900],
               rows(snapshot))
-        check("contexts: what was not written is counted", snapshot["history"]["paused"] == (2 if CACHING else 4) and
-              snapshot["history"]["dropped"] > (10 if CACHING else 20), snapshot["history"])
+        check("contexts: what was not written is counted", snapshot["history"]["paused"] == 2 and
+              snapshot["history"]["dropped"] > 10, snapshot["history"])
     with Play() as room:
         behaves("stacks of events", room, "history", "alloc 100", "history all state", "alloc 300", "history all alloc", "alloc 400",
                 "alloc 401", "free", "history all all", "alloc 501", "free", "history all none", "alloc 600", "exit 0")
@@ -98,7 +97,7 @@ def entries():
         snapshot = exit_of(room)
         history = snapshot["history"]
         check("max_entries: the newest, the rest is counted", 15 <= history["events"] <= 20 and history["max_events"] == 20 and
-              history["events"] + history["dropped"] == (2 + 40 * 3 + 1 if CACHING else 2 + 40 * 5 + 2) and rows(snapshot)[-1][:2] == ("alloc", 8), history)
+              history["events"] + history["dropped"] == 2 + 40 * 3 + 1 and rows(snapshot)[-1][:2] == ("alloc", 8), history)
         check("max_entries: the trace adds up", not replayed(snapshot), replayed(snapshot))
     with Play() as room:
         behaves("max_entries 0", room, "alloc 1", "history all all none 0", "alloc 2", "exit 0")
@@ -106,32 +105,34 @@ def entries():
               exit_of(room)["history"]["events"] <= 1, exit_of(room)["history"])
 
 
-def filters():
+def filters(**allocator):
+    """Of the cache one segment serves all of it, and stays. With allocator:native each block has one, with two events."""
+    native = bool(allocator)
     story = ["alloc 100", "alloc 5000", "free", "free", "alloc 99", "alloc 4096", "alloc 4095", "exit 0"]
     with Play() as room:
-        behaves("history_min_size", room, *story, history_min_size="4KiB")
+        behaves("history_min_size", room, *story, history_min_size="4KiB", **allocator)
         snapshot = exit_of(room)
         want = [("segment_alloc", 5000), ("alloc", 5000), ("free_requested", 5000), ("free_completed", 5000), ("segment_free", 5000),
                 ("segment_alloc", 4096), ("alloc", 4096)]
-        if CACHING:
+        if not native:
             want = [("segment_alloc", 2 << 20)] + [row for row in want if "segment" not in row[0]]
         check("history_min_size: allocation and free of what is large enough, of nothing else",
               [row[:2] for row in rows(snapshot, *TRACE)] == want, rows(snapshot))
         check("history_min_size: all that is live is listed, and says so", {s: b.get("untraced", False) for s, b in
               blocks(snapshot).items()} == {99: True, 4095: True, 4096: False}, blocks(snapshot))
-        check("history_min_size: what was left out is counted", snapshot["history"]["filtered_small"] == (1 + 2 + 1 + 1 if CACHING else 2 + 3 + 2 + 2) and
+        check("history_min_size: what was left out is counted", snapshot["history"]["filtered_small"] == (2 + 3 + 2 + 2 if native else 1 + 2 + 1 + 1) and
               snapshot["history"]["min_size"] == 4096, snapshot["history"])
         check("history_min_size: the statistics are of all", snapshot["devices"][0]["memory_stats"]["allocation.all.allocated"] == 5)
         check("history_min_size: the trace adds up", not replayed(snapshot), replayed(snapshot))
     for wanted, present in (("alloc", TRACE[:3]), ("segment", TRACE[3:]), ("none", ()), ("oom,annotate", ("oom", "annotate")),
                             ("alloc,segment", TRACE)):
         with Play() as room:
-            behaves("history_actions:" + wanted, room, story[0], "annotate here", *story[1:], history_actions=wanted)
+            behaves("history_actions:" + wanted, room, story[0], "annotate here", *story[1:], history_actions=wanted, **allocator)
             snapshot = exit_of(room)
             got = {row[0] for row in rows(snapshot)}
-            check("history_actions:%s: no other" % wanted, got == set(present) - ({"oom", "segment_free"} if CACHING else {"oom"}), got)
+            check("history_actions:%s: no other" % wanted, got == set(present) - ({"oom"} if native else {"oom", "segment_free"}), got)
             check("history_actions:%s: the rest is counted, and named" % wanted, snapshot["history"]["filtered_actions"] +
-                  len(rows(snapshot)) == (1 + 5 + 2 * 2 + 1 if CACHING else 5 * 2 + 2 * 3 + 1) and set(present) <= set(snapshot["history"]["actions"]), snapshot["history"])
+                  len(rows(snapshot)) == (5 * 2 + 2 * 3 + 1 if native else 1 + 5 + 2 * 2 + 1) and set(present) <= set(snapshot["history"]["actions"]), snapshot["history"])
     with Play() as room:
         behaves("history_enabled:state", room, *story, history_enabled="state", stacks="native")
         snapshot = exit_of(room)
@@ -152,7 +153,7 @@ def killed():
         check("killed: recovered", run.returncode == 0 and snapshot, tell(run))
         history = snapshot["history"]
         check("killed: with what was in force", history["max_events"] == 12 and history["stacks"] == "none" and
-              history["min_size"] == 100 and history["events"] <= 12 and history["filtered_small"] == (2 if CACHING else 4), history)
+              history["min_size"] == 100 and history["events"] <= 12 and history["filtered_small"] == 2, history)
         check("killed: the trace adds up", not replayed(snapshot) and rows(snapshot), replayed(snapshot))
         check("killed: every rule of the journal is kept", room.run([os.path.join(B, "test/preload/journal_check")] + journals,
               preload=False).returncode == 0 or not glob.glob(room.journals + "/**/*.journal", recursive=True))
@@ -173,6 +174,7 @@ def main():
     contexts()
     entries()
     filters()
+    filters(allocator="native")
     killed()
     threads()
     finish()

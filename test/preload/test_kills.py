@@ -146,6 +146,8 @@ class Hunt:
             options["history"] = chance.choice([0, 1024, 5000])
         if n % 8 == 5:
             options["stacks"] = chance.choice(["none", "native"])
+        if n % 4 == 1:      # each operation is a segment's, too, and has the driver's call in its midst
+            options["allocator"] = "native"
         return {
             "app": "demo_app." + chance.choice(["static", "shared"]), "threads": chance.choice([1, 2, 4, 8, 16]),
             "options": options, "from_start": n % 8 == 7, "seconds": chance.uniform(0, 0.08),

@@ -4,7 +4,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from account import CACHING, app, conserved, truth  # noqa: E402
+from account import app, conserved, truth  # noqa: E402
 from tap import Room, check, finish  # noqa: E402
 
 
@@ -26,8 +26,8 @@ def tiled(segment):
     return at == segment["address"] + segment["total_size"]
 
 
-def one_block_each(taken):
-    if CACHING:
+def one_block_each(taken, native):
+    if not native:
         return all(tiled(s) for snapshot in taken.values() for s in snapshot["segments"] + snapshot["host_segments"])
     return all(len(s["blocks"]) == 1 and s["blocks"][0]["address"] == s["address"] and
                s["blocks"][0]["size"] == s["total_size"] and s["blocks"][0]["state"] == "active_allocated" and
@@ -39,9 +39,10 @@ def asked(segments):
     return sorted(b["requested_size"] for s in segments for b in s["blocks"] if b["state"] == "active_allocated")
 
 
-def linear_memory(name, at):
+def linear_memory(name, at, native):
     device = of_kind(at["three small ones"], "device")
     check("%s: sizes as asked for" % name, asked(device) == [100, 1600, 25600, 3000000], asked(device))
+    check("%s: native: segments as asked for" % name, not native or sizes(device) == asked(device), sizes(device))
     new = [s for s in of_kind(at["cudaMallocPitch"], "device") if s["total_size"] not in sizes(device)]
     check("%s: a pitched one: what it takes, what was asked for" % name,
           len(new) == 1 and new[0]["requested_size"] == 1000 * 333 and new[0]["total_size"] % 333 == 0 and
@@ -88,13 +89,13 @@ def graphs(name, at):
     check("%s: which goes down to nothing" % name, sum(sizes(gone)) == 0, gone)
 
 
-def attribution(name, taken):
+def attribution(name, program, taken):
     wrong = []
     for key, snapshot in taken.items():
         modules = snapshot["modules"]
         for segment in snapshot["segments"] + snapshot["host_segments"]:
             path = modules[segment["module"]]["path"] if segment["module"] < len(modules) else ""
-            if os.path.basename(path) != name:
+            if os.path.basename(path) != program:
                 wrong.append((key, segment["kind"], path))
     check("%s: all of it is the program's own, by its name" % name, not wrong, wrong[:3])
 
@@ -103,7 +104,7 @@ def default_streams():
     """What has no handle of its own is shown as a program writes it."""
     for name, shown, kind in (("app_ptds.static", 2, "pool"), ("app_transparent", 0, "pool")):
         with Room() as room:
-            room.run([app(name)], allocator="caching")
+            room.run([app(name)])
             streams = set()
             for document in room.snapshots():
                 streams |= {s for trace in document["device_traces"] for s, k in zip(trace["stream"], trace["kind"]) if s or kind == k}
@@ -111,20 +112,22 @@ def default_streams():
 
 
 def main():
-    for name in ("app_kinds.static", "app_kinds.shared"):
+    # What is recorded of a call that goes to the driver shows in segments of one block: with allocator:native all do.
+    for program, native in (("app_kinds.static", False), ("app_kinds.shared", False), ("app_kinds.static", True)):
+        name = program + (", native" if native else "")
         with Room() as room:
-            taken = conserved(name, room, [app(name)], checkpoints=40)
+            taken = conserved(name, room, [app(program)], checkpoints=40, native=native)
             if not taken:
                 continue
-            told = truth(room.run([app(name)], preload=False).stdout)
+            told = truth(room.run([app(program)], preload=False).stdout)
             at = {text: taken[key] for key, (_, text) in told.items() if key in taken and not key[0]}
-            check("%s: %s" % (name, "blocks fill their segments" if CACHING else "one block a segment"), one_block_each(taken))
-            linear_memory(name, at)
+            check("%s: %s" % (name, "one block a segment" if native else "blocks fill their segments"), one_block_each(taken, native))
+            linear_memory(name, at, native)
             host_memory(name, at)
             virtual_memory(name, at)
             pools(name, at)
             graphs(name, at)
-            attribution(name, taken)
+            attribution(name, program, taken)
             opened = of_kind(taken[("importer", 1)], "ipc")
             check("%s: memory of another process has its size" % name, sizes(opened) == [4 << 20], opened)
     default_streams()

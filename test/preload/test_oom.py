@@ -92,8 +92,7 @@ def main():
         with Play() as room:
             words = [SCRIPT, "alloc 100"] + (["fail_until oom-2. 1", "sleep 50"] if journal else []) + ["storm 7", "kill 9"]
             env = room.env(preload=False, DRIVER=DRIVER, OUT=room.out, output=os.path.join(room.out, "gpumem.%c.%p.%r.json"))
-            run = subprocess.run([GPUMEM, "run", "--allocator=native", "--", *words], env=env, cwd=room.out, capture_output=True,
-                                 text=True, timeout=100)
+            run = subprocess.run([GPUMEM, "run", "--", *words], env=env, cwd=room.out, capture_output=True, text=True, timeout=100)
             recovered, total = room.snapshots("recovered"), 0
             check("killed: recovered", len(recovered) == 1 and run.returncode == -9, (run, room.files()))
             for one in recovered:

@@ -46,7 +46,7 @@ def allocators():
             check("allocator:%s: is in force" % value, segment_sizes(room) == sizes and room.live("exit") == [100], segment_sizes(room))
     with Play() as room:
         env = room.env(DRIVER=DRIVER, OUT=room.out)
-        del env["GPUMEM_ALLOCATOR"]
+        check("the tests set no allocator", not [name for name in env if "ALLOC" in name or name == "GPUMEM_CONF"], env)
         run = room.run([SCRIPT, "alloc 100", "exit 0"], env=env)
         check("allocator: caching by default", segment_sizes(room) == [2 << 20] and not run.stderr, (segment_sizes(room), tell(run)))
 
@@ -55,7 +55,7 @@ def debuggers():
     """What looks for faults in the driver's own allocations must find the program's there."""
     line = "gpumem: allocator:native, since compute-sanitizer is here"
     with Play() as room:
-        behaves("compute-sanitizer's variable", room, "alloc 100", "exit 0", allocator="caching", said=line,
+        behaves("compute-sanitizer's variable", room, "alloc 100", "exit 0", said=line,
                 NV_SANITIZER_INJECTION_PORT_RANGE_END="49152")
         check("compute-sanitizer's variable: native", segment_sizes(room) == [100], segment_sizes(room))
     with Play() as room:
@@ -66,7 +66,7 @@ def debuggers():
         with Play() as room:
             path = os.path.join(room.path, name)
             subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-o", path, "/dev/null"], check=True)
-            run = room.script("alloc 100", "exit 0", allocator="caching", LD_PRELOAD=LIBRARY + ":" + path)
+            run = room.script("alloc 100", "exit 0", LD_PRELOAD=LIBRARY + ":" + path)
             check("%s in the process: native, and said once" % name, run.returncode == 0 and segment_sizes(room) == [100] and
                   run.stderr.count("\n") == 1 and "allocator:native, since " in run.stderr, (segment_sizes(room), tell(run)))
 

@@ -25,7 +25,7 @@ def run(room, source, **options):
     """A Python program with pool_user's names; what it prints last is a dictionary or list."""
     command = [sys.executable, "-c", "from pool_user import *\n" + source]
     done = room.run(command, env=room.env(PYTHONPATH=PROGRAMS, **options))
-    check("%s: runs" % options.get("allocator", "native"), done.returncode == 0 and not done.stderr, tell(done))
+    check("%s: runs" % options.get("allocator", "caching"), done.returncode == 0 and not done.stderr, tell(done))
     return eval(done.stdout) if done.returncode == 0 else {}
 
 

@@ -10,13 +10,12 @@ from tap import B, FAKE, LIBRARY, Room, check, finish, live_bytes, tell  # noqa:
 
 HERE = os.path.join(B, "test/preload")
 RESOLVE = os.path.join(HERE, "resolve")
-CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 OURS, DRIVER, SHIM = "libgpumem.so", "libstandin.so", "libshim.so"
 
 
 def status(answer):
     """Of a call's answer: where memory is, a cache decides."""
-    return answer.split()[0] if CACHING else answer
+    return answer.split()[0]
 
 
 def lines(run):
@@ -45,7 +44,7 @@ def by_handle(early):
         for (what, without), (_, got) in zip(bare, ours):
             if what in hooked and without == DRIVER:
                 check("handle: %s is ours" % what, got == OURS, got)
-            elif what != "the driver's own look-up" and not (CACHING and what == "calls"):
+            elif what not in ("the driver's own look-up", "calls"):     # of which a cache makes fewer
                 check("handle: %s as without" % what, status(got) == status(without), (without, got))
         if early:
             check("handle: what the driver looks up while it is loaded is a working function",
@@ -58,14 +57,16 @@ def by_handle(early):
 
 
 def by_version():
-    with Room() as room:
-        bare, ours = both(room, "version", os.path.join(HERE, DRIVER))
-        answers = dict(ours)
-        for what, without in bare:
-            want = without.replace(DRIVER, OURS) if "cuMemAlloc" in what or (CACHING and what == "cuMemcpy") else without
-            check("version: %s" % what, answers.get(what) == want, (want, answers.get(what)))
-        check("version: work is hooked while allocator is caching, and only then",
-              (OURS if CACHING else DRIVER) in answers.get("cuMemcpy", ""), answers)
+    """Work is hooked for the cache, and only for it: with allocator:native the program gets the driver's own."""
+    for allocator, work in (({}, OURS), ({"allocator": "native"}, DRIVER)):
+        with Room() as room:
+            bare, ours = both(room, "version", os.path.join(HERE, DRIVER), **allocator)
+            answers = dict(ours)
+            for what, without in bare:
+                hooked = "cuMemAlloc" in what or what == "cuMemcpy" and work == OURS
+                want = without.replace(DRIVER, OURS) if hooked else without
+                check("version: %s%s" % (what, ", native" if allocator else ""), answers.get(what) == want, (want, answers.get(what)))
+            check("version: work is hooked while allocator is caching, and only then", work in answers.get("cuMemcpy", ""), answers)
 
 
 def nowhere():
@@ -79,15 +80,17 @@ def nowhere():
 
 
 def local():
-    with Room() as room:
-        _, ours = both(room, "local", os.path.join(HERE, DRIVER))
-        answers = dict(ours)
-        check("a driver loaded RTLD_LOCAL serves exported hooks, too", status(answers.get("linked cuMemAlloc_v2")) ==
-              status("0 200100009"), ours)
-        check("and RTLD_DEFAULT", status(answers.get("RTLD_DEFAULT cuMemAlloc_v2")) == status("0 200000009"), ours)
-        check("a function that the driver lacks is not found", answers.get("a function that this driver lacks") == "500", ours)
-        check("each call reached the driver once, or the one that a cache makes of them",
-              answers.get("calls") == ("1" if CACHING else "2"), ours)
+    for allocator, calls in (({}, "1"), ({"allocator": "native"}, "2")):
+        with Room() as room:
+            _, ours = both(room, "local", os.path.join(HERE, DRIVER), **allocator)
+            answers = dict(ours)
+            check("a driver loaded RTLD_LOCAL serves exported hooks, too", status(answers["linked cuMemAlloc_v2"]) == "0", ours)
+            check("and RTLD_DEFAULT", status(answers["RTLD_DEFAULT cuMemAlloc_v2"]) == "0", ours)
+            check("a function that the driver lacks is not found", answers.get("a function that this driver lacks") == "500", ours)
+            # The addresses of the stand-in say by which function it was asked.
+            check("native: each is the driver's answer to the program's own call", not allocator or
+                  (answers["linked cuMemAlloc_v2"], answers["RTLD_DEFAULT cuMemAlloc_v2"]) == ("0 200100009", "0 200000009"), ours)
+            check("each call reached the driver once, or the one that a cache makes of them", answers.get("calls") == calls, ours)
 
 
 def others():

@@ -32,7 +32,7 @@ def each():
     with Room() as room:
         command = [RETRY, "each"] + names
         bare = room.run(command, preload=False, FAKECUDA_HANG="off")
-        ours = room.run(command, GPUMEM_ALLOCATOR="caching", GPUMEM_OOM_SNAPSHOTS="0", FAKECUDA_HANG="off")
+        ours = room.run(command, GPUMEM_OOM_SNAPSHOTS="0", FAKECUDA_HANG="off")
         if not (check("each: runs without", bare.returncode == 0 and bare.stdout.endswith("done\n"), tell(bare)) and
                 check("each: runs with", ours.returncode == 0 and ours.stdout.endswith("done\n"), tell(ours))):
             return
@@ -51,7 +51,7 @@ def full():
     with Room() as room:
         capacity = {"FAKECUDA_CAPACITY": "1G", "FAKECUDA_DEVICES": "1"}
         bare = room.run([RETRY, "full"], preload=False, **capacity)
-        ours = room.run([RETRY, "full"], GPUMEM_ALLOCATOR="caching", **capacity)
+        ours = room.run([RETRY, "full"], **capacity)
         check("full: runs without", bare.returncode == 0 and bare.stdout.endswith("done\n"), tell(bare))
         check("full: as without", ours.returncode == 0 and ours.stdout == bare.stdout, tell(bare, ours))
 

@@ -13,7 +13,7 @@ APP = os.path.join(B, "test/apps/app_transparent")
 def compare(name, **options):
     with Room() as room:
         bare = room.run([APP], preload=False, **{k: v for k, v in options.items() if k.startswith("FAKECUDA")})
-        ours = room.run([APP], GPUMEM_ALLOCATOR="caching", **options)
+        ours = room.run([APP], **options)
         check("%s: runs without" % name, bare.returncode == 0 and bare.stdout.endswith("app_transparent: done\n"), tell(bare))
         check("%s: runs with" % name, ours.returncode == 0 and not ours.stderr, tell(ours))
         lines = [line for line in difflib.unified_diff(bare.stdout.splitlines(), ours.stdout.splitlines(), lineterm="", n=0)

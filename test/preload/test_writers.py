@@ -18,7 +18,7 @@ def run(name, **options):
             path = os.path.join(room.path, name)
             shutil.copy(LIBRARY, path)
             command.append(path)
-        done = room.run(command, GPUMEM_ALLOCATOR="caching", GPUMEM_VERBOSE="1", **options)
+        done = room.run(command, GPUMEM_VERBOSE="1", **options)
         check("%s: runs" % (name or "alone"), done.returncode == 0, tell(done))
         off = [line for line in done.stderr.splitlines() if "single-stream fast path off" in line]
         return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line), off

@@ -46,11 +46,12 @@ second = alloc(3000)
 free(second)
 class Device:
     index = 0
-assert gpumem.memory_allocated() == 1000 and gpumem.max_memory_allocated(Device()) == 4000 == gpumem.max_memory_reserved()
+assert gpumem.memory_allocated() == 1024 and gpumem.max_memory_allocated(Device()) == 4096
+assert gpumem.memory_reserved() == gpumem.max_memory_reserved() == 2 << 20
 stats = gpumem.memory_stats()
-assert len(stats) == 122 and stats["allocated_bytes.all.peak"] == 4000 and stats["allocation.all.freed"] == 1
+assert len(stats) == 122 and stats["requested_bytes.all.peak"] == 4000 and stats["allocation.all.freed"] == 1
 assert gpumem.memory_summary().splitlines()[0].startswith("|====")
-assert gpumem.reset_peak_memory_stats() and gpumem.max_memory_allocated() == 1000
+assert gpumem.reset_peak_memory_stats() and gpumem.max_memory_allocated() == 1024
 assert gpumem.reset_accumulated_memory_stats() and gpumem.memory_stats()["allocation.all.allocated"] == 0
 for wrong in (lambda: gpumem.memory_allocated(-1), lambda: gpumem.memory_stats(999), lambda: gpumem.memory_summary(-3),
               lambda: gpumem.memory_allocated("gpu"), lambda: gpumem.record_memory_history("perhaps"),
@@ -70,14 +71,17 @@ for wrong in (lambda: gpumem.mark(5), lambda: gpumem.record_memory_history(5), l
     except TypeError:
         continue
     raise AssertionError(wrong)
-for wrong in (lambda: gpumem.snapshot("x" * 3000), lambda: gpumem.set_per_process_memory_fraction(0.5)):    # allocator:native
-    try:
-        wrong()
-    except OSError as error:
-        assert error.errno, error
-        continue
-    raise AssertionError(wrong)
+try:
+    gpumem.snapshot("x" * 3000)
+    raise AssertionError("a name that long")
+except OSError as error:
+    assert error.errno, error
+assert gpumem.get_per_process_memory_fraction() == 1.0 and gpumem.set_per_process_memory_fraction(0.5)
+assert gpumem.get_per_process_memory_fraction() == 0.5
 assert gpumem.empty_cache() == 0
+free(first)
+assert gpumem.empty_cache() == 2 << 20 and gpumem.memory_reserved() == 0
+first = alloc(1000)
 assert try_alloc(1 << 60)[0] == 2
 assert [what[:2] for what in seen] == [(0, 1 << 60)], seen
 assert gpumem.unregister_oom_observer(observer) and not gpumem.unregister_oom_observer(observer)
@@ -90,6 +94,21 @@ if os.fork() == 0:
 assert os.wait()[1] == 3 << 8
 assert gpumem.record_memory_history(None) and gpumem.record_memory_history("all", "alloc", "python", 1000)
 print("figures")
+'''
+NATIVE = '''
+import errno
+import gpumem
+from host import alloc
+alloc(1000)
+assert gpumem.memory_allocated() == gpumem.memory_reserved() == 1000 and gpumem.empty_cache() == 0
+for fraction in (lambda: gpumem.set_per_process_memory_fraction(0.5), gpumem.get_per_process_memory_fraction):
+    try:
+        fraction()
+    except OSError as error:
+        assert error.errno == errno.ENOTSUP, error
+        continue
+    raise AssertionError("there is no cache that could refuse")
+print("native")
 '''
 RANGES = '''
 import asyncio, threading
@@ -218,6 +237,10 @@ def functions(python, name):
         check("%s: the snapshots are where they were asked for" % name,
               {"path.json", "text.json", "bytes.json"} <= set(os.listdir(room.path)) and "child.json" not in os.listdir(room.path),
               os.listdir(room.path))
+    with Room() as room:
+        ours = run(room, python, NATIVE, allocator="native")
+        check("%s: allocator:native: what is a cache's is not there" % name, ours.returncode == 0 and ours.stdout == "native\n" and
+              not ours.stderr, tell(ours))
 
 
 EXAMPLE = """
@@ -298,11 +321,11 @@ def command():
         check("command: python -m gpumem, of a source tree", told.returncode == 0 and told.stdout == want.stdout, tell(told))
         program = os.path.join(room.path, "train.py")
         with open(program, "w", encoding="utf-8") as script:
-            script.write("import sys, gpumem, host\nhost.alloc(12345)\nprint(gpumem.memory_allocated())\nsys.exit(5)\n")
-        told = room.run([python, "-m", "gpumem", "run", "--output=%s/run.%%r.json" % room.out, "--allocator=native", "--",
-                         python, program], env=env)
+            script.write("import sys, gpumem, host\nhost.alloc(12288)\nprint(gpumem.memory_allocated())\nsys.exit(5)\n")
+        told = room.run([python, "-m", "gpumem", "run", "--output=%s/run.%%r.json" % room.out, "--", python, program],
+                        env=env)
         check("command: python -m gpumem run -- python: recorded, and its exit status",
-              told.returncode == 5 and told.stdout == "12345\n" and room.files() == ["run.exit.json"], (tell(told), room.files()))
+              told.returncode == 5 and told.stdout == "12288\n" and room.files() == ["run.exit.json"], (tell(told), room.files()))
         ignored = ["run", "--quiet", "--", "grep", "SigIgn", "/proc/self/status"]
         told, want_ignored = (room.run(words + ignored, env=env) for words in ([python, "-m", "gpumem"], [GPUMEM]))
         check("command: the program ignores no signal that it does not ignore under gpumem itself",

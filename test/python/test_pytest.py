@@ -205,7 +205,7 @@ def odd(python):
             file.write("[pytest]\ngpumem = true\n")
         told = run(room, python, one % "")
         check("asked for by the setting", "device 0: 1.0 MiB held at most" in told.stdout, tell(told))
-        told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)", allocator="caching")
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)")
         check("the same with the cache", told.returncode == 1 and "held 1.0 MiB of GPU memory" in told.stdout, tell(told))
 
 

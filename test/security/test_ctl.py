@@ -32,7 +32,7 @@ def ready(room):
 
 with Room() as room:
     ready(room)
-    with Waiting(room, USER, allocator="caching") as program:
+    with Waiting(room, USER) as program:
         own = ctl(program.pid, "reset-peaks", uid=USER)
         check("its user may", own.returncode == 0 and b"device 0" in own.stdout, own)
         done = ctl(program.pid, "memory-limit", "3GiB")
@@ -65,7 +65,7 @@ with Room() as room:
 
     # He cuts it short while root's command has a part of it mapped: that process is given up, alone.
     for verb, words, length in (("ctl", [], 0), ("ctl", ["memory-limit", "1GiB"], 4096), ("snapshot", [], 0), ("snapshot", [], 4096)):
-        with Waiting(room, USER, allocator="caching") as program, Waiting(room, USER, allocator="caching") as other, \
+        with Waiting(room, USER) as program, Waiting(room, USER) as other, \
                 open(program.journal(room.journals), "r+b") as file:
             check("the other answers", wait_for(lambda: ctl(other.pid).returncode == 0))
             ctl(program.pid, "memory-limit", str(MARK))
@@ -81,7 +81,7 @@ with Room() as room:
             check("cut to %d bytes under gpumem %s: exit 3, said, and the next process is served" % (length, " ".join([verb] + words)),
                   asks.returncode == 3 and err.count(b"\n") == (1 if verb == "ctl" else 2) and b"%d" % program.pid in err and b"%d" % other.pid not in err and
                   b"%d" % other.pid in out and (verb == "snapshot" or b"was cut short" in err), (asks.returncode, out, err))
-    with Waiting(room, allocator="caching") as program:
+    with Waiting(room) as program:
         done = ctl(program.pid, uid=USER)
         check("root's own process: no other user may", done.returncode == 3 and not done.stdout, done)
 finish()

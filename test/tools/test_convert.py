@@ -146,7 +146,8 @@ with Room() as room:
     for app, kinds in (("app_vmm", {"vmm"}), ("app_graph", {"graph", "pool"}), ("app_ipc", {"ipc", "device"}),
                        ("app_pools", {"ipc", "pool"}), ("app_kinds.static", {"external", "vmm", "graph", "ipc", "array"})):
         with Room() as place:
-            place.run([os.path.join(B, "test/apps", app)], snapshot_on="exit", timeout=120)
+            # Native: events have the size that was asked for, and of a cache's blocks the statistics by kind count all of it.
+            place.run([os.path.join(B, "test/apps", app)], snapshot_on="exit", timeout=120, allocator="native")
             seen, wrong = set(), []
             for one in glob.glob(place.out + "/*.json"):
                 source, high = load(one), {}

@@ -48,7 +48,6 @@ class Waiting(Program):
     """Memory of 100 MiB that is held, 30 MiB that lie idle, and then it waits; it may be asked when this returns."""
 
     def __init__(self, room, *before, helper=True, **options):
-        options.setdefault("allocator", "caching")
         super().__init__(room, SCRIPT, *before, "alloc %d" % (100 * MIB), "alloc %d" % (30 * MIB), "free", "say ready", "system true",
                          "sleep 600000", **options)
         # Its helper thread may begin a little later than the program does.
@@ -59,7 +58,7 @@ def effects():
     with Room() as room, Program(room, SCRIPT, "alloc %d" % (100 * MIB), "alloc %d" % (30 * MIB), "free", "say one", until("1"),
                                  "alloc 5000000", "say two", until("2"), "alloc 6000000", "free", "free", "say three", until("3"), "alloc %d" % (400 * MIB),
                                  "say four", until("4"), "alloc %d" % (400 * MIB), "say five", until("5"), "exit 0",
-                                 allocator="caching", snapshot_on="exit,oom") as program:
+                                 snapshot_on="exit,oom") as program:
         check("the program runs", program.until("one"))
         first = state(program.pid)
         check("without a command: what is in force", (first["history"], first["allocator"], len(first["devices"])) == ("on", "caching", 1) and
@@ -161,14 +160,14 @@ def silent():
         check("no helper thread: exit 3, and said", done.returncode == 3 and "no helper thread" in done.stderr, done)
     for way in ("fork", "clone"):
         with Room() as room, Program(room, SCRIPT, "alloc 1000", way, "system echo $PPID >child; until test -e stop; do sleep 0.05; done",
-                                     "end", "exit 0", allocator="caching") as program:
+                                     "end", "exit 0") as program:
             path = os.path.join(room.path, "child")
             child = wait_for(lambda: os.path.exists(path) and open(path, encoding="ascii").read().strip())
             done, parent = ctl(child, "reset-peaks"), ctl(program.pid, "reset-peaks")
             check("%s: the child has no journal, the parent answers" % way, done.returncode == 3 and parent.returncode == 0 and child,
                   (child, done, parent))
             go(room, "stop")
-    with Room() as room, Program(room, SCRIPT, "alloc 1000", "execute exec sleep 600", allocator="caching") as program:
+    with Room() as room, Program(room, SCRIPT, "alloc 1000", "execute exec sleep 600") as program:
         wait_for(lambda: os.path.basename(os.readlink("/proc/%d/exe" % program.pid)) == "sleep")
         done = ctl(program.pid)
         check("after exec there is nothing to ask", done.returncode == 3 and "no journal" in done.stderr, done)
@@ -311,7 +310,7 @@ def dies():
 def scribbled():
     """Anything in the slot, from whoever may write to the file: neither side takes harm."""
     with Room() as room, Program(room, SCRIPT, "alloc 1000", "say ready", "system true", *["alloc 3000000", "free"] * 2000, "say through",
-                                 until("stop"), "exit 0", allocator="caching") as program:
+                                 until("stop"), "exit 0") as program:
         program.until("ready")
         ctl(program.pid, "memory-limit", str(MARK))
         with open(journals_begun(room, program.pid)[0], "r+b") as file, mmap.mmap(file.fileno(), 65536) as memory:

@@ -50,7 +50,7 @@ def pytorch_table(stats, device):
 
 with Room() as room:
     # Nobody else is on the fake device. Most of it is taken within the 100 ms after the driver was asked.
-    room.run([os.path.join(B, "test/apps/app_training"), "--steps", "3"], allocator="caching")
+    room.run([os.path.join(B, "test/apps/app_training"), "--steps", "3"])
     [device] = [s["devices"][0] for s in room.snapshots("exit")]
     grown = device["total_bytes"] - device["free_bytes"] < device["memory_stats"]["reserved_bytes.all.current"]
     check("not recorded here: of the moment when the driver was asked", device["unattributed_bytes"] == 0 and grown, device)

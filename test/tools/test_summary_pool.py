@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/preload")
-from scripted import Play  # noqa: E402
+from scripted import TOO_MUCH, Play  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish, tell  # noqa: E402
 from verbs import gpumem, load  # noqa: E402
 
@@ -155,7 +155,7 @@ def split():
 def fraction():
     """PyTorch's own limit counts what PyTorch has of the driver, and not what our cache keeps below it."""
     with Room() as room:
-        path = snapshot(room, "fraction", 160, SPLIT, 60, allocator="caching")
+        path = snapshot(room, "fraction", 160, SPLIT, 60)
         if not path:
             return
         text, whole = gpumem("summary", path).stdout.split("device 0:")[0], load(path)
@@ -310,7 +310,7 @@ def sites():
 def not_a_pools():
     """An out-of-memory of the driver's, without a pool."""
     with Play() as room:
-        run = room.script("alloc 100", "alloc 666", "exit 0")
+        run = room.script("alloc 100", "alloc %d" % TOO_MUCH, "exit 0")
         taken = [file for file in room.files() if ".oom-" in file]
         if check("the driver runs out of memory", len(taken) == 1, tell(run)):
             check("no word of a pool", said(os.path.join(room.out, taken[0])) == "")
