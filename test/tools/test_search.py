@@ -256,16 +256,17 @@ with Room() as room:
     def newest(word):
         return max(glob.glob(room.out + "/gpumem.%s*exit*.json" % word), key=os.path.getmtime)
 
-    room.run([TRAINING, "--steps", "40"], allocator="caching", PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:77")
+    room.run([TRAINING, "--steps", "40"], PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:77")
     cached = newest("app_training")
     found, line = line_of(cached)
     check("our own cache: its settings, and not what PyTorch's variable said", line == "GPUMEM_CONF=" + found["recommended"]["conf"] and
           found["tried"][0]["conf"] == "", (line, found["tried"][0]))
-    room.run([TRAINING, "--steps", "40"], allocator="caching", GPUMEM_CONF=line.split("=", 1)[-1])
+    room.run([TRAINING, "--steps", "40"], GPUMEM_CONF=line.split("=", 1)[-1])
     check("a run with that line takes what was foretold, and less than before", abs(reserved(newest("app_training")) -
           found["recommended"]["peak_reserved_bytes"]) <= 0.05 * found["recommended"]["peak_reserved_bytes"] and
           reserved(newest("app_training")) < reserved(cached), (reserved(newest("app_training")), reserved(cached), found["recommended"]))
-    found, line = line_of(path)
+    room.run([TRAINING, "--steps", "40"], allocator="native")
+    found, line = line_of(newest("app_training"))
     check("a program without any cache: ours, to be switched on", line == "GPUMEM_CONF=allocator:caching," + found["recommended"]["conf"], line)
     room.run([TRAINING, "--steps", "40"], env={key: value for key, value in room.env(GPUMEM_CONF=line.split("=", 1)[-1]).items()
                                                if key != "GPUMEM_ALLOCATOR"})
