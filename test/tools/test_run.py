@@ -258,6 +258,21 @@ with Room() as room:
                         (["--max-split-size-mb=5"], "from 20 (large_segment_size_mb) up"), (["--stacks="], "--stacks= is not allowed")):
         done = run(room, "echo", "here", flags=flags)
         check("%s: exit 2, and nothing ran" % " ".join(flags), (done.returncode, done.stdout) == (2, "") and said in done.stderr, done)
+    for env, said in (({"memory_limit": "10QiB"}, "gpumem: GPUMEM_MEMORY_LIMIT=10QiB is not allowed: it takes a size in bytes, or as 512MB or 40GiB, from 1 up, or unlimited\n"),
+                      ({"GPUMEM_CONF": "memory_limit:10QiB"}, "gpumem: GPUMEM_CONF: memory_limit:10QiB is not allowed"),
+                      ({"GPUMEM_CONF": "memory_limt:10GiB"}, "GPUMEM_CONF: memory_limt is not an option: did you mean"),
+                      ({"GPUMEM_CONF": "nonsense:1"}, "GPUMEM_CONF: nonsense is not an option"),
+                      ({"GPUMEM_CONF": "memory_limit"}, "GPUMEM_CONF: "),
+                      ({"memory_limt": "10GiB"}, "GPUMEM_MEMORY_LIMT is not an option: did you mean GPUMEM_MEMORY_LIMIT?"),
+                      ({"history": ""}, "GPUMEM_HISTORY= is not allowed"), ({"max_split_size_mb": 5}, "GPUMEM_MAX_SPLIT_SIZE_MB=5 is not allowed")):
+        done = run(room, "echo", "here", **env)
+        check("%s in the environment: exit 2, and nothing ran" % env, (done.returncode, done.stdout) == (2, "") and said in done.stderr and
+              "; using" not in done.stderr, done)
+    done = run(room, "echo", "here", flags=["--memory-limit=1GiB"], memory_limit="10QiB")
+    check("a flag replaces what was wrong", (done.returncode, done.stdout, done.stderr) == (0, "here\n", ""), done)
+    done = run(room, TRAINING, "--steps", "1", gpus_of_mine="x")
+    check("a variable that is like no option may be somebody else's: the library says so, and the program runs", done.returncode == 0 and
+          "GPUMEM_GPUS_OF_MINE is not an option" in done.stderr, done)
     done = run(room, "echo", "here", flags=["--max-split-size-mb=15", "--snapshot-on=[exit,oom]"], large_segment_size_mb=12)
     check("what is allowed by another option's value is", (done.returncode, done.stdout, done.stderr) == (0, "here\n", ""), done)
 with Room() as room:

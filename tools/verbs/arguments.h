@@ -111,9 +111,8 @@ const struct gm_library_option *gm_library_option(const char *word, size_t lengt
  * -EINVAL after one line on stderr that says what is wrong. */
 int gm_library_option_take(int argc, char **argv, int *index);
 
-/* Judge the values that were taken, as the library will (preload/options/options.c): by the rest of the
- * environment, too, where one option limits another. Returns 0, or -EINVAL after a line on stderr for
- * each that it would not accept. */
+/* Judge the options as the library will (preload/options/options.c), those of flags and those of the environment.
+ * Returns 0, or -EINVAL after a line on stderr for each that the library would not accept. */
 int gm_library_options_check(void);
 
 #endif

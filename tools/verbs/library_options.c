@@ -85,23 +85,35 @@ int gm_library_option_take(int argc, char **argv, int *index)
 	return setenv(variable_of(one), value, 1) ? -errno : 0;
 }
 
-/* A complaint of the library's: "GPUMEM_STACKS=nativ is not allowed: it takes ...; using all". */
-static void judged(void *arg, const char *line)
+/* The option whose flag was given, and whose variable the complaint @line begins with ("GPUMEM_STACKS=..."); NULL: it
+ * was set in the environment. */
+static const char *flag_of(const char *line, size_t length)
 {
-	const char *end = strstr(line, "; using "), *equals = strchr(line, '=');
-	int *result = arg;
-
-	for (size_t i = 0; equals && gm_library_options[i].name; i++) {
+	for (size_t i = 0; gm_library_options[i].name; i++) {
 		const char *variable = variable_of(&gm_library_options[i]);
 
-		if (!taken[i] || strncmp(line, variable, (size_t)(equals - line)) || variable[equals - line])
-			continue;
-		fprintf(stderr, "gpumem: --%s=%.*s\n", gm_library_options[i].name,
-			(int)(end && end > equals ? end - equals - 1 : (ptrdiff_t)strlen(equals + 1)),
-			gm_show_clean(equals + 1));
-		*result = -EINVAL;
-		return;
+		if (taken[i] && !strncmp(line, variable, length) && !variable[length])
+			return gm_library_options[i].name;
 	}
+	return NULL;
+}
+
+/* A complaint of the library's: "GPUMEM_STACKS=nativ is not allowed: it takes ...; using all". A variable that is like
+ * no option may be somebody else's: the library warns of it, and the program starts. */
+static void judged(void *arg, const char *line)
+{
+	const char *end = strstr(line, "; using ");
+	int length = end ? (int)(end - line) : (int)strlen(line), name = (int)strcspn(line, "=");
+	const char *flag = flag_of(line, (size_t)name);
+	int *result = arg;
+
+	if (strncmp(line, "GPUMEM_CONF: ", 13) && strstr(line, " is not an option (`gpumem options`"))
+		return;
+	if (flag)
+		fprintf(stderr, "gpumem: --%s%.*s\n", flag, length - name, gm_show_clean(line + name));
+	else
+		fprintf(stderr, "gpumem: %.*s\n", length, gm_show_clean(line));
+	*result = -EINVAL;
 }
 
 int gm_library_options_check(void)
