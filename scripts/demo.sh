@@ -62,7 +62,7 @@ show "gpumem summary ${live##*/}"
 "$gpumem" summary "$live"
 
 step "another one, killed with SIGKILL in the middle of its work"
-show "gpumem recover"
+show "gpumem recover journals"
 mkdir -m 700 "$room/journals"
 LD_PRELOAD=$library GPUMEM_JOURNAL=$room/journals "$app" --loop >"$room/loop.out" 2>&1 &
 pid=$!

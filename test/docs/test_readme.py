@@ -127,7 +127,7 @@ with Room() as room:
         killed.stdout.readline()
         killed.kill()
     for line in BLOCKS.all("gpumem recover") + BLOCKS.all("gpumem events"):
-        done = run(line.replace("gpumem recover", "gpumem recover " + room.journals))
+        done = run(line.replace("4711", str(killed.pid)).replace("gpumem.app.", "gpumem.app_training."))
         check("after a crash: %s" % line, done.returncode == 0 and done.stdout, done)
     with subprocess.Popen([TRAINING, "--oom", "--wait"], env=dict(env, LD_PRELOAD=LIBRARY), cwd=room.out, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True) as living:

@@ -93,7 +93,7 @@ with Room() as room:
 
     def without(name, make, *words):
         make()
-        done = place.recover(*words)
+        done = place.recover(*words or ["--all"])
         check("%s: nothing is read, and nothing goes" % name, place.untouched(), done)
         place.clear()
 
@@ -127,7 +127,7 @@ with Room() as room:
           not os.path.exists(directory + "/a.journal"), done)
     place.clear()
 
-    for words, uid in (([], 0), ([place.tmp], UID), ([place.tmp + "/gpumem-%d" % UID], UID),
+    for words, uid in ((["--all"], 0), ([place.tmp], UID), ([place.tmp + "/gpumem-%d" % UID], UID),
                        ([place.tmp + "/gpumem-%d/victim.journal" % UID], UID)):
         directory = place.directory("gpumem-%d" % uid)
         link("other", place.secret)
@@ -144,7 +144,7 @@ with Room() as room:
                 done = place.recover(*words)
                 if not os.path.exists(place.victim):
                     break
-        check("names that change while they are looked at: %s" % " ".join(w[len(place.tmp):] or "DIR" for w in words),
+        check("names that change while they are looked at: %s" % " ".join(w.replace(place.tmp, "") or "DIR" for w in words),
               os.path.exists(place.victim), done)
         place.clear()
 
@@ -153,7 +153,7 @@ with Room() as room:
     place.directory("gpumem-%d" % UID, uid=UID + 1)
     place.copy(place.directory("gpumem-%d-0123456789abcdef" % UID))
     os.chown(place.work, UID, UID)
-    done = place.recover(uid=UID)
+    done = place.recover("--all", uid=UID)
     check("a user whose directory another one has taken finds the other directory", len(place.snapshots()) == 1 and
           load(place.snapshots()[0])["process"]["pid"] == place.pid and
           not os.listdir(place.tmp + "/gpumem-%d-0123456789abcdef" % UID), done)

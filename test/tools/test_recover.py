@@ -3,6 +3,7 @@ import glob
 import json
 import mmap
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -118,7 +119,7 @@ with Room() as room:
     check("a pipe: exit 3, at once", done.returncode == 3 and "not a regular file" in done.stderr, done)
     done = gpumem("recover", room.path + "/nowhere", cwd=room.path)
     check("a directory that is not there: exit 3", done.returncode == 3, done)
-    for words in (["--frobnicate"], ["-o"]):
+    for words in (["--frobnicate"], ["-o"], ["--all", journal]):
         done = gpumem("recover", *words)
         check("wrong use (%s): exit 2 and the usage" % words[0], done.returncode == 2 and "usage:" in done.stderr, done)
 
@@ -152,7 +153,7 @@ with Room() as room:
     check("its pid is the one it had inside", load(room.path + "/a.json")["process"]["pid"] < 100)
 
 with Room() as room:
-    # Without an argument: every place by itself. In a mount namespace with a TMPDIR of its own, so that the
+    # Without an argument, and with --all: every place by itself. In a mount namespace with a TMPDIR of its own, so that the
     # machine's own journals stay untouched.
     own = dict(room.env(preload=False), TMPDIR=room.path)
     own.pop("XDG_RUNTIME_DIR", None)
@@ -164,18 +165,32 @@ with Room() as room:
         until grep -q waiting waiting && [ -n "$(tr -d '\\0' <counts)" ]; do sleep 0.02; done
         kill -KILL $one
         wait $one
+        ls -l --full-time /dev/shm/gpumem-* >before
         "$4" recover; echo "status $?"
+        "$4" recover --json >listed.json; echo "status $?"
+        ls -l --full-time /dev/shm/gpumem-* >after
+        ls *.recovered.json; cmp before after; echo listed "$?"
+        "$4" recover --all; echo "status $?"
         kill -KILL $two
         wait $two
-        "$4" recover; echo "status $?"
-        "$4" recover; echo "status $?"
+        "$4" recover --all; echo "status $?"
+        "$4" recover --all; echo "status $?"
         ls -d /dev/shm/gpumem-*
     """
     done = subprocess.run([*unshare, "sh", "-c", script, "sh", room.path, LIBRARY, APP, GPUMEM], capture_output=True,
                           text=True, timeout=100, check=False, cwd=room.path, env=own)
-    check("no argument: all the dead of every place, not the living", done.stdout.count("died with") >= 2 and
-          "lives: its journal is left alone" in done.stdout and done.stdout.count("status 0") == 3 and
-          len(glob.glob(room.path + "/*.recovered.json")) == done.stdout.count("died with"), done)
+    listed, _, taken = done.stdout.partition("listed 0\n")
+    check("no argument: lists the dead with their journals, and says how to take them", taken and
+          re.search(r"^demo_app\S* \(pid \d+\) died with .*\n  /dev/shm/gpumem-\d+/\S+\.journal$", listed, re.M) and
+          "lives: its journal is left alone" in listed and "--all" in listed, done)
+    check("no argument: writes nothing and takes nothing", taken and ".recovered.json" not in listed.replace("*.recovered.json", "") and
+          not done.stdout.count("differ"), done)
+    found = load(os.path.join(room.path, "listed.json"))
+    check("no argument, --json: the same", {one["alive"] for one in found} == {True, False} and
+          all(one["journal"] and not one["snapshot"] and not one["removed"] for one in found), found)
+    check("--all: all the dead of every place, not the living", taken.count("died with") >= 2 and
+          "lives: its journal is left alone" in taken and done.stdout.count("status 0") == 5 and
+          len(glob.glob(room.path + "/*.recovered.json")) == taken.count("died with"), done)
     check("a shared place's directory stays", done.stdout.rstrip().split("\n")[-1].startswith("/dev/shm/gpumem-"), done)
 
 finish()

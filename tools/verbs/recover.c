@@ -1,8 +1,8 @@
 /*
  * recover.c - gpumem recover [PID|FILE|DIR...]: snapshots from the journals of dead processes.
  *
- * Without an argument: every place where the library puts journals by itself. A living process's
- * journal is never touched.
+ * Without an argument it lists the journals in every place where the library puts them by itself; --all takes
+ * these. A living process's journal is never touched.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -27,6 +27,7 @@
 
 struct report {
 	json_t *list;			/* NULL: text */
+	bool only_listed;		/* nothing was asked for by name */
 	bool by_name;			/* by an argument that is the journal itself */
 	unsigned int seen, recovered, alive, failed;
 };
@@ -64,6 +65,13 @@ static void print_failure(const struct gm_failure *failure)
 	       gm_show_bytes((int64_t)failure->requested_bytes));
 }
 
+static void print_death(const struct gm_recovered *one, const char *command)
+{
+	printf("%s (pid %lld) died%s%s with %s live in %s, peak %s\n", command, (long long)one->pid,
+	       one->signal ? " of " : "", one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
+	       gm_show_count((int64_t)one->live_blocks, "block"), gm_show_bytes((int64_t)one->peak_bytes));
+}
+
 static void print_one(const struct report *report, const struct gm_recovered *one)
 {
 	const char *command = gm_show_clean(one->command);
@@ -81,12 +89,11 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 	} else if (one->unused) {
 		printf("%s (pid %lld) never allocated: no snapshot\n", command,
 		       (long long)one->pid);
+	} else if (report->only_listed) {
+		print_death(one, command);
+		printf("  %s\n", gm_show_path(one->journal));
 	} else {
-		printf("%s (pid %lld) died%s%s with %s live in %s, peak %s\n", command,
-		       (long long)one->pid, one->signal ? " of " : "",
-		       one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
-		       gm_show_count((int64_t)one->live_blocks, "block"),
-		       gm_show_bytes((int64_t)one->peak_bytes));
+		print_death(one, command);
 		print_flights(one);
 		if (one->failure)
 			print_failure(one->failure);
@@ -184,8 +191,10 @@ static void recover_room(int base, const char *path, const char *name,
 	    time(NULL) - st.st_ctime >= ROOM_SECONDS && !flock(fd, LOCK_EX | LOCK_NB) &&
 	    asprintf(&room, "%s/%s", path, name) >= 0) {
 		gm_recover_below(fd, room, false, of);
-		gm_places_below(fd, room, false, clean_links, NULL);
-		unlinkat(base, name, AT_REMOVEDIR);
+		if (!of->list) {
+			gm_places_below(fd, room, false, clean_links, NULL);
+			unlinkat(base, name, AT_REMOVEDIR);
+		}
 		free(room);
 	}
 	close(fd);
@@ -265,13 +274,29 @@ static int recover_word(const char *word, struct gm_recover_for *of)
 	return one.alive ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
+/* What nobody named: the places by themselves. */
+static void recover_unnamed(struct gm_recover_for *of, bool all)
+{
+	struct report *report = of->arg;
+
+	of->list = report->only_listed = !all;
+	recover_places(of);
+	if (report->list)
+		return;
+	if (!report->seen)
+		puts("no journal of a dead process was found");
+	else if (!all && report->seen > report->alive)
+		puts("(gpumem recover PID, FILE or DIR makes a snapshot of what you name, --all of each, in place of the "
+		     "journal)");
+}
+
 int gm_verb_recover(int argc, char **argv)
 {
 	struct report report = { 0 };
 	struct gm_recover_for of = { .each = take, .arg = &report };
-	bool json = false;
+	bool json = false, all = false;
 	const struct gm_argument arguments[] = {
-		{ "keep", GM_ARG_FLAG, &of.keep }, { "json", GM_ARG_FLAG, &json },
+		{ "all", GM_ARG_FLAG, &all }, { "keep", GM_ARG_FLAG, &of.keep }, { "json", GM_ARG_FLAG, &json },
 		{ "output", GM_ARG_TEXT, &of.output }, { "force", GM_ARG_FLAG, &of.force },
 		{ NULL, 0, NULL }
 	};
@@ -279,6 +304,10 @@ int gm_verb_recover(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
+	if (all && optind < argc) {
+		fputs("gpumem recover: --all is for every journal: it takes no names\n", stderr);
+		return gm_usage_wrong("recover");
+	}
 	status = GM_EXIT_OK;
 	if (json)
 		report.list = json_array();
@@ -287,11 +316,8 @@ int gm_verb_recover(int argc, char **argv)
 
 		status = s > status ? s : status;
 	}
-	if (optind == argc) {
-		recover_places(&of);
-		if (!report.seen && !json)
-			puts("no journal of a dead process was found");
-	}
+	if (optind == argc)
+		recover_unnamed(&of, all);
 	if (json)
 		gm_show_document(stdout, report.list, JSON_INDENT(2));
 	if (report.failed)

@@ -40,6 +40,7 @@ struct gm_recover_for {
 	int64_t pid;			/* in directories, only journals of this process; 0 any */
 	bool force;			/* where nothing says whether the process lives, take it for dead */
 	bool keep;			/* leave the journals' files */
+	bool list;			/* only say what is there: nothing is written or removed */
 	void (*each)(void *arg, const struct gm_recovered *one);
 	void *arg;
 };

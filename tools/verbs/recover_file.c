@@ -201,12 +201,12 @@ static int recover_open(int fd, const struct entry *entry, const struct stat *st
 		name_last(ret, &(struct stat){ 0 });
 	} else if (!was_used()) {
 		ret->unused = true;
-	} else if (!was_written(ret)) {
+	} else if (!was_written(ret) && !of->list) {
 		r = write_snapshot(of, ret);
 		if (r)
 			return r;
 	}
-	if (!of->keep)
+	if (!of->keep && !of->list)
 		remove_journal(entry, st, ret);
 	return 0;
 }
@@ -316,7 +316,7 @@ static void recover_below(const struct gm_place_visit *place)
 int gm_recover_below(int directory, const char *path, bool anybody, const struct gm_recover_for *of)
 {
 	/* Where processes may begin a journal at any time a directory stays, even an empty one. */
-	struct below below = { of, gm_places_shared(directory) };
+	struct below below = { of, of->list || gm_places_shared(directory) };
 
 	return gm_places_below(directory, path, anybody, recover_below, &below);
 }
