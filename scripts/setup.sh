@@ -19,10 +19,10 @@ purpose=${1:-check}
 # The compilers (nvcc needs g++), and what the command reads and writes files with.
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are compared
-# with; clang for fuzzing and lint; a compiler and a C library for aarch64; programs that the tests run; node, which
+# with; clang for fuzzing; clang, cppcheck and shellcheck for lint; a compiler and a C library for aarch64; programs that the tests run; node, which
 # makes the viewer's page, lld and a C library, by which clang makes WebAssembly of its reader of journals, and a
 # browser to test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
-check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
+check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev cppcheck shellcheck
 	libmicrohttpd-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
@@ -54,6 +54,8 @@ declare -A there=(
 	[libdw-dev]='pkg-config --exists libdw'
 	[libiberty-dev]='test -r /usr/include/libiberty/demangle.h'
 	[clang]='command -v clang'
+	[cppcheck]='command -v cppcheck'
+	[shellcheck]='command -v shellcheck'
 	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
 	[lld]='command -v wasm-ld'
 	[wasi-libc]='test -r /usr/include/wasm32-wasi/stdio.h'

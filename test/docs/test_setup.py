@@ -1,4 +1,5 @@
-"""scripts/setup.sh installs what its purpose needs and no more: tried on a machine that has nothing, whose apt-get writes down what it is asked for."""
+"""scripts/setup.sh installs what its purpose needs and no more: tried on a machine that has nothing, whose apt-get writes down what it is asked for.
+scripts/lint.sh names the tools that are not here, and fails without them in CI."""
 import os
 import re
 import shutil
@@ -76,6 +77,40 @@ done = viewer("exit 1")
 check("demo: where npm fails, it goes on without the page and says so", not done.returncode and "no page" in done.stdout, done)
 done = viewer("exit 1", node="exit 1")
 check("demo: without node npm is not asked", not done.returncode and "viewer" not in done.stdout, done)
+
+TOOLS = ("shellcheck", "cppcheck", "clang", "node")
+
+
+def lint(have, ci, works="exit 0"):
+    """scripts/lint.sh of a small tree, on a machine with these of its tools: stand-ins that do nothing but end so."""
+    with tempfile.TemporaryDirectory() as place:
+        for name in ("allocator/a.c", "recorder/read/a.c", "preload/cache/cache_heap.c", "preload/cache/thread_cache.c", "tools/read/a.c",
+                     "test/viewer/a.mjs", "test/bench/a.py", "test/gpu/a.py"):
+            os.makedirs(os.path.join(place, os.path.dirname(name)), exist_ok=True)
+            with open(os.path.join(place, name), "w", encoding="utf-8"):
+                pass
+        shutil.copytree("scripts", os.path.join(place, "scripts"), ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("bash", "cut", "dirname", "expand", "find", "grep", "python3", "sed"):
+            os.symlink(shutil.which(name), os.path.join(place, name))
+        for name in have:
+            with open(os.path.join(place, name), "w", encoding="utf-8") as script:
+                script.write("#!/bin/bash\n%s\n" % works)
+            os.chmod(script.name, 0o755)
+        env = {"PATH": place, "PYTHONPYCACHEPREFIX": place, "CI": ci}
+        return subprocess.run(["bash", os.path.join(place, "scripts/lint.sh")], env=env, capture_output=True, text=True, check=False)
+
+
+done = lint(TOOLS, "true")
+check("lint: with all of its tools it says nothing", not done.returncode and not done.stdout, done)
+done = lint(TOOLS, "true", works="exit 1")
+check("lint: they are asked", done.returncode and not done.stdout, done)
+for absent in (TOOLS, *((tool,) for tool in TOOLS)):
+    said = "lint: not linted, for want of: %s\n" % " ".join(absent)
+    for ci in ("true", ""):
+        done = lint([tool for tool in TOOLS if tool not in absent], ci)
+        check("lint without %s%s: its last line says so, and it %s" % (" ".join(absent), ", in CI" if ci else "", "fails" if ci else "passes"),
+              bool(done.returncode) == bool(ci) and done.stdout == said, done)
+    check("%s: the set-up for the check installs it" % absent[0], {"node": "nodejs"}.get(absent[0], absent[0]) in everything, everything)
 
 with open("Makefile", encoding="utf-8") as text:
     MAKEFILE = text.read()
