@@ -209,8 +209,7 @@ aarch64-tests: aarch64-programs $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST)
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL) $(CALLS)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
 
-# What takes tools that the check does without. .ci/run calls it after the check, as time allows. It leaves out
-# check-aarch64, which takes longer than the check.
+# What takes tools that the check does without. It leaves out check-aarch64, which takes longer than the check.
 check-more:
 	$(Q)scripts/setup.sh more
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages check-fleet
