@@ -149,7 +149,8 @@ static CUmemAccess_flags access_of(const struct gm_cache_pages *pages, CUdevice 
 		       ? CU_MEM_ACCESS_FLAGS_PROT_NONE : flags;
 }
 
-/* A peer that a context was given access to may turn out to have none; one that the pool was opened to has it. */
+/* One peer of a context may turn out to have no access: the others get it all the same. One that the pool was opened
+ * to has it. */
 static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
 {
 	int devices = gm_device_count() < (int)GM_MAX_DEVICES ? gm_device_count() : (int)GM_MAX_DEVICES;
@@ -166,7 +167,12 @@ static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint
 				.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = d }, .flags = flags };
 	}
 	result = GM_REAL(cuMemSetAccess)(address, bytes, who, count);
-	return result && count > 1 && !pages->of_pool ? GM_REAL(cuMemSetAccess)(address, bytes, who, 1) : result;
+	if (!result || count == 1 || pages->of_pool)
+		return result;
+	result = GM_REAL(cuMemSetAccess)(address, bytes, who, 1);
+	for (size_t i = 1; !result && i < count; i++)
+		GM_REAL(cuMemSetAccess)(address, bytes, &who[i], 1);
+	return result;
 }
 
 /* Spare handle @i goes behind @address. */

@@ -106,7 +106,9 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 
 	GM_ENTER(cuCtxEnablePeerAccess, peerContext, Flags);
 	result = GM_TRY(cuCtxEnablePeerAccess, peerContext, Flags);
-	if (!result && gm_context_handle(gm_context_find(peerContext), &role, &device) && device >= 0)
+	if (!result)
+		gm_context_handle(gm_context_meet(peerContext), &role, &device);
+	if (device >= 0)
 		gm_cache_pages_peer((uint8_t)device, gm_where_now().domain);
 	return gm_leave(result);
 }

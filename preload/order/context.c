@@ -341,6 +341,19 @@ CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevic
 {
 	CUcontext handle = NULL;
 
+uint32_t gm_context_meet(CUcontext handle)
+{
+	uint32_t id = gm_context_find(handle);
+	CUcontext popped;
+
+	if (id || !handle || GM_REAL(cuCtxPushCurrent_v2)(handle))
+		return id;
+	id = find_slowly(handle).context;
+	GM_REAL(cuCtxPopCurrent_v2)(&popped);
+	gm_where_moved();
+	return id;
+}
+
 	if (!gm_lock(&lock))
 		return NULL;
 	for (uint32_t slot = 1; slot < contexts.used; slot++) {

@@ -151,6 +151,10 @@ uint32_t gm_context_only_used(void);
 uint32_t gm_context_find(CUcontext handle);
 
 /* The next living context's id after @id, 0: there is none. */
+/* The same, and the driver is asked about a handle that is not known: no call may have worked in the
+ * context yet. */
+uint32_t gm_context_meet(CUcontext handle);
+
 uint32_t gm_context_next(uint32_t id);
 
 /* The handle of context @id; NULL: it has ended, or its handle is not known (a primary context of

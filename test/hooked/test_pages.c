@@ -571,6 +571,74 @@ START_TEST(test_failing_calls)
 }
 END_TEST
 
+/* ---- peers ---- */
+
+static unsigned long long access_of(CUdeviceptr p, int device)
+{
+	CUmemLocation location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+	unsigned long long flags = 0;
+
+	OK(cuMemGetAccess(&flags, &location, p));
+	return flags;
+}
+
+static void begin_with_devices(const char *count)
+{
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
+	setenv("FAKECUDA_DEVICES", count, 1);
+	context = begin();
+}
+
+/* A peer's context that the runtime has made, and no call of ours has met yet. */
+START_TEST(test_peer_that_was_not_met)
+{
+	CUcontext peer;
+	CUdeviceptr p;
+
+	begin_with_devices("2");
+	OK(GM_REAL(cuDevicePrimaryCtxRetain)(&peer, 1));
+	if (_i)					/* there is memory already */
+		OK(cuMemAlloc_v2(&p, MIB));
+	OK(cuCtxEnablePeerAccess(peer, 0));
+	OK(cuCtxSetCurrent(peer));
+	OK(cuMemAlloc_v2(&p, 4 * MIB));
+	ck_assert_uint_eq(access_of(p, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ck_assert_uint_eq(access_of(p, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
+static CUresult refuse_device_2(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *who, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (who[i].location.id == 2)
+			return CUDA_ERROR_INVALID_DEVICE;
+	return real_access(at, bytes, who, count);
+}
+
+/* The driver does not give access to one of several peers: the others have it. */
+START_TEST(test_peer_that_is_refused)
+{
+	CUcontext peer;
+	CUdeviceptr p;
+
+	begin_with_devices("4");
+	real_access = gm_real.cuMemSetAccess;
+	gm_real.cuMemSetAccess = refuse_device_2;
+	for (int i = 1; i < 4; i++) {
+		OK(cuDevicePrimaryCtxRetain(&peer, i));
+		OK(cuCtxSetCurrent(peer));
+		OK(cuCtxEnablePeerAccess(context, 0));
+	}
+	OK(cuCtxSetCurrent(context));
+	OK(cuMemAlloc_v2(&p, 4 * MIB));
+	for (int i = 0; i < 4; i++)
+		ck_assert_uint_eq(access_of(p, i), i == 2 ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+							  : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+END_TEST
+
 static struct { CUdeviceptr at[8192]; unsigned int count; uint32_t random; } many;
 
 static bool take_one(size_t bytes)
@@ -661,6 +729,8 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, test_threads, 0, 2);
 	tcase_add_loop_test(tc, test_refusals_are_few, 0, 2);
+	tcase_add_loop_test(tc, test_peer_that_was_not_met, 0, 2);
+	tcase_add_test(tc, test_peer_that_is_refused);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	/* A sanitizer's dlsym stands before ours, so that work may pass unseen: then what is freed waits in limbo. */
 	tcase_add_test(tc, test_waits_before_growth);
