@@ -60,10 +60,11 @@ bool gm_heap_rounds_plainly(const struct gm_heap_config *config);
 uint64_t gm_heap_segment_bytes(const struct gm_heap_config *config, uint64_t size);
 
 struct gm_heap_ops {
-	/* A zeroed record linked into its domain, by id; GM_NONE: the table is full. */
+	/* A zeroed record linked into its domain, by id; GM_NONE: the table is full. @goes_back: the block is cut so
+	 * that memory can go back to the driver, and its record may be one of those that are kept for that. */
 	uint32_t (*segment_new)(void *arg);
 	void (*segment_drop)(void *arg, uint32_t segment);
-	uint32_t (*block_new)(void *arg);
+	uint32_t (*block_new)(void *arg, bool goes_back);
 	void (*block_drop)(void *arg, uint32_t block);
 	/* The driver: 0 and the address, -ENOMEM out of memory, or -errno. Called unlocked. */
 	int (*driver_alloc)(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
@@ -185,7 +186,8 @@ static inline int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_reque
 	return heap->class->alloc(heap, request, ret_block);
 }
 
-/* Serve it from a free block or not at all: -EAGAIN, and nothing has changed. Never calls the backend. */
+/* Serve it from a free block or not at all, and then nothing has changed: -EAGAIN; -ENOSPC: a free block is large
+ * enough, but no record is left for its rest. Never calls the backend. */
 static inline int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 			       uint32_t *ret_block)
 {
@@ -254,8 +256,9 @@ static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
 
 /* ---- for the classes (segments_heap.c) ---- */
 
-/* Cut @size bytes off the front of free block @rest: a new block before it, active. GM_NONE: no record. */
-uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size);
+/* Cut @size bytes off the front of free block @rest: a new block before it, active. @goes_back as in block_new.
+ * GM_NONE: no record is left, and nothing has changed. */
+uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size, bool goes_back);
 
 /* Two neighbours, which are in no free set, become one block. Returns its id. */
 uint32_t gm_heap_join(struct gm_heap *heap, uint32_t first, uint32_t second);

@@ -37,14 +37,14 @@ static int isolate(struct gm_heap *heap, unsigned int pool, uint32_t *id, uint64
 	uint32_t front;
 
 	if (heap->blocks[*id].address < from) {
-		front = gm_heap_cut(heap, *id, from - heap->blocks[*id].address);
+		front = gm_heap_cut(heap, *id, from - heap->blocks[*id].address, false);
 		if (!front)
 			return -ENOSPC;
 		gm_heap_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
 		gm_pages_list(heap, pool, front);
 	}
 	if (gm_pages_end(&heap->blocks[*id]) > to) {
-		front = gm_heap_cut(heap, *id, to - heap->blocks[*id].address);
+		front = gm_heap_cut(heap, *id, to - heap->blocks[*id].address, false);
 		if (!front)
 			return -ENOSPC;
 		gm_heap_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
@@ -68,7 +68,7 @@ static int extend(struct gm_heap *heap, unsigned int pool, uint64_t to)
 		if (!segment)
 			return -ENOSPC;
 	}
-	id = heap->ops->block_new(heap->ops->arg);
+	id = heap->ops->block_new(heap->ops->arg, false);
 	if (!id || (heap->map && gm_page_map_add(heap->map, region->top, to - region->top, true, id))) {
 		if (id)
 			heap->ops->block_drop(heap->ops->arg, id);

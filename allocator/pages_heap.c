@@ -197,8 +197,13 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 		return -ENOSPC;
 	}
 	gm_pages_change_holes(heap, pool, heap->blocks[id].prev, heap->blocks[id].next);
-	if (heap->blocks[id].size > size)
-		front = gm_heap_cut(heap, id, size);
+	if (heap->blocks[id].size > size) {
+		front = gm_heap_cut(heap, id, size, false);
+		if (!front) {
+			gm_pages_settle(heap, pool, id, before, born);
+			return -ENOSPC;
+		}
+	}
 	if (front) {
 		gm_pages_set_stream(&heap->blocks[id], before);
 		gm_pages_insert(heap, pool, id, born);

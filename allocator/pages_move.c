@@ -43,14 +43,14 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 
 	gm_pages_remove(heap, pool, id);
 	if (heap->blocks[id].address < at) {
-		before = gm_heap_cut(heap, id, at - heap->blocks[id].address);
+		before = gm_heap_cut(heap, id, at - heap->blocks[id].address, true);
 		if (!before)
 			goto out_whole;
 		gm_heap_set_state(heap, &heap->blocks[before], GM_BLOCK_INACTIVE);
 		gm_pages_insert(heap, pool, before, born);
 	}
 	if (heap->blocks[id].size > bytes) {
-		front = gm_heap_cut(heap, id, bytes);
+		front = gm_heap_cut(heap, id, bytes, true);
 		if (!front)
 			goto out_whole;
 		gm_pages_insert(heap, pool, id, born);

@@ -269,11 +269,13 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 		return -ENOSPC;
 	}
 	if (heap->blocks[id].address < place->from) {
-		other = gm_heap_cut(heap, id, place->from - heap->blocks[id].address);
-		if (other) {
-			gm_heap_set_state(heap, &heap->blocks[other], GM_BLOCK_INACTIVE);
-			gm_pages_insert(heap, pool, other, born);
+		other = gm_heap_cut(heap, id, place->from - heap->blocks[id].address, false);
+		if (!other) {
+			gm_pages_settle(heap, pool, id, request->stream, born);
+			return -ENOSPC;
 		}
+		gm_heap_set_state(heap, &heap->blocks[other], GM_BLOCK_INACTIVE);
+		gm_pages_insert(heap, pool, other, born);
 	}
 	return gm_pages_hand_out(heap, pool, id, size, request, ret_block);
 }

@@ -83,9 +83,9 @@ static bool should_split(const struct gm_heap *heap, unsigned int pool,
 }
 
 /* Of the new record only its state is worth an entry in the log: it was unused. */
-uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
+uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size, bool goes_back)
 {
-	uint32_t id = heap->ops->block_new(heap->ops->arg);
+	uint32_t id = heap->ops->block_new(heap->ops->arg, goes_back);
 	struct gm_block *front = &heap->blocks[id], *back = &heap->blocks[rest];
 	uint32_t *link = back->prev ? &heap->blocks[back->prev].next :
 			 &heap->segments[back->segment].first_block;
@@ -118,15 +118,18 @@ uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 	return id;
 }
 
-/* PyTorch's alloc_found_block: @id is free, in no pool, and large enough. Returns the block. With
- * no record left for a cut, the block goes out whole. */
+/* PyTorch's alloc_found_block: @id is free, in no pool, and large enough. Returns the block; GM_NONE:
+ * no record is left for a cut, and nothing has changed. */
 static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
 			 uint64_t requested)
 {
 	struct gm_block *block = &heap->blocks[id];
 	bool already_split = gm_heap_is_split(block);
-	uint32_t front = should_split(heap, pool, block, size) ? gm_heap_cut(heap, id, size) : GM_NONE;
+	bool splits = should_split(heap, pool, block, size);
+	uint32_t front = splits ? gm_heap_cut(heap, id, size, false) : GM_NONE;
 
+	if (splits && !front)
+		return GM_NONE;
 	if (front) {
 		insert(heap, pool, id);
 		gm_heap_count_splits(heap, pool, !already_split,
@@ -151,14 +154,20 @@ int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request
 	uint64_t size = gm_heap_rounded(heap, request->bytes);
 	unsigned int pool = gm_heap_pool_of(size);
 	uint32_t id = get_free_block(heap, pool, size, request->stream);
+	uint32_t block = id ? hand_out(heap, pool, id, size, request->bytes) : GM_NONE;
 
-	if (!id) {
-		if (gm_heap_collects(heap))	/* it does not count in the age of what is free */
-			gm_segments(heap)->lookups[pool]--;
-		return -EAGAIN;
+	if (block) {
+		*ret_block = block;
+		return 0;
 	}
-	*ret_block = hand_out(heap, pool, id, size, request->bytes);
-	return 0;
+	if (gm_heap_collects(heap))	/* it does not count in the age of what is free */
+		gm_segments(heap)->lookups[pool]--;
+	if (!id)
+		return -EAGAIN;
+	insert(heap, pool, id);
+	if (!gm_heap_is_split(&heap->blocks[id]))
+		gm_heap_count_idle(heap, (int64_t)heap->blocks[id].size);
+	return -ENOSPC;
 }
 
 /* ---- segments ---- */
@@ -168,7 +177,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 {
 	unsigned int pool = gm_heap_pool_of(size);
 	uint32_t segment = heap->ops->segment_new(heap->ops->arg);
-	uint32_t id = segment ? heap->ops->block_new(heap->ops->arg) : GM_NONE;
+	uint32_t id = segment ? heap->ops->block_new(heap->ops->arg, false) : GM_NONE;
 	struct gm_segment *s = &heap->segments[segment];
 	struct gm_block *block = &heap->blocks[id];
 
@@ -208,7 +217,12 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 	if (heap->ops->segment_event)
 		heap->ops->segment_event(heap->ops->arg, true, segment);
 	*ret_block = hand_out(heap, pool, id, size, request->bytes);
-	return 0;
+	if (*ret_block)
+		return 0;
+	insert(heap, pool, id);
+	gm_heap_count_idle(heap, (int64_t)bytes);
+	gm_segments_detach(heap, id);
+	return -ENOSPC;
 }
 
 void gm_segments_detach(struct gm_heap *heap, uint32_t id)

@@ -175,6 +175,7 @@ double gpumem_get_per_process_memory_fraction(int device)
 void *gpumem_torch_malloc(ssize_t size, int device, void *stream)
 {
 	struct gm_call call;
+	unsigned int tries = 0;
 	CUdeviceptr ptr = 0;
 	CUresult result;
 	bool served;
@@ -189,6 +190,8 @@ void *gpumem_torch_malloc(ssize_t size, int device, void *stream)
 	served = gm_cache_malloc_ordered(&call, &ptr, stream, &result);
 	if (!served) {
 		result = GM_REAL(cuMemAlloc_v2)(&ptr, (size_t)size);
+		while (result && !call.exhausted && gm_retry(result, &tries))
+			result = GM_REAL(cuMemAlloc_v2)(&ptr, (size_t)size);
 		result = gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : ptr,
 				      (uint64_t)size);
 	}

@@ -198,6 +198,7 @@ static bool fail(const struct gm_cache_heap *heap, struct gm_call *call, int r, 
 {
 	enum gm_limit which;
 
+	call->exhausted = r == -ENOMEM;
 	/* No room for a segment, which may be much more than was asked for, or no addresses for pages: the
 	 * driver's turn, for just that. (Past a limit of ours there is nobody else to ask.) */
 	if (r == -ENOMEM && (gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY ||

@@ -82,6 +82,8 @@ struct gm_cache_home {
 	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
 };
 
+#define GM_CACHE_KEPT 16u
+
 struct gm_cache_heap {
 	/* What hits read, on a line that is seldom written. */
 	uint32_t number;		/* 1 .., the owner of its blocks in reuse.h; never used again */
@@ -112,6 +114,9 @@ struct gm_cache_heap {
 	struct gm_usage *rows[3];
 	struct gm_arena arena;		/* of the free sets */
 	struct gm_cache_heap *next;	/* of those that were dropped; lock: heaps */
+	/* Of a pages heap: unused records of blocks. Where the tables have no other left, parts of a free block can
+	 * still go back to the driver. Lock: the domain's. */
+	uint32_t kept[GM_CACHE_KEPT], kept_count;
 
 	/* The driver's side (cache_driver.c). */
 	_Atomic(uint32_t) home;		/* id of the context that @handle is */

@@ -181,6 +181,8 @@ int gm_cache_heap_grow(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc 
 	if (r == 0) {
 		gm_tcache_empty_all(&section);	/* what was cached meanwhile */
 		gm_section_turn(heap, &section);
+		if (gm_cache_heap_in_pages(heap))
+			gm_cache_heap_keep_records(heap);
 		r = grow(heap, &section, alloc, ret_block);
 	}
 	heap->grower = NULL;

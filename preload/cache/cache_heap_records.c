@@ -9,6 +9,8 @@
 #include "preload/cache/cache_heap_internal.h"
 #include "preload/cache/thread_cache.h"
 
+#define KEPT_AT_ONCE 4u			/* in one transaction, whose undo area has an end */
+
 /* ---- the lock, between the driver's calls ---- */
 
 static void unlock(void *arg)
@@ -120,15 +122,12 @@ static void segment_drop(void *arg, uint32_t id)
 	GM_PUT(undo, domain->unused_segments, id);
 }
 
-/* The heap logs the state itself when it sets it; until then the record stays unused. */
-static uint32_t block_new(void *arg)
+/* A block's id that nobody has, as take_segment. */
+static uint32_t take_block(struct gm_cache_heap *heap, struct gm_change *change)
 {
-	struct gm_cache_heap *heap = arg;
-	struct gm_change *change = &heap->section->change;
 	struct gm_domain *domain = change->domain;
 	uint32_t id = domain->unused_blocks;
 	struct gm_undo_log log;
-	struct gm_block *block;
 
 	if (gm_likely(id)) {
 		if (gm_undo_open(&heap->undo, 2, &log)) {
@@ -137,11 +136,35 @@ static uint32_t block_new(void *arg)
 			gm_undo_close(&heap->undo, &log);
 		}
 		domain->unused_blocks = gm_rec.blocks[id].next;
-	} else {
-		id = gm_region_take(GM_REGION_BLOCKS, change->writer.nested);
-		if (!id)
-			return GM_NONE;
+		return id;
 	}
+	return gm_region_take(GM_REGION_BLOCKS, change->writer.nested);
+}
+
+void gm_cache_heap_keep_records(struct gm_cache_heap *heap)
+{
+	uint32_t id = GM_NONE;
+
+	for (unsigned int i = 0; i < KEPT_AT_ONCE && heap->kept_count < GM_CACHE_KEPT; i++) {
+		id = take_block(heap, &heap->section->change);
+		if (!id)
+			return;
+		heap->kept[heap->kept_count++] = id;
+	}
+}
+
+/* The heap logs the state itself when it sets it; until then the record stays unused. */
+static uint32_t block_new(void *arg, bool goes_back)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_change *change = &heap->section->change;
+	uint32_t id = take_block(heap, change);
+	struct gm_block *block;
+
+	if (gm_unlikely(!id && goes_back && heap->kept_count))
+		id = heap->kept[--heap->kept_count];
+	if (gm_unlikely(!id))
+		return GM_NONE;
 	block = &gm_rec.blocks[id];
 	__atomic_store_n(&block->requested, 0, __ATOMIC_RELAXED);
 	block->tsc = 0;
@@ -173,6 +196,12 @@ static void block_drop(void *arg, uint32_t id)
 	gm_set(&block->state, GM_BLOCK_UNUSED);
 	block->next = domain->unused_blocks;
 	domain->unused_blocks = id;
+}
+
+void gm_cache_heap_drop_records(struct gm_cache_heap *heap)
+{
+	for (unsigned int i = 0; i < KEPT_AT_ONCE && heap->kept_count; i++)
+		block_drop(heap, heap->kept[--heap->kept_count]);
 }
 
 /* ---- events ---- */

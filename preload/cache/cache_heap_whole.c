@@ -275,6 +275,8 @@ unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32
 		gm_tcache_drop(heap, &section);
 		gm_section_turn(heap, &section);
 		more = drop_some(heap, &section, &live);
+		gm_cache_heap_drop_records(heap);
+		more |= heap->kept_count > 0;
 		gm_section_cancel(heap, &section);
 	}
 	gm_arena_free(&heap->arena);

@@ -16,16 +16,14 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	unsigned int tries = 0;
 	struct gm_call call;
 	CUresult result;
-	bool refused;
 
 	GM_ENTER(cuMemAlloc_v2, dptr, bytesize);
 	gm_alloc_prepare(&call, "cuMemAlloc_v2", GM_KIND_DEVICE, bytesize, GM_CALLER);
 	if (gm_cache_malloc(&call, dptr, &result))
 		return result;
-	refused = call.op;		/* the cache has tried, waited and flushed for it */
 	gm_alloc_flight(&call);
 	result = GM_REAL(cuMemAlloc_v2)(dptr, bytesize);
-	while (result && !refused && gm_retry(result, &tries))
+	while (result && !call.exhausted && gm_retry(result, &tries))
 		result = GM_REAL(cuMemAlloc_v2)(dptr, bytesize);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
 }

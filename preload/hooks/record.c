@@ -103,6 +103,7 @@ void gm_alloc_prepare(struct gm_call *call, const char *entry, enum gm_kind kind
 	call->entry = entry;
 	call->where = where;
 	call->op = 0;
+	call->exhausted = false;
 	call->alloc = (struct gm_alloc){
 		.requested = requested, .context = where.context,
 		.kind = (uint8_t)kind,

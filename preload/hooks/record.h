@@ -33,6 +33,7 @@ struct gm_call {
 	struct gm_where where;		/* what was current */
 	struct gm_alloc alloc;		/* what is being allocated */
 	uint64_t op;			/* 0: nothing is recorded of this call */
+	bool exhausted;			/* the cache has waited, and given back all it could, and there is too little */
 	uint64_t tsc;			/* of a free */
 	enum gm_map_space space;	/* of what is being freed: its key in the map, */
 	uint64_t key;

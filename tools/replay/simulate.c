@@ -98,11 +98,12 @@ static void segment_drop(void *arg, uint32_t id)
 	sim->segment_unused = id;
 }
 
-static uint32_t block_new(void *arg)
+static uint32_t block_new(void *arg, bool goes_back)
 {
 	struct simulation *sim = arg;
 	uint32_t id = sim->block_unused;
 
+	(void)goes_back;
 	if (id)
 		sim->block_unused = sim->blocks[id].next;
 	else if (sim->block_fresh < sim->block_limit)

@@ -27,6 +27,8 @@ struct world {
 	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
 	unsigned int fail_driver, fail_records, fail_memory;	/* the n-th from now fails; 0 none */
 	bool memory_ends, no_memory;	/* after that there is none at all */
+	bool no_records;		/* for blocks, but for @kept ones that go back */
+	unsigned int kept;
 	void *memory[MEMORIES];
 	unsigned int given;
 	bool locked;
@@ -74,11 +76,14 @@ static void segment_drop(void *arg, uint32_t id)
 	w->segment_unused = id;
 }
 
-static uint32_t block_new(void *arg)
+static uint32_t block_new(void *arg, bool goes_back)
 {
 	struct world *w = arg;
 	uint32_t id = w->block_unused;
 
+	if (w->no_records && !(goes_back && w->kept))
+		return GM_NONE;
+	w->kept -= w->no_records;
 	if (fails(&w->fail_records))
 		return GM_NONE;
 	if (id)

@@ -209,7 +209,6 @@ static struct unit *unit_at(struct world *w, uint64_t address)
 static int take(struct world *w, uint64_t bytes, uint32_t stream, uint32_t *ret_id)
 {
 	struct gm_heap_request request = { bytes, stream };
-	bool failing = w->fail_records;
 	int r;
 
 	w->driver.now++;
@@ -225,9 +224,7 @@ static int take(struct world *w, uint64_t bytes, uint32_t stream, uint32_t *ret_
 	}
 	w->driver.stream = NOBODY;
 	if (!r) {
-		/* Without a record for a cut the block goes out whole. */
-		ck_assert_uint_ge(w->blocks[*ret_id].size, bytes);
-		ck_assert(failing || w->blocks[*ret_id].size == (bytes + 511) / 512 * 512);
+		ck_assert_uint_eq(w->blocks[*ret_id].size, (bytes + 511) / 512 * 512);
 		ck_assert_uint_eq(w->blocks[*ret_id].stream, stream);
 		ck_assert_int_eq(w->blocks[*ret_id].state, GM_BLOCK_ACTIVE);
 	}

@@ -61,6 +61,17 @@ static uint64_t seed_of(void)
 	return text ? strtoull(text, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
 }
 
+/* The largest block that a request of @bytes may get, whatever fails. */
+static uint64_t most_for(const struct gm_heap *heap, uint64_t bytes)
+{
+	const struct gm_heap_config *config = &heap->config;
+	uint64_t size = gm_heap_round(config, bytes);
+
+	if (size <= GM_HEAP_SMALL_REQUEST)
+		return size;
+	return size + (size < config->max_split_size ? GM_HEAP_SMALL_REQUEST : config->max_non_split_rounding);
+}
+
 /* No two live blocks overlap, each lies in its segment and is large enough: checked by the heap's
  * own walk (tiling) and here by size. */
 static void random_program(const char *conf, uint64_t limit, uint64_t capacity, uint64_t seed,
@@ -91,6 +102,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 				ck_assert(r == -ENOMEM || r == -ENOSPC);
 			} else {
 				ck_assert_uint_ge(w->blocks[id].size, request.bytes);
+				ck_assert_uint_le(w->blocks[id].size, most_for(w->heap, request.bytes));
 				ck_assert_int_eq(w->blocks[id].state, GM_BLOCK_ACTIVE);
 				live[lives++] = id;
 			}
@@ -217,6 +229,36 @@ START_TEST(every_failure)
 }
 END_TEST
 
+/* Where no record is left for the rest of a block, the driver serves the request: the block stays free and can go
+ * back, and a segment that was made for the request alone goes back at once. */
+START_TEST(no_record_for_the_rest)
+{
+	struct world *w = begin("", GM_HEAP_UNLIMITED, UINT64_C(256) << 20);
+	struct gm_heap_request large = { UINT64_C(160) << 20, 0 }, part = { UINT64_C(2) << 20, 0 }, other = { part.bytes, 1 };
+	uint32_t id, none = GM_NONE;
+	uint64_t bytes;
+
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &large, &id), 0);
+	gm_heap_free(w->heap, id);
+	w->no_records = true;
+	ck_assert_int_eq(gm_heap_find(w->heap, &part, &none), -ENOSPC);
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &part, &none), -ENOSPC);
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &other, &none), -ENOSPC);
+	ck_assert_uint_eq(none, GM_NONE);
+	ck_assert_uint_eq(w->driver.used, large.bytes);
+	ck_assert_uint_eq(w->heap->idle, large.bytes);
+	ck_assert(!gm_heap_check(w->heap, w->first_segment));
+	ck_assert_int_eq(gm_heap_find(w->heap, &large, &id), 0);	/* it needs none */
+	gm_heap_free(w->heap, id);
+	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_uint_eq(bytes, large.bytes);
+	w->no_records = false;
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &part, &id), 0);
+	ck_assert(!gm_heap_check(w->heap, w->first_segment));
+	world_free(w);
+}
+END_TEST
+
 /* What is asked for and cannot be: the limit counts before the driver is asked. */
 START_TEST(limits)
 {
@@ -339,6 +381,7 @@ int main(void)
 	tcase_add_loop_test(tests, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
 	tcase_add_test(tests, rounding);
 	tcase_add_test(tests, every_failure);
+	tcase_add_test(tests, no_record_for_the_rest);
 	tcase_add_test(tests, limits);
 	tcase_add_test(tests, sizes_without_end);
 	tcase_add_test(tests, totals_without_end);

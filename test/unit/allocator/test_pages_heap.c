@@ -5,8 +5,9 @@
 #include "test/unit/allocator/pages_world.h"
 #include "test/suite.h"
 
-static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bool ahead, uint32_t handle_most,
-			   uint64_t seed, int steps)
+/* Returns how many pages moved. */
+static unsigned int random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bool ahead,
+				   uint32_t handle_most, uint64_t seed, int steps)
 {
 	struct world *w = begin(GM_HEAP_UNLIMITED, capacity, lag);
 	uint32_t live[200], pending[64];
@@ -66,8 +67,8 @@ static void random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bo
 	ck_assert_uint_eq(w->driver.pages_made, 0);
 	ck_assert_uint_eq(gm_pages(w->heap)->region[0].segment, GM_NONE);
 	ck_assert_uint_eq(gm_pages(w->heap)->region[1].segment, GM_NONE);
-	ck_assert_uint_gt(moved, 0);	/* the program asks for it */
 	end(w);
+	return moved;
 }
 
 static const struct { uint32_t streams; uint64_t lag; uint32_t capacity; bool ahead; uint32_t handle_most; } settings[] = {
@@ -87,10 +88,12 @@ START_TEST(random_programs)
 {
 	const char *text = getenv("GM_SEED");
 	uint64_t seed = text ? strtoull(text, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
+	unsigned int moved = 0;
 
 	for (int i = 0; i < PROGRAMS; i++)
-		random_program(settings[_i].streams, settings[_i].lag, settings[_i].capacity,
-			       settings[_i].ahead, settings[_i].handle_most, rnd(&seed), 1000);
+		moved += random_program(settings[_i].streams, settings[_i].lag, settings[_i].capacity,
+					settings[_i].ahead, settings[_i].handle_most, rnd(&seed), 1000);
+	ck_assert_uint_gt(moved, 0);	/* the programs ask for it */
 }
 END_TEST
 
@@ -679,6 +682,35 @@ START_TEST(detached)
 }
 END_TEST
 
+/* Where no record is left for the rest of a block, the driver serves the request; and what is idle can still go back. */
+START_TEST(no_record_for_the_rest)
+{
+	struct world *w = begin(GM_HEAP_UNLIMITED, 128, 0);
+	uint32_t large, behind, id = GM_NONE;
+	uint64_t bytes;
+
+	ck_assert_int_eq(take(w, 80 * GM_HEAP_PAGE + GM_GRANULE, 0, &large), 0);
+	ck_assert_int_eq(take(w, 3 * GM_HEAP_PAGE / 2, 0, &behind), 0);
+	give_back(w, large);
+	w->no_records = true;
+	w->kept = 1;
+	ck_assert_int_eq(take(w, 2 * GM_HEAP_PAGE, 0, &id), -ENOSPC);
+	ck_assert_uint_eq(id, GM_NONE);
+	ck_assert_uint_eq(w->kept, 1);
+	check_all(w, 0);
+	ck_assert_int_eq(take(w, 80 * GM_HEAP_PAGE + GM_GRANULE, 0, &large), 0);	/* it needs none */
+	give_back(w, large);
+	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_uint_eq(bytes, 80 * GM_HEAP_PAGE);
+	ck_assert_int_eq(take(w, 100 * GM_HEAP_PAGE, 0, &id), -ENOSPC);
+	check_all(w, 1);
+	w->no_records = false;
+	ck_assert_int_eq(take(w, 2 * GM_HEAP_PAGE, 0, &id), 0);
+	check_all(w, 2);
+	end(w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages_heap");
@@ -704,6 +736,7 @@ int main(void)
 	tcase_add_test(tests, equal_blocks_move);
 	tcase_add_test(tests, small_ones_lie_apart);
 	tcase_add_test(tests, every_failure);
+	tcase_add_test(tests, no_record_for_the_rest);
 	tcase_add_test(tests, limits);
 	tcase_add_test(tests, detached);
 	suite_add_tcase(suite, tests);

@@ -1,0 +1,87 @@
+/*
+ * The cache's heaps and their records: the context that a heap works in, heaps that cannot be made, tables without a
+ * record left, memory that PyTorch's interface gets from the driver. On the fake driver, through the hooks.
+ */
+#include <sys/mman.h>
+
+#include "allocator/free_set.h"
+#include "preload/api/gpumem.h"
+#include "preload/cache/cache.h"
+#include "preload/cache/cache_heap.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/journal/state.h"
+#include "recorder/journal/sys.h"
+#include "recorder/read/copy.h"
+#include "test/hooked/hooked.h"
+#include "test/unit/journal/aux_check.h"
+
+#define MIB ((size_t)1 << 20)
+
+static void configure(bool pages, const char *capacity)
+{
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	setenv("GPUMEM_EXPANDABLE_SEGMENTS", pages ? "True" : "False", 1);
+	setenv("FAKECUDA_CAPACITY", capacity, 1);
+}
+
+static CUcontext start(bool pages, const char *capacity)
+{
+	configure(pages, capacity);
+	return begin();
+}
+
+static size_t free_bytes(void)
+{
+	size_t free = 0, total;
+
+	OK(cuMemGetInfo_v2(&free, &total));
+	return free;
+}
+
+/* ---- no record left ---- */
+
+/* The tables are full while a large block is free: what is asked for then takes just that of the device, and the rest
+ * can be had. In segments, or (_i) in pages, where the free block ends within a page that others use. */
+START_TEST(test_no_record_left)
+{
+	struct gm_region *blocks;
+	CUdeviceptr large, next, p;
+	uint64_t most, refused;
+	size_t before, pitch;
+
+	start(_i, "256MiB");
+	OK(cuMemAlloc_v2(&large, 160 * MIB + (_i ? 512 : 0)));
+	OK(cuMemAlloc_v2(&next, 3 * MIB));
+	for (unsigned int i = 0; i < 100; i++)
+		OK(cuMemAlloc_v2(&p, 512));
+	OK(cuMemFree_v2(large));
+	blocks = gm_region(GM_REGION_BLOCKS);
+	most = blocks->capacity;
+	blocks->capacity = gm_get(&blocks->used);
+	refused = blocks->refused;
+	while (refused == blocks->refused)
+		OK(cuMemAlloc_v2(&p, 512));
+	before = free_bytes();
+	OK(cuMemAlloc_v2(&p, 2 * MIB));
+	ck_assert_uint_eq(before - free_bytes(), 2 * MIB);
+	OK(cuMemAllocPitch_v2(&p, &pitch, MIB, 120, 4));
+	OK(cuMemFree_v2(p));
+	OK(cuMemAlloc_v2(&p, 130 * MIB));
+	OK(cuMemFree_v2(p));
+	ck_assert_ptr_nonnull(gpumem_torch_malloc((ssize_t)(130 * MIB), 0, NULL));
+	blocks->capacity = most;
+	ck_assert_int_eq(gm_recorder_check(), 0);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("heaps");
+	TCase *tc = tcase_create("heaps");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, test_no_record_left, 0, 2);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}
