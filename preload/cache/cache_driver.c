@@ -23,6 +23,7 @@
 
 #define BACK_NS UINT64_C(20000000)	/* for segments on their way back; cache_await.c waits longer */
 #define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
+#define FAILURES_MOST 10u
 #define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
 
 __thread struct gm_cache_request gm_cache_request;
@@ -34,6 +35,8 @@ static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
 struct gm_page_map *gm_cache_page_map;
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
+static _Atomic(uint32_t) failures[GM_MAX_DEVICES];	/* times in a row that no heap could be made */
+static _Atomic(uint32_t) passed[GM_MAX_DEVICES];	/* calls that were not served since */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
 
@@ -276,6 +279,14 @@ static void *pages(void *arg, size_t bytes)
 	return gm_map_pages(bytes);
 }
 
+/* It failed before to make a heap there: is it too soon to try again? Each time twice as many calls pass. */
+static bool is_put_off(uint8_t domain)
+{
+	uint32_t times = failures[domain];
+
+	return times && ++passed[domain] & ((1u << (times < FAILURES_MOST ? times : FAILURES_MOST)) - 1);
+}
+
 static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 {
 	struct gm_cache_heap *heap = find(context, where.domain);
@@ -287,7 +298,7 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 		.thread_cache = gm_state.options.thread_cache,
 	};
 
-	if (heap || GM_REAL(cuCtxGetCurrent)(&setup.handle))
+	if (heap || is_put_off(where.domain))
 		return heap;
 	gm_cache_config(where.domain, &config);
 	if (gm_state.options.expandable_segments)
@@ -307,6 +318,7 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	return heap;
 }
 
+	failures[where.domain] = heap ? 0 : failures[where.domain] + 1;
 static struct gm_cache_heap *remember(struct gm_cache_last *last, const struct gm_where *where,
 				      struct gm_cache_heap *heap)
 {

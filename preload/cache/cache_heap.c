@@ -34,6 +34,7 @@ static struct {
 	_Atomic(struct gm_cache_heap *) places[PLACES];	/* the living ones */
 	_Atomic(uint32_t) count;	/* numbers given out */
 	struct gm_cache_heap *oldest, *newest;	/* dropped ones */
+	struct gm_cache_heap *unused;	/* ones that were never anybody's */
 	uint32_t dropped;
 } heaps;
 
@@ -94,28 +95,43 @@ void gm_cache_heap_begin(void)
 	for (uint32_t i = 0; i < PLACES; i++)
 		gm_set(&heaps.places[i], NULL);
 	gm_set(&heaps.count, 0);
-	heaps.oldest = heaps.newest = NULL;
+	heaps.oldest = heaps.newest = heaps.unused = NULL;
 	heaps.dropped = 0;
 }
 
-/* A zeroed one, with a zeroed heap of @class. */
+/* The first of *@list, if it is of @class. */
+static struct gm_cache_heap *pop_locked(struct gm_cache_heap **list, const struct gm_heap_class *class)
+{
+	struct gm_cache_heap *heap = *list;
+
+	if (!heap || heap->heap->class != class)
+		return NULL;
+	*list = heap->next;
+	return heap;
+}
+
+/* A zeroed one, with room for a heap of @class. */
 static struct gm_cache_heap *take_locked(const struct gm_heap_class *class)
 {
-	struct gm_cache_heap *heap = heaps.oldest;
+	struct gm_cache_heap *heap = pop_locked(&heaps.unused, class);
 	struct gm_heap *inner;
 
-	if (heaps.dropped > DROPPED && heap->heap->class == class) {
+	if (!heap && heaps.dropped > DROPPED) {
+		heap = pop_locked(&heaps.oldest, class);
+		heaps.dropped -= heap != NULL;
+	}
+	if (heap) {
 		inner = heap->heap;
-		heaps.oldest = heap->next;
-		heaps.dropped--;
 		memset((void *)heap, 0, sizeof(*heap));
 	} else {
-		heap = arena_take(&heaps.arena, sizeof(*heap));
-		inner = arena_take(&heaps.arena, class->bytes);
+		heap = arena_take(&heaps.arena, sizeof(*heap) + class->bytes);
+		inner = (struct gm_heap *)(void *)(heap + 1);
 	}
-	if (heap)
-		heap->heap = inner;
-	return inner ? heap : NULL;
+	if (!heap)
+		return NULL;
+	inner->class = class;
+	heap->heap = inner;
+	return heap;
 }
 
 void gm_cache_heap_recycle(struct gm_cache_heap *heap)
@@ -222,6 +238,19 @@ static int init(struct gm_cache_heap *heap, const struct gm_cache_heap_setup *se
 	return r;
 }
 
+/* Nobody has ever found it: the next one has its number, and its memory. */
+static void unmake(struct gm_cache_heap *heap)
+{
+	gm_arena_free(&heap->arena);
+	if (!gm_lock(&heaps.lock))
+		return;
+	if (gm_get(&heaps.count) == heap->number)
+		gm_set_release(&heaps.count, heap->number - 1);
+	heap->next = heaps.unused;
+	heaps.unused = heap;
+	gm_unlock(&heaps.lock);
+}
+
 int gm_cache_heap_new(const struct gm_cache_heap_setup *setup, struct gm_cache_heap **ret)
 {
 	struct gm_cache_heap *heap;
@@ -251,7 +280,7 @@ int gm_cache_heap_new(const struct gm_cache_heap_setup *setup, struct gm_cache_h
 	if (r == 0 && !publish(heap))
 		r = -ENOMEM;
 	if (r < 0) {
-		gm_arena_free(&heap->arena);
+		unmake(heap);
 		return r;
 	}
 	*ret = heap;

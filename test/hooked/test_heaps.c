@@ -38,6 +38,47 @@ static size_t free_bytes(void)
 	return free;
 }
 
+/* ---- heaps that cannot be made ---- */
+
+static unsigned int tries;
+
+static void *no_memory(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+	(void)at;
+	(void)protection;
+	(void)flags;
+	(void)fd;
+	(void)offset;
+	tries += bytes == gm_region(GM_REGION_BLOCKS)->capacity / sizeof(struct gm_block) * sizeof(struct gm_free_link);
+	errno = ENOMEM;
+	return MAP_FAILED;
+}
+
+/* Then the driver serves, and the cache tries again ever more seldom; once there is memory it serves, too. */
+START_TEST(test_heap_cannot_be_made)
+{
+	__typeof__(gm_sys.map) real_map;
+	CUdeviceptr p[256];
+
+	start(false, "1GiB");
+	real_map = gm_sys.map;
+	gm_sys.map = no_memory;
+	for (unsigned int i = 0; i < 256; i++)
+		OK(cuMemAlloc_v2(&p[i], MIB));
+	gm_sys.map = real_map;
+	ck_assert_uint_gt(tries, 2);
+	ck_assert_uint_lt(tries, 20);
+	ck_assert_ptr_null(gm_cache_heap_next(NULL, 0));
+	for (unsigned int i = 0; i < 256; i++)
+		OK(cuMemFree_v2(p[i]));
+	for (unsigned int i = 0; i < 600 && !gm_cache_heap_next(NULL, 0); i++)
+		OK(cuMemAlloc_v2(&p[0], 512));
+	ck_assert_ptr_nonnull(gm_cache_heap_next(NULL, 0));
+	ck_assert_uint_eq(gm_cache_heap_next(NULL, 0)->number, 1);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 /* ---- no record left ---- */
 
 /* The tables are full while a large block is free: what is asked for then takes just that of the device, and the rest
@@ -81,6 +122,7 @@ int main(void)
 	TCase *tc = tcase_create("heaps");
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, test_heap_cannot_be_made);
 	tcase_add_loop_test(tc, test_no_record_left, 0, 2);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);

@@ -452,6 +452,33 @@ START_TEST(memory_fails)
 }
 END_TEST
 
+/* A heap that there was no memory for leaves nothing behind: the next one has its number. */
+START_TEST(heap_cannot_be_made)
+{
+	struct gm_heap_config config;
+	static const struct gm_cache_driver driver = { .alloc = NULL };
+	struct gm_cache_heap_setup setup = { .config = &config, .driver = &driver };
+	struct gm_cache_heap *heap;
+
+	gm_heap_config_default(&config);
+	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 29);
+	aux_sys_wrap();
+	aux_fail_on = true;
+	for (unsigned int i = 0; i < 5; i++) {
+		aux_calls = 0;
+		aux_fail_at = 1;
+		ck_assert_int_eq(gm_cache_heap_new(&setup, &heap), -ENOMEM);
+		ck_assert_uint_eq(aux_calls, 1);
+	}
+	aux_fail_at = 0;
+	ck_assert_ptr_null(gm_cache_heap_by_number(world.heap[HEAPS - 1]->number + 1));
+	ck_assert_int_eq(gm_cache_heap_new(&setup, &heap), 0);
+	ck_assert_uint_eq(heap->number, world.heap[HEAPS - 1]->number + 1);
+	ck_assert_ptr_eq(gm_cache_heap_by_number(heap->number), heap);
+	check_all();
+}
+END_TEST
+
 static uint32_t longest;
 
 static void note_length(void)
@@ -616,6 +643,7 @@ int main(void)
 	tcase_add_test(tc, driver_fails);
 	tcase_add_test(tc, tables_are_full);
 	tcase_add_test(tc, memory_fails);
+	tcase_add_test(tc, heap_cannot_be_made);
 	tcase_add_test(tc, longest_transaction);
 	tcase_add_test(tc, small_blocks_untraced);
 	tcase_add_test(tc, refused);
