@@ -216,19 +216,29 @@ static bool fail(const struct gm_cache_heap *heap, struct gm_call *call, int r, 
 	return true;
 }
 
-/* What an option says that memory holds when it is handed out. */
+/* What an option says that memory holds when it is handed out. A pool's is filled by work of the request's stream; a
+ * cudaMalloc's memory has no stream, and is filled before anybody has it. */
 static void fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes)
 {
 	unsigned char value = gm_state.options.fill == GM_FILL_ZERO ? 0 : POISON;
-	struct gm_relaxed relaxed = gm_relax();
-	CUstream stream;
+	CUstream stream = gm_cache_request.stream;
+	struct gm_relaxed relaxed;
+	struct gm_visit visit;
+	uint32_t seen;
 
-	stream = heap->kind == GM_KIND_POOL ? gm_cache_request.stream : gm_cache_back_stream(heap);
-	/* A cudaMalloc's memory has no stream: it is filled before anybody has it. */
-	if (!GM_REAL(cuMemsetD8Async)(address, value, bytes, stream) &&
-	    heap->kind != GM_KIND_POOL)
+	if (heap->kind == GM_KIND_POOL) {
+		seen = gm_work(stream, false, 0);
+		relaxed = gm_relax();
+		GM_REAL(cuMemsetD8Async)(address, value, bytes, stream);
+		gm_unrelax(&relaxed);
+		gm_work_over(stream, false, seen);
+		return;
+	}
+	visit = gm_visit_begin(heap);
+	stream = gm_cache_back_stream(heap);
+	if (!GM_REAL(cuMemsetD8Async)(address, value, bytes, stream))
 		GM_REAL(cuStreamSynchronize)(stream);
-	gm_unrelax(&relaxed);
+	gm_visit_end(&visit);
 }
 
 /* From what is free, or else. A call that was served at once has no flight to end. */

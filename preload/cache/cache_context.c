@@ -49,10 +49,7 @@ void gm_cache_home_find(struct gm_cache_heap *heap)
 
 void gm_cache_home_here(struct gm_cache_heap *heap, uint32_t context)
 {
-	CUcontext handle = NULL;
-
-	if (!GM_REAL(cuCtxGetCurrent)(&handle))
-		settle(heap, context, handle);
+	settle(heap, context, gm_context_owner(context));
 }
 
 bool gm_cache_home_moves(struct gm_cache_heap *heap)

@@ -300,6 +300,9 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 
 	if (heap || is_put_off(where.domain))
 		return heap;
+	setup.handle = gm_context_owner(where.context);
+	if (!setup.handle)
+		return NULL;
 	gm_cache_config(where.domain, &config);
 	if (gm_state.options.expandable_segments)
 		setup.pages = gm_cache_pages_new(where.domain, !context);
@@ -315,10 +318,10 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 		gm_cache_pages_end(setup.pages);
 	if (heap)
 		gm_cache_apply_limit(heap);
+	failures[where.domain] = heap ? 0 : failures[where.domain] + 1;
 	return heap;
 }
 
-	failures[where.domain] = heap ? 0 : failures[where.domain] + 1;
 static struct gm_cache_heap *remember(struct gm_cache_last *last, const struct gm_where *where,
 				      struct gm_cache_heap *heap)
 {

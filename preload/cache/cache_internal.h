@@ -166,7 +166,7 @@ uint64_t gm_cache_back_progress(void);
 /* ---- the context that a pool's heap works in (cache_context.c) ---- */
 
 /* The heap's context has ended, so that it has none. find: take another one of its device, where
- * there is one. here: take the current one, whose id is @context. */
+ * there is one. here: take the one whose id is @context. */
 void gm_cache_home_find(struct gm_cache_heap *heap);
 void gm_cache_home_here(struct gm_cache_heap *heap, uint32_t context);
 /* The heap's context is about to end: take another one; false: there is none. The growth lock is

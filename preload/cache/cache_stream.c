@@ -205,6 +205,8 @@ static void add(uint64_t key, CUstream stream, bool of_pages)
 		   : GM_REAL(cuStreamGetCtx)(stream, &new.handle))
 		return;
 	new.context = gm_context_find(new.handle);
+	if (new.context)
+		new.handle = gm_context_owner(new.context);
 	if (stream == CU_STREAM_PER_THREAD) {
 		new.stream = NULL;
 		new.thread = (pid_t)syscall(SYS_gettid);

@@ -24,6 +24,8 @@ CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 
 	GM_ENTER(cuCtxFromGreenCtx, pContext, hCtx);
 	result = GM_REAL(cuCtxFromGreenCtx)(pContext, hCtx);
+	if (!result && pContext)
+		gm_context_seen_green(*pContext);
 	return used(result, result || !pContext ? NULL : *pContext);
 }
 

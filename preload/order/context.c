@@ -300,6 +300,27 @@ void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role rol
 	forget_stale(&stale);
 }
 
+void gm_context_seen_green(CUcontext handle)
+{
+	CUdevice device = -1;
+	CUcontext popped;
+	uint32_t slot;
+	bool known;
+
+	if (!handle || !gm_lock(&lock))
+		return;
+	slot = find_handle_locked(handle);
+	known = slot && context_at(slot)->role == GM_CONTEXT_GREEN;
+	gm_unlock(&lock);
+	if (known || GM_REAL(cuCtxPushCurrent_v2)(handle))
+		return;
+	if (GM_REAL(cuCtxGetDevice)(&device))
+		device = -1;
+	GM_REAL(cuCtxPopCurrent_v2)(&popped);
+	if (device >= 0)
+		gm_context_seen(handle, device, GM_CONTEXT_GREEN);
+}
+
 uint32_t gm_context_only(void)
 {
 	uint32_t id = only;
@@ -317,6 +338,19 @@ uint32_t gm_context_find(CUcontext handle)
 	if (slot)
 		id = context_at(slot)->id;
 	gm_unlock(&lock);
+	return id;
+}
+
+uint32_t gm_context_meet(CUcontext handle)
+{
+	uint32_t id = gm_context_find(handle);
+	CUcontext popped;
+
+	if (id || !handle || GM_REAL(cuCtxPushCurrent_v2)(handle))
+		return id;
+	id = find_slowly(handle).context;
+	GM_REAL(cuCtxPopCurrent_v2)(&popped);
+	gm_where_moved();
 	return id;
 }
 
@@ -341,19 +375,6 @@ CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevic
 {
 	CUcontext handle = NULL;
 
-uint32_t gm_context_meet(CUcontext handle)
-{
-	uint32_t id = gm_context_find(handle);
-	CUcontext popped;
-
-	if (id || !handle || GM_REAL(cuCtxPushCurrent_v2)(handle))
-		return id;
-	id = find_slowly(handle).context;
-	GM_REAL(cuCtxPopCurrent_v2)(&popped);
-	gm_where_moved();
-	return id;
-}
-
 	if (!gm_lock(&lock))
 		return NULL;
 	for (uint32_t slot = 1; slot < contexts.used; slot++) {
@@ -367,6 +388,21 @@ uint32_t gm_context_meet(CUcontext handle)
 		break;
 	}
 	gm_unlock(&lock);
+	return handle;
+}
+
+/* A primary context of which only green ones were met: they keep it alive, so that it is as before when it was
+ * retained and released. */
+CUcontext gm_context_owner(uint32_t id)
+{
+	enum gm_context_role role = GM_CONTEXT_GREEN;
+	CUdevice device = -1;
+	CUcontext handle = gm_context_handle(id, &role, &device);
+
+	if (handle || role != GM_CONTEXT_PRIMARY || GM_REAL(cuDevicePrimaryCtxRetain)(&handle, device))
+		return handle;
+	GM_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+	gm_context_seen(handle, device, GM_CONTEXT_PRIMARY);
 	return handle;
 }
 

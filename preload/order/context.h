@@ -93,6 +93,7 @@ int gm_device_count(void);
 
 /* The driver has told that @handle is a context of @device with that role. */
 void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role role);
+void gm_context_seen_green(CUcontext handle);	/* the device is the handle's */
 
 /*
  * The end of contexts, around the real call. From gm_context_ending or gm_primary_ending on, the
@@ -150,16 +151,20 @@ uint32_t gm_context_only_used(void);
  * 0: @handle is not known. */
 uint32_t gm_context_find(CUcontext handle);
 
-/* The next living context's id after @id, 0: there is none. */
 /* The same, and the driver is asked about a handle that is not known: no call may have worked in the
  * context yet. */
 uint32_t gm_context_meet(CUcontext handle);
 
+/* The next living context's id after @id, 0: there is none. */
 uint32_t gm_context_next(uint32_t id);
 
 /* The handle of context @id; NULL: it has ended, or its handle is not known (a primary context of
  * which only green contexts were seen). @ret_role, @ret_device: set when the context lives. */
 CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevice *ret_device);
+
+/* The same, and the driver is asked for a handle that is not known. What lasts longer than a call is made in this
+ * context: the one that is current may be a green one, which can end before. */
+CUcontext gm_context_owner(uint32_t id);
 
 /* Make context @id current to this thread, if it is not. Returns whether gm_context_leave, which is
  * given the result, has something to undo. */

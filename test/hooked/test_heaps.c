@@ -38,6 +38,102 @@ static size_t free_bytes(void)
 	return free;
 }
 
+/* ---- green contexts ---- */
+
+static CUcontext green_context(CUgreenCtx *ret_green)
+{
+	CUdevResource all, part;
+	unsigned int groups = 1;
+	CUdevResourceDesc desc;
+	CUcontext context;
+
+	OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevSmResourceSplitByCount(&part, &groups, &all, NULL, 0, 8));
+	OK(cuDevResourceGenerateDesc(&desc, &part, 1));
+	OK(cuGreenCtxCreate(ret_green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	OK(cuCtxFromGreenCtx(&context, *ret_green));
+	return context;
+}
+
+static CUcontext gone;
+static CUstream made[16];
+static unsigned int made_count, uses;
+static __typeof__(cuCtxPushCurrent_v2) *real_push;
+static __typeof__(cuMemFreeAsync) *real_free;
+static __typeof__(cuStreamCreate) *real_create;
+
+static CUresult watch_push(CUcontext context)
+{
+	uses += context == gone;
+	return real_push(context);
+}
+
+/* Which streams are made while the green context is current? */
+static CUresult watch_create(CUstream *ret, unsigned int flags)
+{
+	CUresult result = real_create(ret, flags);
+	CUcontext current = NULL;
+
+	OK(GM_REAL(cuCtxGetCurrent)(&current));
+	if (!result && current == gone && made_count < 16)
+		made[made_count++] = *ret;
+	return result;
+}
+
+static CUresult watch_free(CUdeviceptr ptr, CUstream stream)
+{
+	for (unsigned int i = 0; i < made_count; i++)
+		uses += made[i] == stream;
+	return real_free(ptr, stream);
+}
+
+/* A heap's first memory is asked for in a green context, which ends: the heap works in the primary context, and nothing
+ * of the green one is given to the driver. The primary one was met before (0, 1), or only the green one was (2, 3). */
+START_TEST(test_green_context)
+{
+	CUcontext primary, said = NULL;
+	CUdeviceptr p, q;
+	CUgreenCtx green;
+	CUstream stream;
+
+	setenv("GPUMEM_FILL", "zero", 1);		/* on a stream of ours */
+	configure(_i % 2, "1GiB");
+	ck_assert(gm_real_find());
+	OK(cuInit(0));
+	OK(_i / 2 ? GM_REAL(cuDevicePrimaryCtxRetain)(&primary, 0) : cuDevicePrimaryCtxRetain(&primary, 0));
+	gone = green_context(&green);
+	OK(cuCtxSetCurrent(gone));
+	real_push = gm_real.cuCtxPushCurrent_v2;
+	real_create = gm_real.cuStreamCreate;
+	real_free = gm_real.cuMemFreeAsync;
+	gm_real.cuStreamCreate = watch_create;
+	OK(cuMemAlloc_v2(&p, 40 * MIB));
+	OK(cuMemFree_v2(p));
+	OK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+	OK(cuMemAllocAsync(&q, 40 * MIB, stream));
+	OK(cuMemFreeAsync(q, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemAllocAsync(&q, 40 * MIB, NULL));
+	OK(cuMemFreeAsync(q, NULL));
+	gm_cache_flush(0);
+	OK(cuStreamDestroy_v2(stream));
+	OK(cuCtxSetCurrent(primary));
+	OK(cuMemAlloc_v2(&p, 40 * MIB));
+	OK(cuGreenCtxDestroy(green));
+	gm_real.cuCtxPushCurrent_v2 = watch_push;
+	gm_real.cuMemFreeAsync = watch_free;
+	OK(cuPointerGetAttribute(&said, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	ck_assert_ptr_eq(said, primary);
+	OK(cuMemAllocAsync(&q, 40 * MIB, NULL));
+	OK(cuMemFreeAsync(q, NULL));
+	OK(cuMemFree_v2(p));
+	OK(cuCtxSynchronize());
+	gm_cache_flush(0);
+	ck_assert_uint_eq(gm_cache_idle_bytes(0), 0);
+	ck_assert_uint_eq(uses, 0);
+}
+END_TEST
+
 /* ---- heaps that cannot be made ---- */
 
 static unsigned int tries;
@@ -122,6 +218,7 @@ int main(void)
 	TCase *tc = tcase_create("heaps");
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, test_green_context, 0, 4);
 	tcase_add_test(tc, test_heap_cannot_be_made);
 	tcase_add_loop_test(tc, test_no_record_left, 0, 2);
 	suite_add_tcase(suite, tc);
