@@ -200,6 +200,7 @@ void *gpumem_torch_malloc(ssize_t size, int device, void *stream)
 
 void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream)
 {
+	struct gm_relaxed relaxed;
 	CUresult result;
 
 	(void)size;
@@ -211,10 +212,12 @@ void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream)
 		return;
 	}
 	step_in();
-	if (gm_cache_free_async((CUdeviceptr)(uintptr_t)ptr, stream, false, &result))
+	if (gm_cache_free_ordered((CUdeviceptr)(uintptr_t)ptr, stream, &result))
 		return;
 	gm_inside = 0;
+	relaxed = gm_relax();		/* no capture is invalidated */
 	cuMemFree_v2((CUdeviceptr)(uintptr_t)ptr);
+	gm_unrelax(&relaxed);
 }
 
 /* ---- what is recorded of the history --------------------------------------------------------------

@@ -104,7 +104,8 @@ GPUMEM_API double gpumem_get_per_process_memory_fraction(int device);
  * @stream, from the cache that serves cudaMalloc, so that its pointers have IPC and peer access.
  * malloc returns NULL when there is no memory (or no CUDA context); free takes what malloc gave.
  * Without a cache (allocator native) they are the driver's cuMemAlloc and cuMemFree. Any thread,
- * @device's context current. @stream is a cudaStream_t. */
+ * @device's context current. @stream is a cudaStream_t. Beside a capture malloc succeeds where
+ * cudaMalloc would, and free always: what is freed then is handed out again after the capture. */
 GPUMEM_API void *gpumem_torch_malloc(ssize_t size, int device, void *stream);
 GPUMEM_API void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream);
 

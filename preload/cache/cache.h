@@ -107,8 +107,8 @@ bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_resu
 bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, uint64_t key,
 			   CUresult *ret_result);
 
-/* As cuMemAlloc, in the order of @stream, which may use again at once what was freed in its
- * order. */
+/* As cuMemAlloc, also beside captures; in the order of @stream, which may use again at once what was
+ * freed in its order. */
 bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
 			     CUresult *ret_result);
 
@@ -117,6 +117,10 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result);
 bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 			 CUresult *ret_result);
+
+/* The free of what gm_cache_malloc_ordered gave. No capture refuses it or is invalidated by it: the block is free when
+ * all captures have ended. Results as above. */
+bool gm_cache_free_ordered(CUdeviceptr dptr, CUstream stream, CUresult *ret_result);
 
 /*
  * For calls from inside another hook of the same thread: from a signal handler, or from a callback

@@ -303,9 +303,14 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 	heap = gm_cache_context_heap(&call->where);
 	if (!heap || heap->faulted)
 		return false;
+	if (refused(call, heap, ret_result))
+		return true;
 	call->alloc.stream = gm_stream_key(stream, false);
 	gm_cache_request.stream = stream;
-	return serve(heap, call, dptr, ret_result);
+	if (serve(heap, call, dptr, ret_result))
+		return true;
+	call->alloc.stream = 0;				/* the driver's memory is in no stream's order */
+	return false;
 }
 
 bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, uint64_t key,

@@ -146,9 +146,11 @@ static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_
 	return refuse(CUDA_SUCCESS, ret_result);
 }
 
-/* A free of @dptr, which lies in @view's block, begins. False: it has ended, refused as the driver would. */
+/* A free of @dptr, which lies in @view's block, begins. False: it has ended, refused as the driver would: with
+ * @in_capture a capture is no reason. */
 static inline bool begin_free(struct freeing *freeing, const struct gm_cache_heap *heap,
-			      const struct gm_cache_view *view, CUdeviceptr dptr, CUresult *ret_result)
+			      const struct gm_cache_view *view, CUdeviceptr dptr, bool in_capture,
+			      CUresult *ret_result)
 {
 	CUresult refused;
 
@@ -158,7 +160,7 @@ static inline bool begin_free(struct freeing *freeing, const struct gm_cache_hea
 	else if (unlikely(heap->faulted))
 		refused = (CUresult)heap->faulted;
 	else
-		refused = unlikely(gm_capturing()) ? gm_cache_permission(heap) : CUDA_SUCCESS;
+		refused = unlikely(gm_capturing()) && !in_capture ? gm_cache_permission(heap) : CUDA_SUCCESS;
 	if (!refused && (view->address != dptr || view->state != GM_BLOCK_ACTIVE))
 		refused = CUDA_ERROR_INVALID_VALUE;
 	if (refused)
@@ -181,7 +183,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap)
 		return free_lost(dptr, ret_result);
-	if (!begin_free(&freeing, heap, &view, dptr, ret_result))
+	if (!begin_free(&freeing, heap, &view, dptr, false, ret_result))
 		return true;
 	gm_record_going(dptr, 0);
 	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
@@ -194,7 +196,8 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	return free_block(dptr, heap, block, &freeing, ret_result);
 }
 
-bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUresult *ret_result)
+/* @in_capture: also where the driver would refuse it beside a capture, or make a node of it. */
+static bool free_in_order(CUdeviceptr dptr, CUstream stream, bool per_thread, bool in_capture, CUresult *ret_result)
 {
 	struct freeing freeing = { 0 };
 	struct gm_cache_heap *heap;
@@ -204,12 +207,22 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap)
 		return free_lost(dptr, ret_result);
-	if (gm_stream_captures(stream, per_thread))
+	if (!in_capture && gm_stream_captures(stream, per_thread))
 		return false;
-	if (!begin_free(&freeing, heap, &view, dptr, ret_result))
+	if (!begin_free(&freeing, heap, &view, dptr, in_capture, ret_result))
 		return true;
 	gm_record_going(dptr, 0);
 	freeing.key = gm_stream_key(stream, per_thread);
 	freeing.on = per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 	return free_block(dptr, heap, block, &freeing, ret_result);
+}
+
+bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUresult *ret_result)
+{
+	return free_in_order(dptr, stream, per_thread, false, ret_result);
+}
+
+bool gm_cache_free_ordered(CUdeviceptr dptr, CUstream stream, CUresult *ret_result)
+{
+	return free_in_order(dptr, stream, false, true, ret_result);
 }

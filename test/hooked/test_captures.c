@@ -4,6 +4,8 @@
  */
 #include <pthread.h>
 
+#include "preload/api/gpumem.h"
+#include "preload/cache/cache.h"
 #include "test/hooked/hooked.h"
 
 #define RELAXED CU_STREAM_CAPTURE_MODE_RELAXED
@@ -151,6 +153,55 @@ START_TEST(test_threads)
 }
 END_TEST
 
+/* PyTorch's interface: malloc is refused where cudaMalloc is, and succeeds where that does. */
+START_TEST(test_torch_malloc)
+{
+	enum CUstreamCaptureMode_enum mode = _i ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_GLOBAL;
+	CUstream s = stream_new();
+	CUgraph graph;
+	void *p;
+
+	p = gpumem_torch_malloc(4096, 0, s);	/* there is a free block, so that the driver is not asked */
+	gpumem_torch_free(p, 4096, 0, s);
+	OK(cuCtxSynchronize());
+	OK(cuStreamBeginCapture_v2(s, mode));
+	p = gpumem_torch_malloc(4096, 0, s);
+	ck_assert_int_eq(p != NULL, _i);
+	ck_assert_int_eq((int)cuStreamEndCapture(s, &graph), _i ? 0 : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+END_TEST
+
+#define BYTES (3 << 20)
+
+/* free always succeeds, invalidates no capture, and the block is nobody's before the capture has ended: one of the
+ * stream that captures (0), of another one (1), or of the driver's (2). */
+START_TEST(test_torch_free)
+{
+	CUstream s = stream_new(), other = stream_new();
+	struct gm_block copy;
+	size_t free, total;
+	void *p, *next;
+	CUgraph graph;
+
+	OK(cuMemGetInfo_v2(&free, &total));
+	if (_i == 2)				/* too little for a segment */
+		fakecuda_set_other_bytes(0, free - ((size_t)16 << 20));
+	p = gpumem_torch_malloc(BYTES, 0, _i ? other : s);
+	ck_assert_ptr_nonnull(p);
+	ck_assert_int_eq(!gm_cache_block((CUdeviceptr)(uintptr_t)p, &copy), _i == 2);
+	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	gpumem_torch_free(p, BYTES, 0, _i ? other : s);
+	ck_assert_uint_eq(gm_cache_block((CUdeviceptr)(uintptr_t)p, &copy), 0);
+	OK(cuStreamEndCapture(s, &graph));
+	OK(cuCtxSynchronize());
+	next = gpumem_torch_malloc(BYTES, 0, _i ? other : s);
+	ck_assert_ptr_nonnull(next);
+	if (_i < 2)
+		ck_assert_ptr_eq(next, p);
+	ck_assert_uint_eq(fakecuda_live_count(0, FAKECUDA_DEVICE), 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("captures");
@@ -164,6 +215,8 @@ int main(void)
 	tcase_add_test(tc, test_invalidated);
 	tcase_add_loop_test(tc, test_gone, 0, 2);
 	tcase_add_test(tc, test_threads);
+	tcase_add_loop_test(tc, test_torch_malloc, 0, 2);
+	tcase_add_loop_test(tc, test_torch_free, 0, 3);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

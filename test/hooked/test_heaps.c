@@ -212,6 +212,36 @@ START_TEST(test_no_record_left)
 }
 END_TEST
 
+/* ---- PyTorch's interface ---- */
+
+/* What the driver gives in its place is in no stream's order, and recorded so. */
+START_TEST(test_torch_from_the_driver)
+{
+	const struct gm_segment *segments;
+	struct gm_copy copy;
+	CUstream stream;
+	bool found = false;
+	uint64_t ptr;
+
+	start(false, "16MiB");			/* too little for a segment */
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ptr = (uint64_t)(uintptr_t)gpumem_torch_malloc((ssize_t)(3 * MIB), 0, stream);
+	ck_assert_uint_ne(ptr, 0);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
+	segments = (const void *)(copy.base + copy.header->regions[GM_REGION_SEGMENTS].offset);
+	for (size_t i = 1; i < gm_copy_items(&copy, GM_REGION_SEGMENTS); i++)
+		if (segments[i].used && segments[i].address == ptr) {
+			ck_assert_uint_eq(segments[i].stream, 0);
+			found = true;
+		}
+	ck_assert(found);
+	gm_copy_free(&copy);
+	gpumem_torch_free((void *)(uintptr_t)ptr, (ssize_t)(3 * MIB), 0, stream);
+	ck_assert_uint_eq(fakecuda_live_count(0, FAKECUDA_DEVICE), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("heaps");
@@ -221,6 +251,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_green_context, 0, 4);
 	tcase_add_test(tc, test_heap_cannot_be_made);
 	tcase_add_loop_test(tc, test_no_record_left, 0, 2);
+	tcase_add_test(tc, test_torch_from_the_driver);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }
