@@ -79,7 +79,7 @@ test("tables and events are those of the command: random programs, odd names, an
 	for (const [i, path] of paths.entries())
 		for (const level of pools === path || i === paths.length - 1 ? ["pool", "driver"] : ["driver"]) {
 			const { number: doc, sources } = await openPack({ text: packsOf(pageOf("odd", "--level", level, path))[0] });
-			const asked = { doc, at: 0, from: 0, to: 1e9, first: 0, count: 1e9, search: "", up: false };
+			const asked = { doc, at: 0, window: { mode: "order", from: null, to: null }, first: 0, count: 1e9, search: "", up: false };
 			const tables = (more) => sources.filter(({ device }) => device !== null).map(({ number: source }) => table({ ...asked, source, ...more }));
 			const said = (...words) => gpumem(...words, "--level", level, path);
 			for (const by of ["site", "module", "kind", "size", "stream", "stack"]) {
@@ -99,7 +99,7 @@ test("tables and events are those of the command: random programs, odd names, an
 				leaks.reduce(([sum, number], { bytes: size, blocks }) => [sum + size, number + blocks], [0, 0]));
 			const listed = said("events", "--jsonl").split("\n").filter(Boolean).map((line) => JSON.parse(line))
 				.map(({ action, addr, size, time_us: time, device }) => [action, addr, size, time, device].join());
-			assert.deepEqual(sources.flatMap(({ number: source, device }) => events({ doc, source, actions: [], first: 0, count: 1e9, near: 0 }).rows
+			assert.deepEqual(sources.flatMap(({ number: source, device }) => events({ doc, source, which: "all", first: 0, count: 1e9, at: 0 }).rows
 				.map(({ action, addr, size, time }) => [action, addr, size, time + modelOf({ doc, source }).axis.begin, device].join())).sort(), listed.sort());
 			compared += listed.length;
 		}
@@ -199,7 +199,7 @@ test("the flame graph: a click comes closer, a search marks, a double click filt
 	[x, y] = await place("load_weights");
 	await page.mouse.dblclick(box.x + x, box.y + y);
 	await settle(page);
-	assert.deepEqual(await page.evaluate(() => gpumem.state.terms), [{ frame: "load_weights" }]);
+	assert.deepEqual(await page.evaluate(() => gpumem.state.terms), ["frame=load_weights"]);
 	assert.equal(await page.evaluate(() => gpumem.filtered.peakBytes), 84 * 2 ** 20);
 	await page.keyboard.press("Escape");
 	await page.getByRole("button", { name: "count", exact: true }).click();

@@ -30,20 +30,17 @@ export class Asker {
 	}
 
 	/*
-	 * A function that asks @what with what it is called with, one question at a time: what is asked meanwhile is
-	 * forgotten but for the last. @then gets each answer.
+	 * A function that asks @what with what it is called with, if that is another than it was asked with last; one question
+	 * at a time: what is asked meanwhile is forgotten but for the last. @then gets each answer.
 	 */
 	latest(what, then, fail) {
-		let busy = false, next = null;
+		let busy = false, next = null, asked = "";
 		const ask = async (args) => {
-			if (busy) {
-				next = args;
-				return;
-			}
 			busy = true;
 			try {
 				then(await this.ask(what, args), args);
 			} catch (error) {
+				asked = "";
 				fail(error);
 			}
 			busy = false;
@@ -53,6 +50,15 @@ export class Asker {
 				ask(more);
 			}
 		};
-		return ask;
+		return (args) => {
+			const key = JSON.stringify(args);
+			if (key === asked)
+				return;
+			asked = key;
+			if (busy)
+				next = args;
+			else
+				ask(args);
+		};
 	}
 }

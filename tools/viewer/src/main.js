@@ -4,65 +4,100 @@
 /* global WORKER_TEXT, JOURNALS */
 import { Asker } from "./ask.js";
 import { Incoming } from "./incoming.js";
-import { Selection } from "./selection.js";
+import { Store } from "./store.js";
 import { Axis } from "./model/axis.js";
+import { parseTerm } from "./model/filter.js";
 import { h, replace } from "./ui/dom.js";
+import { Chips } from "./ui/chips.js";
 import { Head } from "./ui/head.js";
 import { Side } from "./ui/side.js";
 import { Strip } from "./ui/strip.js";
 import { keys } from "./ui/keys.js";
 import { acceptDrops } from "./ui/drop.js";
 import { VIEWS } from "./views/views.js";
-import { WAYS } from "./model/groups.js";
+
+const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 class App {
 	constructor(page) {
 		this.page = page;
 		this.asker = new Asker(WORKER_TEXT);
 		this.incoming = new Incoming((number, text) => this.asker.ask("packPart", { number, text }));
-		this.selection = new Selection();
 		this.docs = [];
 		this.views = new Map();
+		this.store = new Store((state) => this.fit(state), () => this.update());
+		this.wantFound = this.wants("find", (found, args) => {
+			this.found = { ...found, of: JSON.stringify(args) };
+			this.update();
+		});
 		this.readTheme();
-		this.selection.listen((changed) => this.change(changed));
-		matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.readTheme());
+		DARK.addEventListener("change", () => this.update());
 		acceptDrops(this);
 	}
 
-	get state() { return this.selection.state; }
+	get state() { return this.store.state; }
 	get doc() { return this.docs[this.state.doc]; }
 	get source() { return this.doc?.sources[this.state.source]; }
 	/* What each question to the worker names. */
-	get of() { return { doc: this.state.doc, source: this.state.source }; }
-	/* The length of the axis, and the window on it. */
+	get of() { return { doc: this.state.doc, source: this.state.source, terms: this.state.terms }; }
+	/* The length of the axis, the window on it, and the same for the worker: null is all of it. */
 	get span() { return this.state.mode === "order" ? this.source.events + 1 : this.source.length; }
 	get window() { return { from: this.state.from ?? 0, to: this.state.to ?? this.span }; }
-	/* The state that is looked at: where the cursor is, or the peak. */
-	get moment() { return this.state.at ?? this.filtered?.peak ?? this.source.peak; }
+	get part() { return { mode: this.state.mode, from: this.state.from, to: this.state.to }; }
+	/* What the filter leaves; null: there is none, or it is not known yet. */
+	get filtered() { return this.state.terms.length && this.found?.of === JSON.stringify(this.of) ? this.found : null; }
+	/* The state that is looked at. */
+	get moment() {
+		const { at } = this.state, of = this.filtered ?? this.source;
+		return at === null ? of.focus : at === "peak" ? of.peak : at;
+	}
 
 	/* Where state @s is on the axis, and the state at place @x; undefined until the times are here. */
 	place(s) { return this.axis?.place(this.state.mode, s); }
 	stateAt(x) { return this.axis?.state(this.state.mode, x); }
 
-	set(changes) { this.selection.set(changes); }
+	/* Another source or another axis has a window of its own. */
+	set(changes) {
+		const { state } = this, other = (key) => key in changes && changes[key] !== state[key];
+		const window = { from: null, to: null, low: null, high: null, near: null, to_near: null };
+		if (other("doc") || other("source"))
+			this.store.set({ ...window, at: null, life: -1, mode: "", path: [], ...changes });
+		else
+			this.store.set(other("mode") ? { ...window, ...changes } : changes);
+	}
+
 	ask(what, args, transfer) { return this.asker.ask(what, { ...this.of, ...args }, transfer); }
 
-	fail(error) {
-		clearTimeout(this.failing);
+	/* Asker.latest(), whose answers are of what is looked at. */
+	wants(what, then) {
+		return this.asker.latest(what, (answer, args) => {
+			this.succeed(what);
+			if (args.doc === this.state.doc && args.source === this.state.source)
+				then(answer, args);
+		}, (error) => this.fail(error, what));
+	}
+
+	/* Say what went wrong with @what, until it goes well or the user has seen it. */
+	fail(error, what) {
 		this.message?.remove();
-		this.message = h("div", { class: "message", role: "alert" }, String(error?.message ?? error));
+		this.message = h("div", { class: "message", role: "alert", title: "click: away with it", onclick: () => this.message.remove() },
+			String(error?.message ?? error));
+		this.message.about = what;
 		document.body.append(this.message);
-		this.failing = setTimeout(() => this.message.remove(), 12000);
+	}
+
+	succeed(what) {
+		if (this.message?.about === what)
+			this.message.remove();
 	}
 
 	readTheme() {
-		const wanted = this.selection.state.theme;
-		this.dark = wanted ? wanted === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+		const { theme } = this.state;
+		this.dark = theme ? theme === "dark" : DARK.matches;
 		document.documentElement.dataset.theme = this.dark ? "dark" : "light";
-		this.redraw?.();
 	}
 
-	/* Snapshots that lie in the page. */
+	/* Snapshots that lie in the page. The first is shown at once, or the one that the address names. */
 	async openAll() {
 		performance.mark("script");
 		for (const { number, text } of this.incoming.rest()) {
@@ -70,23 +105,23 @@ class App {
 				performance.mark("asked");
 				const doc = await this.asker.ask("openPack", { number, text });
 				performance.mark("open");
-				this.add(doc);
+				this.add(doc, doc.number >= this.state.doc);
 			} catch (error) {
-				this.fail(error);
+				this.fail(error, "open");
 			}
 		}
 		if (!this.docs.length)
 			this.welcome();
+		else if (!this.head)
+			this.build();
 	}
 
-	/* A snapshot is open: the first is shown at once. */
-	add(doc) {
+	add(doc, ready = true) {
 		this.docs[doc.number] = doc;
-		if (!this.head)
+		if (this.head)
+			this.update();
+		else if (ready)
 			this.build();
-		else
-			this.head.update(new Set(["docs"]));
-		this.view?.update?.(new Set(["docs"]));
 	}
 
 	welcome() {
@@ -97,136 +132,78 @@ class App {
 			h("p", {}, "Or have one in the page from the start: ", h("code", {}, "gpumem view --open FILE")))));
 	}
 
-	/* What came by the address bar may be of another page, or nobody's. */
-	hold() {
-		const { state, source } = this, number = (value, most) => Number.isFinite(value) && value >= 0 && value <= most;
-		if (!VIEWS.some((view) => view.name === state.view))
-			state.view = VIEWS[0].name;
-		if (!["time", "order"].includes(state.mode))
-			state.mode = source.mode;
-		if (!WAYS.includes(state.by))
-			state.by = "site";
-		if (!number(state.from, this.span) || !number(state.to, this.span * 1.001) || state.from >= state.to)
-			state.from = state.to = null;
-		if (state.at !== null && !(number(state.at, source.events) && Number.isInteger(state.at)))
-			state.at = null;
-		if (!(number(state.life, source.lives - 1) && Number.isInteger(state.life)))
-			state.life = -1;
-		state.terms = state.terms.filter((term) => !term.by || WAYS.includes(term.by));
-	}
-
-	/* The source that is looked at first is the one with the most events. */
-	choose() {
-		if (this.source)
+	/* What the address names may be another page's. The source that is looked at first is the one with the most allocations. */
+	fit(state) {
+		if (!this.docs.length)
 			return;
-		const doc = this.doc ? this.state.doc : this.docs.findIndex(Boolean);
-		const { sources } = this.docs[doc];
-		const pools = sources.filter((source) => source.level === "pool" && source.lives);
-		const best = (pools.length ? pools : sources).reduce((a, b) => b.lives > a.lives ? b : a, sources[0]);
-		Object.assign(this.state, { doc, source: best?.number ?? 0 });
+		if (!this.docs[state.doc])
+			state.doc = this.docs.findIndex(Boolean);
+		const { sources } = this.docs[state.doc];
+		if (!sources[state.source]) {
+			const pools = sources.filter(({ level, lives }) => level === "pool" && lives);
+			state.source = (pools.length ? pools : sources).reduce((a, b) => b.lives > a.lives ? b : a).number;
+		}
+		const source = sources[state.source], is = (value, most) => Number.isInteger(value) && value >= 0 && value <= most;
+		const isPart = (from, to, most) => from !== null && to !== null && from >= 0 && from < to && to <= most;
+		state.mode ||= source.mode;
+		if (!isPart(state.from, state.to, (state.mode === "order" ? source.events + 1 : source.length) * 1.001))
+			state.from = state.to = null;
+		if (!isPart(state.low, state.high, 2 ** 60))
+			state.low = state.high = null;
+		if (!isPart(state.near, state.to_near, 2 ** 60))
+			state.near = state.to_near = null;
+		if (state.at !== "peak" && !is(state.at, source.events))
+			state.at = null;
+		if (!is(state.life, source.lives - 1))
+			state.life = -1;
 	}
 
 	build() {
-		if (!location.hash.includes("source="))
-			this.state.source = -1;
-		this.choose();
-		this.hold();
+		this.store.begin();
 		this.strip = new Strip(this);
 		this.head = new Head(this);
+		this.chips = new Chips(this);
 		this.side = new Side(this);
 		this.stage = h("main", { class: "stage" });
-		replace(this.page, this.head.element, this.strip.element,
+		replace(this.page, this.head.element, this.strip.element, this.chips.element,
 			h("div", { class: "middle" }, this.stage, this.side.element));
 		keys(this);
-		this.show();
-		this.watchSize();
-		this.readAxis();
-		if (this.state.terms.length)
-			this.filter();
+		this.update();
+		new ResizeObserver(() => this.update()).observe(this.page);
 	}
 
-	/* Draw anew when the page gets another size; the observer speaks at once, too, of the size that is drawn already. */
-	watchSize() {
-		let known = `${this.page.clientWidth} ${this.page.clientHeight}`;
-		new ResizeObserver(() => {
-			const now = `${this.page.clientWidth} ${this.page.clientHeight}`;
-			if (now !== known)
-				this.redraw();
-			known = now;
-		}).observe(this.page);
-	}
-
-	/* Put up the view that is chosen. Views are made once, and are told what changed while they are shown. */
-	show() {
-		const chosen = VIEWS.find((view) => view.name === this.state.view) ?? VIEWS[0];
+	/* Something is another: every part that is shown asks the store, and the worker for what it has not. */
+	update() {
+		this.readTheme();
+		if (!this.head)
+			return;
+		const { state } = this, chosen = VIEWS.find(({ name }) => name === state.view);
 		if (!this.views.has(chosen.name))
 			this.views.set(chosen.name, new chosen.View(this));
 		this.view = this.views.get(chosen.name);
-		replace(this.stage, this.view.element);
+		if (this.stage.firstChild !== this.view.element)
+			replace(this.stage, this.view.element);
 		this.strip.element.hidden = chosen.timeless === true;
-		this.makeRoom();
-		this.redraw();
-	}
-
-	/* A wide view has the side only while an allocation is pinned; one without the strip never. */
-	makeRoom() {
-		const chosen = VIEWS.find((view) => view.name === this.state.view);
-		this.side.element.hidden = chosen.timeless === true || (chosen.wide === true && this.state.life < 0);
+		this.side.element.hidden = chosen.timeless === true || (chosen.wide === true && state.life < 0);
+		this.readAxis();
+		for (const part of [this.chips, this.head, this.view, this.strip, this.side])	/* what is looked at is asked for first */
+			part.update();
+		if (state.terms.length)
+			this.wantFound(this.of);
 	}
 
 	/* The times of all events, for what is placed along the axis. */
 	async readAxis() {
+		const of = `${this.state.doc} ${this.state.source}`;
+		if (this.axisOf === of)
+			return;
+		this.axisOf = of;
 		this.axis = null;
-		const of = this.of, { time } = await this.ask("times");
-		if (of.doc !== this.state.doc || of.source !== this.state.source)
+		const { time } = await this.ask("times");
+		if (this.axisOf !== of)
 			return;
 		this.axis = new Axis({ events: { time }, count: time.length }, this.doc.timeUs);
-		this.tell(new Set(["axis"]));
-	}
-
-	async filter() {
-		try {
-			this.filtered = await this.ask("find", { terms: this.state.terms });
-		} catch (error) {
-			this.fail(error);
-			this.set({ terms: [] });
-			return;
-		}
-		if (!this.state.terms.length)
-			this.filtered = null;
-		this.tell(new Set(["filtered"]));
-	}
-
-	change(changed) {
-		if (!this.head)
-			return;
-		if (changed.has("theme"))
-			this.readTheme();
-		if (changed.has("doc") || changed.has("source")) {
-			this.choose();
-			Object.assign(this.state, { from: null, to: null, at: null, life: -1, mode: this.source.mode });
-			changed.add("mode");
-			this.filtered = null;
-			this.readAxis();
-			if (this.state.terms.length)
-				this.filter();
-		}
-		if (changed.has("address"))
-			this.hold();
-		/* A window is in the axis' own unit. */
-		if (changed.has("mode") && !changed.has("from"))
-			Object.assign(this.state, { from: null, to: null });
-		if (changed.has("terms"))
-			this.filter();
-		if (changed.has("view"))
-			this.show();
-		this.makeRoom();
-		this.tell(changed);
-	}
-
-	tell(changed) {
-		for (const part of [this.head, this.view, this.strip, this.side])	/* what is looked at is asked for first */
-			part?.update?.(changed);
+		this.update();
 	}
 
 	/* A view has its first picture: for the benchmark, and for tests. */
@@ -235,20 +212,30 @@ class App {
 			requestAnimationFrame(() => { this.firstPicture = performance.now(); });
 	}
 
-	redraw() {
-		this.tell(new Set(["size"]));
-	}
-
 	/* ---- what several parts do ---- */
 
+	/* Filter by @term, too; whether it is one. */
 	addTerm(term) {
-		const { terms } = this.state;
-		if (!terms.some((one) => JSON.stringify(one) === JSON.stringify(term)))
-			this.set({ terms: [...terms, term] });
+		const { terms } = this.state, text = term.replace(/^(-?alive@)cursor$/, `$1#${this.moment}`), device = /^device:(\d+|host)$/.exec(text);
+		try {
+			if (device)
+				this.chooseDevice(device[1] === "host" ? null : Number(device[1]));
+			else if (parseTerm(text) && !terms.includes(text))
+				this.set({ terms: [...terms, text] });
+		} catch (error) {
+			this.fail(error, "filter");
+			return false;
+		}
+		this.succeed("filter");
+		return true;
 	}
 
-	dropTerm(at) {
-		this.set({ terms: this.state.terms.filter((_, i) => i !== at) });
+	/* The source of @device at the level that is looked at, or else the one that tells most. */
+	chooseDevice(device) {
+		const all = this.doc.sources.filter((source) => source.device === device);
+		if (!all.length)
+			throw new Error(`this snapshot has nothing of ${device === null ? "the host" : `GPU ${device}`}`);
+		this.set({ source: (all.find(({ level }) => level === this.source.level) ?? all.at(-1)).number });
 	}
 
 	/* The window @from to @to, held within the axis. */

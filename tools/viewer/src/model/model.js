@@ -3,6 +3,8 @@
  * What is costly is made when it is first asked for. Runs in the worker, and in node for tests.
  */
 import { Axis } from "./axis.js";
+import { matchOf } from "./filter.js";
+import { ACT } from "./document.js";
 import { liveCurve, reservedCurve } from "./curve.js";
 import { groupLives, phasesOf } from "./groups.js";
 import { livesOf, sequence } from "./lives.js";
@@ -44,6 +46,7 @@ export class Model {
 		this.lives = livesOf(doc, source);
 		this.axis = new Axis(source, doc.root.time_us ?? 0);
 		this.groups = new Map();
+		this.terms = "[]";
 		this.setFilter(null);
 	}
 
@@ -55,6 +58,51 @@ export class Model {
 		if (!this.groups.has(by))
 			this.groups.set(by, groupLives(this, by));
 		return this.groups.get(by);
+	}
+
+	/* Of each life how many had its address before: PyTorch's page calls it so. */
+	get generations() {
+		const known = new Map();
+		return this.generationList ??= Uint32Array.from(this.lives.addr, (addr) => {
+			const next = known.get(addr) ?? 0;
+			known.set(addr, next + 1);
+			return next;
+		});
+	}
+
+	/* The state at the refused call that the snapshot is of, after its event where it has one; -1: it is of none of this device. */
+	get failed() {
+		const { failure } = this.doc.root, { action, time } = this.source.events;
+		if (this.failedAt === undefined) {
+			const mine = failure?.type === "oom" && failure.device === this.source.device && this.count > 0;
+			this.failedAt = mine ? this.axis.state("time", failure.time_us - this.axis.begin) : -1;
+			for (let i = this.count - 1; mine && i >= 0 && time[i] > failure.time_us - 5000; i--)
+				if (action[i] === ACT.oom) {
+					this.failedAt = i + 1;
+					break;
+				}
+		}
+		return this.failedAt;
+	}
+
+	/* The state that @at names: null is what is asked for first, the refused call or the peak. */
+	state(at) {
+		if (at === null || at === "peak")
+			return at === null && this.failed >= 0 ? this.failed : this.curve.peak;
+		return Math.max(0, Math.min(this.count, at));
+	}
+
+	/* The states from the place @from to @to of the axis; null: of all of it. */
+	states({ mode, from, to }) {
+		return { from: from === null ? 0 : this.axis.state(mode, from), to: to === null ? this.count : this.axis.state(mode, to) };
+	}
+
+	/* Let only lives count that all @terms leave. */
+	filter(terms) {
+		const key = JSON.stringify(terms);
+		if (key !== this.terms)
+			this.setFilter(matchOf(this, terms));
+		this.terms = key;
 	}
 
 	/* Let only lives with @match (bytes by life) count; null: all. */

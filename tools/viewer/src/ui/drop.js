@@ -25,8 +25,9 @@ export const openFile = async (app, file) => {
 	try {
 		const doc = await app.asker.ask("openFile", { name: file.name, file });
 		app.add(doc);
+		app.succeed("open");
 		app.set({ doc: doc.number, source: -1 });
 	} catch (error) {
-		app.fail(error.message.includes(file.name) ? error : `${file.name}: ${error.message}`);
+		app.fail(error.message.includes(file.name) ? error : `${file.name}: ${error.message}`, "open");
 	}
 };

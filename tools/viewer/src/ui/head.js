@@ -30,8 +30,8 @@ export class Head {
 		this.app = app;
 		this.name = h("span", { class: "name" });
 		this.about = h("span", { class: "about" });
-		this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => this.choose() });
-		this.source = h("select", { "aria-label": "device or pool", onchange: () => this.choose() });
+		this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => app.set({ doc: Number(this.snapshot.value), source: -1 }) });
+		this.source = h("select", { "aria-label": "device or pool", onchange: () => app.set({ source: Number(this.source.value) }) });
 		this.tabs = h("nav", { class: "tabs", role: "tablist" }, VIEWS.map(({ name, title }, i) =>
 			h("button", {
 				type: "button", role: "tab", title: `${title} (${i + 1})`, "data-view": name,
@@ -41,10 +41,8 @@ export class Head {
 			class: "field", type: "search", placeholder: "Filter: text, /regex/, 0x…",
 			"aria-label": "filter", spellcheck: false,
 			onkeydown: (event) => {
-				if (event.key === "Enter" && this.field.value.trim()) {
-					app.addTerm({ text: this.field.value.trim() });
+				if (event.key === "Enter" && this.field.value.trim() && app.addTerm(this.field.value.trim()))
 					this.field.value = "";
-				}
 			},
 		});
 		this.theme = h("button", {
@@ -55,19 +53,16 @@ export class Head {
 		this.element = h("header", { class: "head" },
 			h("div", { class: "title" }, this.name, this.about), this.snapshot, this.source, this.tabs, this.field,
 			this.theme, this.help);
-		this.update(new Set(["docs"]));
 	}
 
-	choose() {
-		this.app.set({ doc: Number(this.snapshot.value), source: Number(this.source.value) });
-	}
-
-	update(changed) {
+	update() {
 		const { app } = this, { doc } = app;
 		for (const tab of this.tabs.children)
 			tab.setAttribute("aria-selected", String(tab.dataset.view === app.state.view));
-		if (!["docs", "doc", "source"].some((key) => changed.has(key)))
+		const key = `${app.docs.length} ${app.state.doc} ${app.state.source}`;
+		if (this.key === key)
 			return;
+		this.key = key;
 		this.name.textContent = titleOf(doc);
 		this.name.title = doc.process.command_line ?? doc.name;
 		this.about.textContent = this.about.title = aboutOf(doc);

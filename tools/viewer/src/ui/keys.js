@@ -41,8 +41,8 @@ export const keys = (app) => {
 	const does = {
 		ArrowLeft: () => pan(app, -0.15), ArrowRight: () => pan(app, 0.15), a: () => pan(app, -0.15), d: () => pan(app, 0.15),
 		"+": () => scale(app, 0.7), "=": () => scale(app, 0.7), "-": () => scale(app, 1 / 0.7), w: () => scale(app, 0.7),
-		s: () => scale(app, 1 / 0.7), 0: () => app.set({ from: null, to: null }), "[": () => step(app, -1), "]": () => step(app, 1),
-		p: () => app.set({ at: null, life: -1 }), t: () => app.set({ mode: app.state.mode === "time" ? "order" : "time" }),
+		s: () => scale(app, 1 / 0.7), 0: () => app.set({ from: null, to: null, low: null, high: null }), "[": () => step(app, -1), "]": () => step(app, 1),
+		p: () => app.set({ at: "peak", life: -1 }), t: () => app.set({ mode: app.state.mode === "time" ? "order" : "time" }),
 		Escape: () => escape(app), "?": showHelp, "/": () => app.head.field.focus(),
 		D: () => app.set({ theme: app.dark ? "light" : "dark" }),
 	};

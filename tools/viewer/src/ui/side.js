@@ -10,28 +10,29 @@ const MOST = 14, LINES = 12;
 export class Side {
 	constructor(app) {
 		this.app = app;
-		this.element = h("aside", { class: "side", "aria-label": "details" });
-		this.wantLife = app.asker.latest("life", (life) => this.showLife(life), (error) => app.fail(error));
-		this.wantMoment = app.asker.latest("moment", (moment) => this.showMoment(moment), (error) => app.fail(error));
+		this.one = h("div");
+		this.all = h("div");
+		this.element = h("aside", { class: "side", "aria-label": "details" }, this.one, this.all);
+		this.wantLife = app.wants("life", (life) => this.showLife(life));
+		this.wantMoment = app.wants("moment", (moment, args) => this.showMoment(moment, args));
 	}
 
-	update(changed) {
-		const keys = ["docs", "doc", "source", "life", "at", "by", "terms", "filtered", "view", "axis"];
-		if (!keys.some((key) => changed.has(key)) || this.element.hidden)
-			return;
+	update() {
 		const { app } = this, { state } = app;
+		this.one.hidden = state.life < 0;
+		this.all.hidden = state.life >= 0;
+		if (this.element.hidden)
+			return;
 		if (state.life >= 0)
 			this.wantLife({ ...app.of, life: state.life });
 		else
-			this.wantMoment({ ...app.of, state: app.moment, by: state.by, most: MOST });
+			this.wantMoment({ ...app.of, at: state.at, by: state.by, most: MOST });
 	}
 
 	/* ---- one allocation ---- */
 
 	showLife(life) {
 		const { app } = this;
-		if (!life || app.state.life !== life.life)
-			return;
 		const when = (us) => us === null ? "before the history" : `at ${duration(us)}`;
 		const end = life.freed ?? life.ended, ended = life.ended ? when(life.ended.time) : life.lost ? "its free was not recorded" :
 			life.pending ? "freed, the GPU may still use it" : "never: live at the end";
@@ -45,13 +46,13 @@ export class Side {
 			life.freed && life.ended && life.freed.row !== life.ended.row && ["free requested", when(life.freed.time)],
 			["freed", ended], life.lifetime !== null && ["lived", duration(life.lifetime)],
 		].filter(Boolean);
-		replace(this.element,
+		replace(this.one,
 			h("h2", {}, "Allocation", h("span", { class: "grow" }),
 				h("button", { class: "icon", type: "button", title: "Let go (Esc)", "aria-label": "let go",
 					onclick: () => app.set({ life: -1 }) }, "✕")),
 			h("div", { class: "big" }, bytes(life.size)), h("div", { class: "note" }, life.site),
 			h("div", { class: "tools-row" },
-				h("button", { class: "button", type: "button", onclick: () => app.addTerm({ by: "site", is: life.site }) },
+				h("button", { class: "button", type: "button", onclick: () => app.addTerm(`site=${life.site}`) },
 					"Only this call site"),
 				" ",
 				h("button", { class: "button", type: "button", onclick: () => this.whole(life) }, "Its whole life")),
@@ -73,7 +74,7 @@ export class Side {
 			return [h("div", { class: "sub" }, title), h("div", { class: "note" }, "(no stack)")];
 		const rows = frames.map((frame, i) => h("li", {
 			class: frame.site ? "site" : "", hidden: i >= LINES, title: "show only what this function asked for",
-			...pressable(() => app.addTerm({ text: frame.name })),
+			...pressable(() => app.addTerm(`frame=${frame.name}`)),
 		}, h("code", {}, frame.name), h("span", { class: "where" }, frame.line > 0 ? `${frame.file}:${frame.line}` :
 			frame.module || frame.file)));
 		const more = frames.length > LINES ? h("button", {
@@ -85,11 +86,9 @@ export class Side {
 
 	/* ---- one moment ---- */
 
-	showMoment(moment) {
-		const { app } = this;
-		if (app.state.life >= 0)
-			return;
-		const peak = moment.state === (app.filtered ?? app.source).peak, { event } = moment;
+	showMoment(moment, { at, by, terms }) {
+		const { app } = this, { event } = moment;
+		const title = moment.state === moment.failed ? "When memory ran out" : moment.state === moment.peak ? "At the peak" : "At the cursor";
 		const place = event ? `${duration(event.time)} after the first event` :
 			app.source.events ? "before the first event" : "when the snapshot was made; it has no events";
 		const limit = app.source.device === null ? null : app.doc.devices.find((one) => one.device === app.source.device);
@@ -98,18 +97,17 @@ export class Side {
 			limit?.total_bytes ? ["of the device", bytes(limit.total_bytes)] : null,
 			event ? ["event", `${event.action} (${count(event.row + 1)} of ${count(app.source.events)})`] : null,
 		].filter(Boolean);
-		const { explanation } = app.doc, why = explanation && app.state.at === null && explanation.device === app.source.device ?
+		const { explanation } = app.doc, why = explanation && at === null && explanation.device === app.source.device ?
 			h("div", { class: "why" }, h("b", {}, "Why memory ran out"), h("p", {}, explanation.why), h("p", {}, explanation.change)) : null;
-		replace(this.element, why,
-			h("h2", {}, app.state.at === null ? "At the peak" : peak ? "At the cursor: the peak" : "At the cursor"),
+		replace(this.all, why, h("h2", {}, title),
 			h("div", { class: "big" }, bytes(moment.bytes)),
-			h("div", { class: "note" }, app.filtered ? app.filtered.lives ? `of what the filter leaves, ${place}` :
+			h("div", { class: "note" }, terms.length ? moment.lives ? `of what the filter leaves, ${place}` :
 				"nothing passes the filter" : `live ${place}`),
 			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-			moment.top.length ? h("div", { class: "sub" }, h("span", {}, `By ${app.state.by === "site" ? "call site" : app.state.by}`)) : null,
+			moment.top.length ? h("div", { class: "sub" }, h("span", {}, `By ${by === "site" ? "call site" : by}`)) : null,
 			h("ol", { class: "bars" }, moment.top.map((row) => h("li", {
 				title: `${row.name}\n${plural(row.count, "block")}`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
-				...pressable(() => app.addTerm({ by: app.state.by, is: row.name })),
+				...pressable(() => app.addTerm(`${by}=${row.name}`)),
 			}, h("span", { class: "what" }, brief(row.name)),
 			h("span", { class: "much" }, bytes(row.bytes)), h("span", { class: "much" }, percent(row.bytes, moment.bytes))))),
 			moment.others ? h("div", { class: "note" }, `and ${count(moment.others)} more`) : null,

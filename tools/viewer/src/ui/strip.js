@@ -12,25 +12,18 @@ export class Strip {
 		this.app = app;
 		this.canvas = h("canvas", { "aria-label": "all of the history; drag to choose a part of it" });
 		this.element = h("section", { class: "strip" }, this.canvas);
-		this.draw = this.draw.bind(this);
-		this.want = app.asker.latest("strip", (answer) => { this.data = answer; this.paint(); }, (error) => app.fail(error));
+		this.want = app.wants("strip", (answer) => { this.data = answer; this.paint(); });
 		this.element.addEventListener("pointerdown", (event) => this.press(event));
 		this.element.addEventListener("pointermove", (event) => this.move(event));
 		this.element.addEventListener("pointerup", (event) => this.release(event));
 		this.element.addEventListener("dblclick", () => app.set({ from: null, to: null }));
 	}
 
-	update(changed) {
-		if (["size", "doc", "source", "mode", "filtered"].some((key) => changed.has(key)))
-			this.draw();
-		else if (["from", "to", "at", "theme", "view", "axis"].some((key) => changed.has(key)))
-			this.paint();
-	}
-
-	draw() {
+	update() {
 		const { app } = this, width = Math.floor(this.element.clientWidth) - 2 * LEFT;
 		if (width > 10)
 			this.want({ ...app.of, mode: app.state.mode, from: 0, to: app.span, width });
+		this.paint();
 	}
 
 	place(x) { return LEFT + (x / this.app.span) * this.inner; }
@@ -78,7 +71,7 @@ export class Strip {
 
 	/* The curve as it is within the window and outside of it, drawn once for many windows. */
 	prepare(width, height, bottom, y) {
-		const { data, app } = this, ratio = window.devicePixelRatio || 1, key = `${width} ${height} ${ratio} ${app.dark}`;
+		const { data, app } = this, ratio = window.devicePixelRatio || 1, filtered = app.state.terms.length > 0, key = `${width} ${height} ${ratio} ${app.dark} ${filtered}`;
 		if (this.prepared === data && this.preparedKey === key)
 			return;
 		this.prepared = data;
@@ -100,7 +93,7 @@ export class Strip {
 			}
 			return canvas;
 		};
-		const all = app.filtered ? [[data.all, "--line"]] : [];
+		const all = filtered ? [[data.all, "--line"]] : [];
 		this.outside = draw([...all, [data.most, "--line-strong"]]);
 		this.inside = draw([...all, [data.most, "--accent"]]);
 	}

@@ -13,27 +13,22 @@ const ORDERS = [["size", "size", "the largest first"], ["address", "address", "a
 export class Allocator {
 	constructor(app) {
 		this.app = app;
-		this.order = "size";
 		this.events = new Events(app);
 		this.surface = h("canvas", { class: "top", role: "img", "aria-label": "segments and their blocks" });
 		this.tip = h("div", { class: "tip", hidden: true });
 		this.note = h("div", { class: "refusal", hidden: true });
 		this.sums = h("div", { class: "sums" });
-		this.sorter = switcher(ORDERS, this.order, (order) => {
-			this.order = order;
-			this.sorter.show(order);
-			this.lay();
-		}, "order of segments");
+		this.sorter = switcher(ORDERS, app.state.order, (order) => app.set({ order }), "order of segments");
 		this.canvas = h("div", { class: "canvas" }, this.surface, this.tip);
 		this.element = h("div", { class: "stage split" }, this.events.element, h("div", { class: "stage" },
-			h("div", { class: "tools" }, h("label", {}, "segments by", this.sorter),
+			h("div", { class: "tools" }, h("span", { class: "labelled" }, "segments by", this.sorter),
 				h("button", { class: "button", type: "button", title: "[", onclick: () => this.step(-1) }, "‹ event"),
 				h("button", { class: "button", type: "button", title: "]", onclick: () => this.step(1) }, "event ›"), this.sums),
 			this.note, this.canvas));
 		this.surface.addEventListener("pointermove", (event) => this.point(event));
 		this.surface.addEventListener("pointerleave", () => { this.tip.hidden = true; });
 		this.surface.addEventListener("click", (event) => this.choose(event));
-		this.want = app.asker.latest("allocator", (answer, args) => this.take(answer, args), (error) => app.fail(error));
+		this.want = app.wants("allocator", (answer) => this.take(answer));
 	}
 
 	step(by) {
@@ -41,21 +36,18 @@ export class Allocator {
 		app.set({ at: Math.max(0, Math.min(app.source.events, app.moment + by)) });
 	}
 
-	update(changed) {
-		const { app } = this, has = (...keys) => keys.some((key) => changed.has(key));
-		this.events.update(changed);
-		if (has("size", "doc", "source", "at", "by", "theme", "filtered"))
-			this.want({ ...app.of, state: app.moment, by: app.state.by, dark: app.dark });
-		else if (has("life"))
-			this.paint();
+	update() {
+		const { app } = this, { at, by, order } = app.state;
+		this.sorter.show(order);
+		this.events.update();
+		this.want({ ...app.of, at, by, dark: app.dark });
+		this.paint();
 	}
 
-	take(answer, args) {
-		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source)
-			return;
+	take(answer) {
 		this.data = answer;
 		this.showSums();
-		this.lay();
+		this.paint();
 		this.app.shown();
 	}
 
@@ -82,12 +74,12 @@ export class Allocator {
 		for (let s = 0; s < size.length; s++)
 			for (let b = first[s]; b < first[s + 1]; b++)
 				free[s] -= blockSize[b];
-		const order = Array.from(size, (_, i) => i);
-		if (this.order === "size")
-			order.sort((a, b) => size[b] - size[a] || a - b);
-		else if (this.order === "free")
-			order.sort((a, b) => free[b] - free[a] || a - b);
-		return order;
+		const list = Array.from(size, (_, i) => i), { order } = this.app.state;
+		if (order === "size")
+			list.sort((a, b) => size[b] - size[a] || a - b);
+		else if (order === "free")
+			list.sort((a, b) => free[b] - free[a] || a - b);
+		return list;
 	}
 
 	/* The scale at which all segments fit, and the rows that each of them takes: { segment, from, to, x, y }. */
@@ -126,14 +118,16 @@ export class Allocator {
 				row++;
 			}
 		}
-		this.paint();
 	}
 
 	paint() {
 		if (!this.painting)
 			this.painting = requestAnimationFrame(() => {
 				this.painting = 0;
-				if (this.data && this.pieces && this.element.isConnected)
+				if (!this.data || !this.element.isConnected)
+					return;
+				this.lay();
+				if (this.pieces)
 					this.paintNow();
 			});
 	}

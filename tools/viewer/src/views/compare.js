@@ -5,23 +5,17 @@ import { fit, h, replace, switcher, variable } from "../ui/dom.js";
 import { brief, bytes, count, duration } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
-const BY = [["site", "call site"], ["stack", "stack"], ["module", "module"], ["kind", "kind"], ["size", "size"], ["stream", "stream"]];
+const BY = [["site", "call site"], ["stack", "stack"], ["module", "module"], ["kind", "kind"], ["size", "size"], ["stream", "stream"],
+	["thread", "thread"], ["phase", "phase"]];
 const signed = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${bytes(Math.abs(value))}`;
 
 export class Compare {
 	constructor(app) {
 		this.app = app;
-		this.by = "site";
-		this.when = "end";
-		this.rows = [];
 		this.other = h("select", { "aria-label": "compare with", onchange: () => app.set({ other: Number(this.other.value) }) });
-		const by = h("select", { "aria-label": "difference by", onchange: () => { this.by = by.value; this.ask(); } },
+		const by = this.by = h("select", { "aria-label": "difference by", onchange: () => app.set({ by: by.value }) },
 			BY.map(([value, text]) => h("option", { value }, text)));
-		this.moment = switcher([["end", "at the end"], ["peak", "at the peak", "each at its own"]], this.when, (when) => {
-			this.when = when;
-			this.moment.show(when);
-			this.ask();
-		}, "moment");
+		this.moment = switcher([["end", "at the end"], ["peak", "at the peak", "each at its own"]], app.state.when, (when) => app.set({ when }), "moment");
 		this.note = h("span", { class: "soft" });
 		this.sides = [0, 1].map(() => ({ title: h("div", { class: "side-title" }), canvas: h("canvas", { role: "img", "aria-label": "live bytes over time" }) }));
 		this.pair = h("div", { class: "two" }, this.sides.map(({ title, canvas }) => h("div", { class: "one" }, title, h("div", { class: "graph" }, canvas))));
@@ -32,7 +26,7 @@ export class Compare {
 		this.alone = h("div", { class: "welcome" }, h("div", {}, h("h1", {}, "Drop a second snapshot here"),
 			h("p", {}, "It is compared with the one that is open. Or have both in the page from the start: ", h("code", {}, "gpumem view BEFORE AFTER"))));
 		this.element = h("div", { class: "stage" }, this.alone);
-		this.want = app.asker.latest("compare", (answer, args) => this.take(answer, args), (error) => app.fail(error));
+		this.want = app.wants("compare", (answer, args) => this.take(answer, args));
 	}
 
 	/* The snapshot that is compared with the one that is chosen: the next one, if none is named. */
@@ -41,30 +35,22 @@ export class Compare {
 		return numbers.includes(other) ? other : numbers.find((one) => one > doc) ?? numbers[0] ?? -1;
 	}
 
-	update(changed) {
-		const { app } = this, { partner } = this;
-		const shown = partner < 0 ? this.alone : this.body;
+	update() {
+		const { app } = this, { partner } = this, { by, when } = app.state, shown = partner < 0 ? this.alone : this.body;
 		if (this.element.firstChild !== shown)
 			replace(this.element, shown);
 		if (partner < 0)
 			return;
 		replace(this.other, app.docs.filter((one) => one && one.number !== app.state.doc).map((one) =>
 			h("option", { value: String(one.number), selected: one.number === partner }, one.name)));
-		if (["docs", "doc", "source", "other", "view"].some((key) => changed.has(key)) || !this.data)
-			this.ask();
-		else if (changed.has("size") || changed.has("theme"))
-			this.draw();
+		this.by.value = by;
+		this.moment.show(when);
+		this.want({ ...app.of, other: partner, by, when, width: Math.floor(this.sides[0].canvas.clientWidth) });
+		this.draw();
 	}
 
-	ask() {
-		if (this.partner >= 0)
-			this.want({ ...this.app.of, other: this.partner, by: this.by, when: this.when });
-	}
-
-	take(answer, args) {
-		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source || args.other !== this.partner)
-			return;
-		this.data = answer;
+	take(answer, { by }) {
+		this.data = { ...answer, by };
 		this.most = answer.rows.reduce((most, { a, b }) => Math.max(most, Math.abs(b - a)), 1);
 		const growth = answer.b - answer.a;
 		this.note.textContent = answer.source < 0 ? `${this.app.docs[answer.other].name} has nothing of ${this.app.source.name}` :
@@ -75,32 +61,29 @@ export class Compare {
 	}
 
 	/* Both curves, with one scale of bytes; each has its own time. */
-	async draw() {
-		const { app, data } = this, asked = this.drawing = {};
-		const halves = [[app.doc, app.source], [app.docs[data.other], app.docs[data.other]?.sources[data.source]]];
-		const top = Math.max(1, ...halves.map(([, source]) => source?.peakBytes ?? 0)) * 1.05;
-		for (const [i, [doc, source]] of halves.entries()) {
-			const { title, canvas } = this.sides[i];
+	draw() {
+		const { app, data } = this;
+		if (!data)
+			return;
+		const halves = [[app.doc, app.source], [app.docs[data.other], app.docs[data.other]?.sources[data.source]]], top = Math.max(1, ...data.peaks) * 1.05;
+		halves.forEach(([doc, source], i) => {
+			const { title, canvas } = this.sides[i], { context: c, width, height } = fit(canvas), curve = data.curves[i];
 			replace(title, h("b", {}, doc?.name ?? ""), source ? h("span", { class: "soft" },
-				` ${source.name}: peak ${bytes(source.peakBytes)}, end ${bytes(source.endBytes)}, ${duration(source.length)}`) : null);
-			const { context: c, width, height } = fit(canvas);
-			const curve = source ? await app.asker.ask("strip", { doc: doc.number, source: source.number, mode: "time", from: 0, to: source.length, width }) : null;
-			if (asked !== this.drawing)
-				return;
+				` ${source.name}: peak ${bytes(data.peaks[i])}, end ${bytes(source.endBytes)}, ${duration(source.length)}`) : null);
 			c.clearRect(0, 0, width, height);
 			c.fillStyle = variable("--canvas");
 			c.fillRect(0, 0, width, height);
 			c.fillStyle = variable("--accent");
 			for (let x = 0; curve && x < width; x++) {
-				const tall = (curve.all[x] / top) * height;
+				const tall = (curve[Math.min(curve.length - 1, x)] / top) * height;
 				c.fillRect(x, height - tall, 1, tall);
 			}
-		}
+		});
 	}
 
 	row(i) {
 		const row = this.data?.rows[i], growth = row ? row.b - row.a : 0;
-		return row ? h("div", { class: "vlist-row differs", role: "option", title: row.name, onclick: () => this.app.addTerm({ by: this.by, is: row.name }) },
+		return row ? h("div", { class: "vlist-row differs", role: "option", title: row.name, onclick: () => this.app.addTerm(`${this.data.by}=${row.name}`) },
 			h("span", { class: "what" }, brief(row.name)), h("span", { class: "much" }, bytes(row.a)), h("span", { class: "much" }, bytes(row.b)),
 			h("span", { class: `much change ${growth > 0 ? "more" : "less"}`, vars: { "--share": `${(100 * Math.abs(growth)) / this.most}%` } }, signed(growth)),
 			h("span", { class: "much" }, `${count(row.blocksA)} → ${count(row.blocksB)}`)) : null;

@@ -3,11 +3,8 @@ import { h } from "../ui/dom.js";
 import { brief, bytes, count, duration } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
-const CHOICES = [
-	["all events", []], ["allocations and frees", ["alloc", "free_requested", "free_completed"]], ["allocations", ["alloc"]],
-	["segments", ["segment_alloc", "segment_free", "segment_map", "segment_unmap"]], ["refused", ["oom"]],
-	["annotations", ["annotate"]],
-];
+const CHOICES = [["all", "all events"], ["blocks", "allocations and frees"], ["allocs", "allocations"], ["segments", "segments"],
+	["refused", "refused"], ["annotations", "annotations"]];
 const SIGN = { alloc: "+", free_requested: "–", free_completed: "–", segment_alloc: "+", segment_map: "+", segment_free: "–",
 	segment_unmap: "–" };
 
@@ -18,9 +15,8 @@ export class Events {
 	constructor(app) {
 		this.app = app;
 		this.rows = new Map();
-		this.actions = [];
-		this.choice = h("select", { "aria-label": "which events", onchange: () => this.choose() },
-			CHOICES.map(([name], i) => h("option", { value: String(i) }, name)));
+		this.choice = h("select", { "aria-label": "which events", onchange: () => app.set({ events: this.choice.value }) },
+			CHOICES.map(([value, text]) => h("option", { value }, text)));
 		this.number = h("span", { class: "soft" });
 		this.list = new VirtualList({
 			rowHeight: 26, label: "events", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
@@ -28,24 +24,13 @@ export class Events {
 		this.list.element.addEventListener("keydown", (event) => this.key(event));
 		this.element = h("section", { class: "events" }, h("div", { class: "events-head" }, this.choice, this.number),
 			this.list.element);
-		this.want = app.asker.latest("events", (answer, args) => this.take(answer, args), (error) => app.fail(error));
+		this.want = app.wants("events", (answer, args) => this.take(answer, args));
 	}
 
-	choose() {
-		this.actions = CHOICES[Number(this.choice.value)][1];
-		this.restart();
-	}
+	/* What is listed: without what is in sight of it. */
+	get wanted() { return { ...this.app.of, which: this.app.state.events }; }
 
-	/* Everything about the list may be another: begin where the cursor is. */
-	restart() {
-		this.rows.clear();
-		this.fresh = true;
-		this.ask(0, 60);
-	}
-
-	ask(first, many) {
-		this.want({ ...this.app.of, actions: this.actions, first: Math.max(0, first), count: many, near: this.app.moment - 1 });
-	}
+	ask(first, many) { this.want({ ...this.wanted, first: Math.max(0, first), count: many, at: this.app.state.at }); }
 
 	see(first, many) {
 		for (let i = first; i < first + many; i++)
@@ -55,8 +40,8 @@ export class Events {
 			}
 	}
 
-	take(answer, args) {
-		if (args.actions !== this.actions || args.doc !== this.app.state.doc || args.source !== this.app.state.source)
+	take(answer, { first: _, count: many, at, ...of }) {
+		if (JSON.stringify(of) !== this.listed)
 			return;
 		if (this.rows.size > 4000)
 			this.rows.clear();
@@ -64,28 +49,26 @@ export class Events {
 		this.number.textContent = answer.all === this.app.source.events ? count(answer.all) :
 			`${count(answer.all)} of ${count(this.app.source.events)}`;
 		this.near = answer.near;
-		if (this.list.count !== answer.all || this.fresh)
+		if (this.list.count !== answer.all)
 			this.list.setCount(answer.all);
-		else
-			this.list.paint();
-		if (this.fresh || this.following) {
-			this.fresh = this.following = false;
+		if (this.following && at === this.at) {
+			this.following = false;
 			this.list.reveal(this.near);
 		}
+		this.list.paint();
 	}
 
-	update(changed) {
-		const has = (...keys) => keys.some((key) => changed.has(key));
-		if (has("doc", "source", "filtered"))
-			this.restart();
-		else if (has("size") && !this.rows.size)
-			this.restart();
-		else if (has("at", "axis")) {
-			this.following = true;
+	/* Another list begins where the cursor is, and a cursor that moves stays in sight. */
+	update() {
+		const listed = JSON.stringify(this.wanted), { at, events } = this.app.state;
+		this.choice.value = events;
+		if (this.listed !== listed)
+			this.rows.clear();
+		if (this.listed !== listed || this.at !== at) {
+			Object.assign(this, { listed, at, following: true });
 			this.ask(Math.floor(this.list.first) - 40, 120);
-		} else if (has("size", "life")) {
-			this.list.paint();
 		}
+		this.list.paint();
 	}
 
 	row(i) {

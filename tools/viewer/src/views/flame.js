@@ -5,6 +5,7 @@
 import { css, hueOf, oklch } from "../ui/color.js";
 import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
 import { bytes, count, percent, plural } from "../ui/format.js";
+import { testOf } from "../model/filter.js";
 
 const TALL = 20, SIDE = 16;
 const WEIGHTS = [
@@ -22,15 +23,14 @@ const colorOf = (label, dark) => {
 export class Flame {
 	constructor(app) {
 		this.app = app;
-		this.weigh = "live";
 		this.root = 0;
 		this.found = null;
 		this.surface = h("canvas", { class: "flames", role: "img", "aria-label": "flame graph" });
 		this.scroller = h("div", { class: "fill" }, this.surface);
 		this.tip = h("div", { class: "tip", hidden: true });
-		this.weights = switcher(WEIGHTS, this.weigh, (weigh) => this.choose(weigh), "what the width means");
+		this.weights = switcher(WEIGHTS, app.state.weigh, (weigh) => app.set({ weigh }), "what the width means");
 		this.search = h("input", { class: "field", type: "search", placeholder: "Search: text or /regex/", "aria-label": "search in the flame graph",
-			oninput: () => this.look() });
+			oninput: () => app.set({ find: this.search.value }) });
 		this.note = h("span", { class: "soft" });
 		this.element = h("div", { class: "stage" },
 			h("div", { class: "tools" }, this.weights, this.search,
@@ -40,49 +40,35 @@ export class Flame {
 		this.surface.addEventListener("pointerleave", () => { this.tip.hidden = true; this.hover = -1; this.paint(); });
 		this.surface.addEventListener("click", (event) => this.zoom(this.under(event.offsetX, event.offsetY)));
 		this.surface.addEventListener("dblclick", (event) => this.filter(this.under(event.offsetX, event.offsetY)));
-		this.want = app.asker.latest("flame", (answer, args) => this.take(answer, args), (error) => app.fail(error));
+		this.want = app.wants("flame", (answer) => this.take(answer));
 	}
 
-	choose(weigh) {
-		this.weigh = weigh;
+	get weigh() { return this.data?.weigh ?? this.app.state.weigh; }
+
+	update() {
+		const { app } = this, { weigh, at, find } = app.state, whole = { mode: "order", from: null, to: null };
 		this.weights.show(weigh);
-		this.ask();
+		if (document.activeElement !== this.search)
+			this.search.value = find;
+		this.want({ ...app.of, weigh, at: weigh === "live" ? at : null, window: ["bytes", "count", "churn"].includes(weigh) ? app.part : whole });
+		this.look();
 	}
 
-	ask() {
-		const { app } = this, { from, to } = app.window;
-		if (!app.axis)
-			return;
-		this.want({
-			...app.of, weigh: this.weigh, at: app.moment, from: app.state.from === null ? 0 : app.stateAt(from),
-			to: app.state.to === null ? app.source.events : app.stateAt(to),
-		});
-	}
-
-	update(changed) {
-		const has = (...keys) => keys.some((key) => changed.has(key));
-		if (has("doc", "source", "filtered"))
-			this.path = [];
-		if (has("doc", "source", "filtered", "axis") || (has("size") && !this.data) || (this.weigh === "live" && has("at")) ||
-				(has("from", "to", "mode") && ["bytes", "count", "churn"].includes(this.weigh)))
-			this.ask();
-		this.paint();
-	}
-
-	/* The same function stays in sight when the numbers change. */
-	take(answer, args) {
-		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source || args.weigh !== this.weigh)
-			return;
+	take(answer) {
 		this.data = answer;
+		this.look();
+		this.app.shown();
+	}
+
+	/* The function that is as wide as the page: it stays in sight when the numbers change. */
+	findRoot() {
 		this.root = 0;
-		for (const label of this.path ?? []) {
-			const next = this.children(this.root).find((n) => answer.labels[n] === label);
+		for (const label of this.app.state.path) {
+			const next = this.children(this.root).find((n) => this.data.labels[n] === label);
 			if (next === undefined)
 				break;
 			this.root = next;
 		}
-		this.look();
-		this.app.shown();
 	}
 
 	children(n) {
@@ -96,20 +82,18 @@ export class Flame {
 	amount(value) { return this.weigh === "count" ? count(value) : bytes(value); }
 
 	look() {
-		const text = this.search.value.trim(), { data } = this;
+		const text = this.app.state.find.trim(), { data } = this;
 		this.found = null;
-		this.search.setCustomValidity("");
-		if (data && text) {
-			try {
-				const regex = /^\/(.*)\/(i?)$/.exec(text), made = regex ? new RegExp(regex[1], regex[2]) : null;
-				this.found = data.labels.map((label, i) => made ? made.test(label) || made.test(data.where[i]) :
-					`${label} ${data.where[i]}`.toLowerCase().includes(text.toLowerCase()));
-			} catch (error) {
-				this.search.setCustomValidity(error.message);
-				this.search.reportValidity();
-			}
+		if (!data)
+			return;
+		this.findRoot();
+		try {
+			const test = text ? testOf(text) : null;
+			this.found = test && data.labels.map((label, i) => test(label) || test(data.where[i]));
+			this.say();
+		} catch (error) {
+			this.note.textContent = error.message;
 		}
-		this.say();
 		this.paint();
 	}
 
@@ -132,16 +116,15 @@ export class Flame {
 	zoom(n) {
 		if (n < 0 || !this.data)
 			return;
-		this.root = n;
-		this.path = [];
+		const path = [];
 		for (let at = n; at > 0; at = this.data.parent[at])
-			this.path.unshift(this.data.labels[at]);
-		this.paint();
+			path.unshift(this.data.labels[at]);
+		this.app.set({ path });
 	}
 
 	filter(n) {
 		if (n > 0)
-			this.app.addTerm({ frame: this.data.labels[n] });
+			this.app.addTerm(`frame=${this.data.labels[n]}`);
 	}
 
 	/* ---- painting ---- */

@@ -30,9 +30,9 @@ export class Summary {
 		this.element = h("div", { class: "stage sheet" });
 	}
 
-	update(changed) {
+	update() {
 		const { doc } = this.app;
-		if (!["docs", "doc", "view", "size"].some((key) => changed.has(key)) || this.shown === doc)
+		if (this.shown === doc)
 			return;
 		this.shown = doc;
 		replace(this.element, h("div", { class: "cards" }, this.failure(doc), doc.devices.filter((one) => one.present !== false)

@@ -8,7 +8,12 @@ import { VirtualList } from "../ui/vlist.js";
 
 const GROUPS = [["site", "Call sites"], ["stack", "Stacks"], ["module", "Modules"], ["stream", "Streams"], ["size", "Sizes"],
 	["kind", "Kinds"], ["thread", "Threads"], ["phase", "Phases"]];
-const LIVES = [["leaks", "Never freed"], ["longest", "Longest-lived"], ["churn", "Churn"]];
+/* name of the tab, what it sets, and what it is sorted by at first */
+const TABS = [
+	...GROUPS.map(([by, title]) => [title, { table: "groups", by, sort: "" }]), ["Never freed", { table: "leaks", sort: "" }],
+	["Longest-lived", { table: "longest", sort: "" }], ["Churn", { table: "groups", by: "site", sort: "allocs" }],
+];
+const SORTS = { groups: "live", leaks: "size", longest: "lifetime" };
 
 const GROUP_COLUMNS = [
 	["name", "name", brief], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
@@ -23,14 +28,11 @@ const UNSORTED = new Set(["addr", "kind", "stream"]);
 export class Tables {
 	constructor(app) {
 		this.app = app;
-		this.chosen = "site";
-		this.sort = "live";
-		this.up = false;
 		this.rows = new Map();
-		this.tabs = h("nav", { class: "subtabs", "aria-label": "tables" }, [...GROUPS, ...LIVES].map(([name, title]) =>
-			h("button", { type: "button", "data-table": name, onclick: () => this.choose(name) }, title)));
+		this.tabs = h("nav", { class: "subtabs", "aria-label": "tables" }, TABS.map(([title, sets]) =>
+			h("button", { type: "button", onclick: () => app.set({ ...sets, up: 0 }) }, title)));
 		this.search = h("input", { class: "field", type: "search", placeholder: "Search all frames", "aria-label": "search in the table",
-			oninput: () => this.restart() });
+			oninput: () => app.set({ find: this.search.value }) });
 		this.note = h("span", { class: "soft" });
 		this.head = h("div", { class: "table-head", role: "row" });
 		this.list = new VirtualList({
@@ -38,62 +40,49 @@ export class Tables {
 		});
 		this.element = h("div", { class: "stage" }, h("div", { class: "tools" }, this.tabs), h("div", { class: "tools" }, this.search, this.note),
 			h("div", { class: "table" }, this.head, this.list.element));
-		this.want = app.asker.latest("table", (answer, args) => this.take(answer, args), (error) => this.complain(error));
-		this.mark();
+		this.want = app.asker.latest("table", (answer, args) => this.take(answer, args), (error) => { this.note.textContent = error.message; });
 	}
 
-	get isLives() { return this.chosen === "leaks" || this.chosen === "longest"; }
+	get isLives() { return this.app.state.table !== "groups"; }
 	get columns() { return this.isLives ? LIFE_COLUMNS : GROUP_COLUMNS; }
-
-	choose(name) {
-		this.chosen = name;
-		this.sort = { leaks: "size", longest: "lifetime", churn: "allocs" }[name] ?? "live";
-		this.up = false;
-		this.mark();
-		this.restart();
+	get sort() {
+		const { sort, table } = this.app.state;
+		return this.columns.some(([key]) => key === sort) && !(this.isLives && (UNSORTED.has(sort) || sort === "name")) ? sort : SORTS[table];
+	}
+	/* What the table is of: without what is in sight of it. */
+	get wanted() {
+		const { app } = this, { table, by, up, find, at } = app.state;
+		return { ...app.of, what: table, by, sort: this.sort, up: up === 1, search: find.trim(), at, window: app.part };
 	}
 
 	mark() {
-		for (const tab of this.tabs.children)
-			tab.setAttribute("aria-pressed", String(tab.dataset.table === this.chosen));
+		const { state } = this.app, { sort } = this;
+		const pressed = TABS.findLastIndex(([, sets]) => sets.table === state.table && (sets.by ?? state.by) === state.by && (!sets.sort || sets.sort === sort));
+		[...this.tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === pressed)));
 		this.head.className = `table-head ${this.isLives ? "lives" : "groups"}`;
 		replace(this.head, this.columns.map(([key, title]) => h("button", {
 			type: "button", disabled: UNSORTED.has(key) || (this.isLives && key === "name"),
-			"aria-sort": key === this.sort ? this.up ? "ascending" : "descending" : "none", onclick: () => this.order(key),
-		}, title, key === this.sort ? this.up ? " ↑" : " ↓" : "")));
+			"aria-sort": key === sort ? state.up ? "ascending" : "descending" : "none",
+			onclick: () => this.app.set({ sort: key, up: Number(key === sort ? !state.up : key === "name") }),
+		}, title, key === sort ? state.up ? " ↑" : " ↓" : "")));
 	}
 
-	order(key) {
-		this.up = key === this.sort ? !this.up : key === "name";
-		this.sort = key;
-		this.mark();
-		this.restart();
-	}
-
-	update(changed) {
-		if (["doc", "source", "filtered", "at", "from", "to", "mode", "axis"].some((key) => changed.has(key)) ||
-				(changed.has("size") && !this.rows.size))
-			this.restart();
-		else
+	update() {
+		const asked = JSON.stringify(this.wanted);
+		if (document.activeElement !== this.search)
+			this.search.value = this.app.state.find;
+		if (this.asked === asked) {
 			this.list.paint();
-	}
-
-	restart() {
+			return;
+		}
+		this.asked = asked;
+		this.mark();
 		this.rows.clear();
 		this.fresh = true;
 		this.ask(0, 80);
 	}
 
-	ask(first, many) {
-		const { app } = this, { from, to } = app.window;
-		if (!app.axis)
-			return;
-		this.want({
-			...app.of, what: this.isLives ? this.chosen : "groups", by: this.chosen === "churn" ? "site" : this.chosen, sort: this.sort,
-			up: this.up, search: this.search.value.trim(), at: app.moment, from: app.state.from === null ? 0 : app.stateAt(from),
-			to: app.state.to === null ? app.source.events : app.stateAt(to), first: Math.max(0, first), count: many,
-		});
-	}
+	ask(first, many) { this.want({ ...this.wanted, first: Math.max(0, first), count: many }); }
 
 	see(first, many) {
 		for (let i = first; i < first + many; i++)
@@ -103,12 +92,8 @@ export class Tables {
 			}
 	}
 
-	complain(error) {
-		this.note.textContent = error.message;
-	}
-
-	take(answer, args) {
-		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source || args.sort !== this.sort)
+	take(answer, { first: _, count: many, ...of }) {
+		if (JSON.stringify(of) !== this.asked)
 			return;
 		answer.rows.forEach((row, i) => this.rows.set(answer.first + i, row));
 		this.sums = answer.sums;
@@ -139,12 +124,10 @@ export class Tables {
 	}
 
 	pick(row) {
-		const { app } = this;
-		if (row.life !== undefined)
-			app.set({ life: row.life });
-		else if (this.chosen === "stack")
-			app.set({ life: row.example });
-		else
-			app.addTerm({ by: this.chosen === "churn" ? "site" : this.chosen, is: row.name });
+		const { app } = this, { by } = app.state;
+		if (row.life !== undefined || by === "stack")
+			app.set({ life: row.life ?? row.example });
+		if (row.life === undefined)
+			app.addTerm(`${by}=${row.name}`);
 	}
 }

@@ -11,7 +11,7 @@ import { Pointer } from "./timeline_pointer.js";
 const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["stream", "stream"], ["kind", "kind"],
 	["thread", "thread"], ["phase", "phase"], ["stack", "stack"]];
 export const MARGIN = { left: 78, right: 16, top: 12, bottom: 30 }, LANE = 17;
-const LEGEND = 14;
+const LEGEND = 14, WHOLE = { from: null, to: null, low: null, high: null };
 
 /* 0xAABBGGRR of a style's color. */
 const packed = (text) => {
@@ -30,56 +30,49 @@ export class Timeline {
 			(mode) => app.set({ mode }), "what lies along the axis");
 		this.by = h("select", { "aria-label": "colour by", onchange: () => app.set({ by: this.by.value }) },
 			BY.map(([value, text]) => h("option", { value, selected: value === app.state.by }, text)));
-		this.terms = h("span", { class: "terms" });
 		this.legend = h("div", { class: "legend", "aria-label": "colours" });
 		this.element = h("div", { class: "stage" },
-			h("div", { class: "tools" }, h("label", {}, "colour by", this.by), h("label", {}, "along", this.mode),
+			h("div", { class: "tools" }, h("label", {}, "colour by", this.by), h("span", { class: "labelled" }, "along", this.mode),
 				h("button", { class: "button", type: "button", title: "P", onclick: () => this.toPeak() }, "Peak"),
-				h("button", { class: "button", type: "button", title: "0", onclick: () => app.set({ from: null, to: null }) }, "All"),
-				this.terms),
+				h("button", { class: "button", type: "button", title: "0", onclick: () => app.set(WHOLE) }, "All")),
 			this.canvas, this.legend);
-		const fail = (error) => app.fail(error);
-		this.wantFrame = app.asker.latest("frame", (frame, args) => this.take(frame, args), fail);
-		this.wantLegend = app.asker.latest("legend", (legend) => this.showLegend(legend), fail);
+		this.wantFrame = app.wants("frame", (frame) => this.take(frame));
+		this.wantLegend = app.wants("legend", (legend) => this.showLegend(legend));
+		this.wantMarks = app.wants("marks", (marks) => this.takeMarks(marks));
 		this.pointer = new Pointer(this);
-		this.range = null;		/* bytes { low, high } that are chosen; null: what fits */
 		this.marks = { points: [], ranges: [] };
 		this.measure();
 	}
 
 	/* ---- what changes ---- */
 
-	update(changed) {
-		const { app } = this, has = (...keys) => keys.some((key) => changed.has(key));
-		this.measure();
-		if (has("doc", "source"))
+	update() {
+		const { app } = this, { state } = app, of = `${state.doc} ${state.source}`;
+		if (this.of !== of) {
+			this.of = of;
 			this.picture = null;
-		if (has("doc", "source", "filtered", "mode"))
-			this.range = null;
-		if (has("size", "doc", "source", "mode", "from", "to", "by", "theme", "filtered", "life"))
-			this.ask();		/* the picture before what is around it */
-		if (has("size", "doc", "source", "by", "theme", "docs", "filtered"))
-			this.wantLegend({ ...app.of, by: app.state.by, dark: app.dark, most: this.roomForKeys() });
-		if (has("size", "doc", "source") && this.marksOf !== `${app.state.doc} ${app.state.source}`)
-			this.readMarks();
-		if (has("terms", "size", "docs"))
-			this.showTerms();
-		this.mode.show(app.state.mode);
-		this.by.value = app.state.by;
+			this.takeMarks({ points: [], ranges: [] });
+		}
+		this.measure();
+		this.ask();		/* the picture before what is around it */
+		this.wantLegend({ ...app.of, by: state.by, dark: app.dark, most: this.roomForKeys() });
+		this.wantMarks({ doc: state.doc, source: state.source });
+		this.mode.show(state.mode);
+		this.by.value = state.by;
+		this.explainLines();
 		this.paint();
 	}
 
 	/* How many colours the legend explains: what three rows have room for where names are long. */
 	roomForKeys() { return Math.max(4, Math.min(LEGEND, Math.floor(this.canvas.clientWidth / 120))); }
 
-	async readMarks() {
-		const { app } = this;
-		this.marksOf = `${app.state.doc} ${app.state.source}`;
-		this.marks = { points: [], ranges: [] };
-		this.marks = await app.ask("marks");
-		this.lanes = Math.min(4, this.marks.ranges.reduce((most, { depth }) => Math.max(most, depth + 1), 0));
-		if (this.lanes)
-			this.update(new Set(["size"]));
+	takeMarks(marks) {
+		const lanes = Math.min(4, marks.ranges.reduce((most, { depth }) => Math.max(most, depth + 1), 0)), moved = lanes !== this.lanes;
+		Object.assign(this, { marks, lanes });
+		if (moved) {
+			this.measure();
+			this.ask();
+		}
 		this.paint();
 	}
 
@@ -100,17 +93,15 @@ export class Timeline {
 		this.wantFrame({
 			...app.of, by: state.by, dark: app.dark,
 			view: {
-				mode: state.mode, from, to, low: this.range?.low ?? 0, high: this.range?.high ?? null,
+				mode: state.mode, from, to, low: state.low ?? 0, high: state.high,
 				width: Math.round(box.width * ratio), height: Math.round(box.height * ratio),
 				background: packed(variable("--canvas")), mark: state.life,
 			},
 		});
 	}
 
-	take(frame, args) {
+	take(frame) {
 		performance.mark("frame");
-		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source)
-			return;
 		this.picture?.bitmap.close();
 		this.picture = frame;
 		this.low = frame.view.low;
@@ -123,7 +114,7 @@ export class Timeline {
 
 	toPeak() {
 		const { app } = this, at = app.place((app.filtered ?? app.source).peak), { from, to } = app.window;
-		app.set({ at: null, life: -1 });
+		app.set({ at: "peak", life: -1 });
 		if (at !== undefined && (at < from || at > to))
 			app.zoom(at - (to - from) / 2, at + (to - from) / 2);
 	}
@@ -154,6 +145,7 @@ export class Timeline {
 
 	paintNow() {
 		this.measure();
+		this.ask();		/* if the legend has taken room, or given it back */
 		const { picture, box, app } = this, { context: c, width, height } = fit(this.base);
 		if (picture.view.mode !== app.state.mode)
 			return;
@@ -228,7 +220,7 @@ export class Timeline {
 		return {
 			given: [(x) => reserved[x], "--reserved", []],
 			idle: [(x) => Math.max(0, reserved[x] - all[x]), "--reserved", [2, 2]],
-			...this.app.filtered && { all: [(x) => all[x], "--faint", [4, 3]] },
+			...this.app.state.terms.length && { all: [(x) => all[x], "--faint", [4, 3]] },
 			...limit && { limit: [() => limit, "--limit", []] },
 		};
 	}
@@ -398,16 +390,9 @@ export class Timeline {
 		this.explainLines();
 		replace(this.legend, Object.values(this.keys), list.map(({ name, color, peak }) => h("button", {
 			class: "chip", type: "button", title: `${name}\n${bytes(peak)} at the peak: show only this`,
-			onclick: () => this.app.addTerm({ by, is: name }),
+			onclick: () => this.app.addTerm(`${by}=${name}`),
 		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(name)))),
 		others ? h("span", { class: "chip" }, `and ${count(others)} more`) : null);
-	}
-
-	showTerms() {
-		const { app } = this, { terms } = app.state;
-		replace(this.terms, terms.map((term, i) => h("span", { class: "term" },
-			h("span", { title: term.text ?? term.frame ?? term.is }, term.text ? `“${term.text}”` : brief(term.frame ?? term.is)),
-			h("button", { type: "button", "aria-label": "remove this filter", onclick: () => app.dropTerm(i) }, "✕"))));
 	}
 }
 

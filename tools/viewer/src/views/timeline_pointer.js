@@ -19,7 +19,7 @@ export class Pointer {
 		on("pointerleave", this.leave);
 		on("dblclick", this.whole);
 		on("wheel", this.wheel, { passive: false });
-		this.want = this.app.asker.latest("life", (life) => this.showTip(life), (error) => this.app.fail(error));
+		this.want = this.app.wants("life", (life) => { this.about = life; this.showTip(life); });
 	}
 
 	/* What the picture has at (x, y) of the canvas: { life, column }. */
@@ -129,6 +129,7 @@ export class Pointer {
 		if (life !== this.life) {
 			this.life = life;
 			this.want({ ...this.app.of, life });
+			this.showTip(this.about);
 			this.timeline.paint();
 		}
 		this.placeTip();

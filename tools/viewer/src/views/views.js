@@ -1,7 +1,7 @@
 /*
  * views.js - the views, in the order of their tabs. A view is a class: made with the page's App, it has `element`, and
- * `update(changed)` is called with the set of what changed (keys of the selection, "size", "filtered", "docs") while it
- * is shown. `wide`: without the side but for what is pinned; `timeless`: without side and strip.
+ * `update()` is called when it is shown, and then whenever something changes. `wide`: without the side but for what is
+ * pinned; `timeless`: without side and strip.
  */
 import { Allocator } from "./allocator.js";
 import { Compare } from "./compare.js";

@@ -12,17 +12,17 @@ const matching = (model, other) => {
 
 /* Bytes and blocks by the name of the group, added to @rows under the keys @bytes and @blocks. */
 const addTo = (rows, model, { by, when }, bytes, blocks) => {
-	const { lives, count } = model, { group, names } = model.grouped(by), { peak } = model.all;
+	const { lives, weight, count } = model, { group, names } = model.grouped(by), { peak } = model.curve;
 	for (let l = 0; l < lives.count; l++) {
 		const there = when === "peak" ? lives.born[l] < peak && peak <= lives.died[l] : isLeft(lives, l, count);
-		if (!there || !lives.weight[l])
+		if (!there || !weight[l])
 			continue;
 		/* Call sites are decided in each snapshot by itself: a stack is known by its number. */
 		const name = names[group[l]], key = by === "stack" ? name.slice(-8) : name;
 		if (!rows.has(key))
 			rows.set(key, { name, a: 0, b: 0, blocksA: 0, blocksB: 0 });
 		const row = rows.get(key);
-		row[bytes] += lives.weight[l];
+		row[bytes] += weight[l];
 		row[blocks]++;
 	}
 };
@@ -31,17 +31,18 @@ const addTo = (rows, model, { by, when }, bytes, blocks) => {
  * What source @source of @doc and the same of @other have, by @by: "end", what is live and not freed, or "peak", each at
  * its own. Rows that differ, the largest growth first.
  */
-export const compare = ({ doc, source, other, by, when }) => {
-	const model = modelOf({ doc, source }), number = matching(model, other);
+export const compare = ({ other, by, when, width, ...of }) => {
+	const model = modelOf(of), number = matching(model, other), rows = new Map();
+	const curveOf = (one) => width ? one.strip("time", 0, one.axis.length, width).most : null;
 	if (number < 0)
-		return { other, source: -1, rows: [], same: 0, a: 0, b: 0 };
-	const rows = new Map();
+		return { other, source: -1, rows: [], same: 0, a: 0, b: 0, curves: [curveOf(model), null], peaks: [model.curve.values[model.curve.peak], 0] };
+	const second = modelOf({ ...of, doc: other, source: number });
 	addTo(rows, model, { by, when }, "a", "blocksA");
-	addTo(rows, modelOf({ doc: other, source: number }), { by, when }, "b", "blocksB");
+	addTo(rows, second, { by, when }, "b", "blocksB");
 	const all = [...rows.values()], differ = all.filter((row) => row.a !== row.b || row.blocksA !== row.blocksB);
 	differ.sort((x, y) => (y.b - y.a) - (x.b - x.a) || (x.name < y.name ? -1 : 1));
 	return {
-		other, source: number, rows: differ, same: all.length - differ.length,
+		other, source: number, curves: [model, second].map(curveOf), peaks: [model, second].map(({ curve }) => curve.values[curve.peak]), rows: differ, same: all.length - differ.length,
 		a: all.reduce((sum, row) => sum + row.a, 0), b: all.reduce((sum, row) => sum + row.b, 0),
 	};
 };

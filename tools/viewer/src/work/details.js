@@ -1,11 +1,10 @@
 /*
- * details.js - what the page shows of one allocation, of one moment, and along the axis; and the filter.
+ * details.js - what the page shows of one allocation, of one moment, and along the axis; and what the filter leaves.
  */
 import { ACT, ACTIONS } from "../model/document.js";
 import { notesOf, streamText } from "../model/groups.js";
 import { baseName } from "../model/stacks.js";
 import { modelOf } from "./open.js";
-import { testOf } from "./search.js";
 
 const eventOf = (model, row) => {
 	const { events } = model.source, { doc } = model;
@@ -39,17 +38,16 @@ export const life = ({ doc, source, life: l }) => {
 	};
 };
 
-/* What is there in state @state, and its event. */
-export const moment = ({ doc, source, state, by, most }) => {
-	const model = modelOf({ doc, source }), { lives, curve, count } = model;
-	const s = Math.max(0, Math.min(count, state));
+/* What is there at @at, and its event. */
+export const moment = ({ at, by, most, ...of }) => {
+	const model = modelOf(of), { lives, curve } = model, s = model.state(at);
 	const { bytes, counts, names } = model.sums(by, (l) => lives.born[l] < s && s <= lives.died[l]);
 	const order = names.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => bytes[b] - bytes[a]);
 	let blocks = 0;
 	for (const i of order)
 		blocks += counts[i];
 	return {
-		state: s, bytes: curve.values[s], reserved: model.reserved.values[s], blocks,
+		state: s, peak: curve.peak, failed: model.failed, lives: model.match ? model.match.indexOf(1) + 1 : lives.count, bytes: curve.values[s], reserved: model.reserved.values[s], blocks,
 		event: s ? eventOf(model, s - 1) : null, others: Math.max(0, order.length - most),
 		top: order.slice(0, most).map((i) => ({ name: names[i], bytes: bytes[i], count: counts[i] })),
 	};
@@ -87,52 +85,9 @@ export const marks = ({ doc, source }) => {
 	return { points, ranges };
 };
 
-/* ---- the filter --------------------------------------------------------------------------------- */
-
-/* Lives by one term: { by, is } of a group, { frame } of a frame's label, or { text } of whatever they have. */
-const matchTerm = (model, term) => {
-	const { lives, stacks, doc } = model, found = new Uint8Array(lives.count);
-	if (term.by) {
-		const { group, names } = model.grouped(term.by);
-		for (let l = 0; l < found.length; l++)
-			found[l] = names[group[l]] === term.is ? 1 : 0;
-		return found;
-	}
-	if (term.frame) {
-		const has = stacks.calling(term.frame);
-		for (let l = 0; l < found.length; l++)
-			found[l] = has[lives.stack[l]] ?? 0;
-		return found;
-	}
-	const test = testOf(term.text);
-	const has = stacks.matching(test), modules = doc.modules.map(test), kinds = doc.texts.map(test);
-	const streams = doc.numbers.map((value) => test(streamText(value)));
-	const address = /^0x[0-9a-f]+$/i.test(term.text) ? Number(term.text) : -1;
-	for (let l = 0; l < found.length; l++)
-		found[l] = has[lives.stack[l]] || modules[lives.module[l]] || kinds[lives.kind[l]] || streams[lives.stream[l]] ||
-			(address >= 0 && lives.addr[l] <= address && address < lives.addr[l] + lives.size[l]) ? 1 : 0;
-	return found;
-};
-
-/* Let only lives count that all @terms have; says how many. */
-export const find = ({ doc, source, terms }) => {
-	const model = modelOf({ doc, source });
-	let match = null;
-	for (const term of terms) {
-		const one = matchTerm(model, term);
-		if (match)
-			for (let l = 0; l < match.length; l++)
-				match[l] &= one[l];
-		else
-			match = one;
-	}
-	model.setFilter(match);
-	let lives = model.lives.count;
-	if (match) {
-		lives = 0;
-		for (let l = 0; l < match.length; l++)
-			lives += match[l];
-	}
-	const { curve } = model;
-	return { lives, peak: curve.peak, peakBytes: curve.values[curve.peak], endBytes: curve.values[model.count] };
+/* What the filter leaves: how many lives, its peak, and the state that is looked at first. */
+export const find = (args) => {
+	const model = modelOf(args), { curve, match } = model, { peak, values } = curve;
+	const lives = match ? match.reduce((sum, one) => sum + one, 0) : model.lives.count;
+	return { lives, peak, peakBytes: values[peak], endBytes: values[model.count], focus: model.state(null) };
 };

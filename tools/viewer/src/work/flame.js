@@ -6,11 +6,11 @@ const MOST = 60000;		/* nodes that are sent */
 
 /*
  * @return by node, parents first: label, depth, where it begins and how much it weighs; the largest first among those of
- * one parent; left: how many nodes are left out. @from, @to: states.
+ * one parent; left: how many nodes are left out. @window: a part of the axis.
  */
-export const flame = ({ doc, source, weigh, at, from, to }) => {
-	const model = modelOf({ doc, source });
-	const { total, nodes } = flameOf(model, weigher(model, weigh, { at, from, to }));
+export const flame = ({ weigh, at, window, ...of }) => {
+	const model = modelOf(of);
+	const { total, nodes } = flameOf(model, weigher(model, weigh, { at: model.state(at), ...model.states(window) }));
 	const least = nodes.length > MOST ? nodes.map(({ weight }) => weight).sort((a, b) => b - a)[MOST] : 0;
 	const children = nodes.map(() => []);
 	for (let n = 1; n < nodes.length; n++)

@@ -12,11 +12,13 @@ import { clean, cleanAll } from "../model/values.js";
 
 const open = [];
 
-/* The model of source @source of document @doc. */
-export const modelOf = ({ doc, source }) => {
+/* The model of source @source of document @doc; of which what @terms leave counts. */
+export const modelOf = ({ doc, source, terms }) => {
 	const model = open[doc]?.models[source];
 	if (!model)
 		throw new BadInput("there is no such snapshot in this page");
+	if (terms)
+		model.filter(terms);
 	return model;
 };
 export const openDocuments = () => open;
@@ -34,7 +36,7 @@ const about = (entry, number) => {
 			number: i, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
 			dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
 			begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, peak: model.curve.peak,
-			peakBytes: model.curve.values[model.curve.peak], endBytes: model.curve.values[model.count],
+			peakBytes: model.curve.values[model.curve.peak], focus: model.state(null), endBytes: model.curve.values[model.count],
 			hasStacks: model.stacks.count > 1,
 		})),
 	};

@@ -59,8 +59,8 @@ const topOf = ({ most, reserved }) => {
 };
 
 /* A picture of @view (raster.js), with the highest bytes in it. */
-export const frame = async ({ doc, source, view, by, dark }) => {
-	const model = modelOf({ doc, source });
+export const frame = async ({ view, by, dark, ...of }) => {
+	const model = modelOf(of);
 	const began = performance.now();
 	const lines = model.strip(view.mode, view.from, view.to, view.width);
 	view.high ??= topOf(lines);
@@ -70,14 +70,14 @@ export const frame = async ({ doc, source, view, by, dark }) => {
 	return { bitmap, ids: drawn.ids, states: drawn.states, edges: drawn.edges, lines, view, took: performance.now() - began };
 };
 
-export const strip = ({ doc, source, mode, from, to, width }) => {
-	const model = modelOf({ doc, source });
+export const strip = ({ mode, from, to, width, ...of }) => {
+	const model = modelOf(of);
 	return { ...model.strip(mode, from, to, width), mode, from, to, width };
 };
 
 /* The largest groups, for the legend; how many others there are. */
-export const legend = ({ doc, source, by, dark, most }) => {
-	const model = modelOf({ doc, source });
+export const legend = ({ by, dark, most, ...of }) => {
+	const model = modelOf(of);
 	const { names } = model.grouped(by), { order, atPeak } = ranked(model, by);
 	return {
 		by, others: Math.max(0, order.length - most),

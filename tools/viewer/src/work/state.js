@@ -19,9 +19,8 @@ const refusal = (model, s, sums) => {
 	};
 };
 
-export const allocator = ({ doc, source, state, by, dark }) => {
-	const model = modelOf({ doc, source });
-	const s = Math.max(0, Math.min(model.count, state));
+export const allocator = ({ at, by, dark, ...of }) => {
+	const model = modelOf(of), s = model.state(at);
 	model.ranges ??= rangesOf(model);
 	const segments = stateAt(model, model.ranges, s), sums = sumsOf(segments);
 	const color = colorsOf(model, by, dark);
@@ -57,6 +56,12 @@ export const allocator = ({ doc, source, state, by, dark }) => {
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
+/* Which events are listed, by the names that the store has for it. */
+const CHOICES = {
+	all: [], blocks: ["alloc", "free_requested", "free_completed"], allocs: ["alloc"], refused: ["oom"], annotations: ["annotate"],
+	segments: ["segment_alloc", "segment_free", "segment_map", "segment_unmap"],
+};
+
 const chosenEvents = (model, actions) => {
 	const { action } = model.source.events, of = model.lives.about, wanted = new Set(actions);
 	if (!actions.length && !model.match)
@@ -69,18 +74,17 @@ const chosenEvents = (model, actions) => {
 };
 
 /*
- * Events @first and the @count next of those of @actions (all if empty) that the filter leaves; @near: the place in the
- * list of the last that is not after that row.
+ * Events @first and the @count next of those that @which names and the filter leaves; near: the place in the list of the
+ * last that is not after the moment @at.
  */
-export const events = ({ doc, source, actions, first, count, near }) => {
-	const model = modelOf({ doc, source }), { events: e } = model.source;
-	const key = actions.join();
-	if (model.eventKey !== key || model.eventMatch !== model.match) {
-		model.eventKey = key;
+export const events = ({ which, first, count, at, ...of }) => {
+	const model = modelOf(of), { events: e } = model.source, near = model.state(at) - 1;
+	if (model.eventKey !== which || model.eventMatch !== model.match) {
+		model.eventKey = which;
 		model.eventMatch = model.match;
-		model.eventList = chosenEvents(model, actions);
+		model.eventList = chosenEvents(model, CHOICES[which]);
 	}
-	const list = model.eventList, all = list ? list.length : model.count, of = model.lives.about;
+	const list = model.eventList, all = list ? list.length : model.count, about = model.lives.about;
 	let low = 0, high = all;
 	while (low < high) {
 		const middle = (low + high) >>> 1;
@@ -94,8 +98,8 @@ export const events = ({ doc, source, actions, first, count, near }) => {
 		const row = list ? list[i] : i;
 		rows.push({
 			row, action: ACTIONS[e.action[row]], time: e.time[row] - model.axis.begin, addr: e.addr[row], size: e.size[row],
-			life: of[row], name: e.action[row] === ACT.annotate ? model.doc.root.annotations?.[e.annotation[row] - 1]?.name ?? "" :
-				model.stacks.siteText(e.stack[row] || (of[row] >= 0 ? model.lives.stack[of[row]] : 0)),
+			life: about[row], name: e.action[row] === ACT.annotate ? model.doc.root.annotations?.[e.annotation[row] - 1]?.name ?? "" :
+				model.stacks.siteText(e.stack[row] || (about[row] >= 0 ? model.lives.stack[about[row]] : 0)),
 		});
 	}
 	return { all, first, rows, near: low - 1 };

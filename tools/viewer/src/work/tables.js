@@ -2,7 +2,7 @@
 import { streamText } from "../model/groups.js";
 import { isLeft } from "../model/lives.js";
 import { modelOf } from "./open.js";
-import { testOf } from "./search.js";
+import { testOf } from "../model/filter.js";
 
 /* Sums by group of what is live at @at and at the peak, left at the end, allocated and freed from @from to @to (states). */
 const sumGroups = (model, by, { at, from, to }) => {
@@ -83,10 +83,10 @@ const complete = (model, row) => row.life === undefined ? row : {
 
 /* Rows @first and the @count next, sorted by @sort, the largest first unless @up; with the sums of all. */
 export const table = (args) => {
-	const model = modelOf(args), { what, sort, up, first, count } = args;
-	const key = JSON.stringify([what, args.by, args.at, args.from, args.to, args.search, sort, up]);
+	const model = modelOf(args), { what, sort, up, first, count } = args, at = model.state(args.at);
+	const key = JSON.stringify([what, args.by, at, args.window, args.search, sort, up]);
 	if (model.tableKey !== key || model.tableMatch !== model.match) {
-		const rows = what === "groups" ? groupRows(model, args) : lifeRows(model, args);
+		const rows = what === "groups" ? groupRows(model, { ...args, at, ...model.states(args.window) }) : lifeRows(model, args);
 		const sign = up ? 1 : -1;
 		if (rows.length && typeof rows[0][sort] === "string")
 			rows.sort((a, b) => sign * (a[sort] < b[sort] ? -1 : a[sort] > b[sort] ? 1 : 0));

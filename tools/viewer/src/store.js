@@ -1,0 +1,134 @@
+/*
+ * store.js - what the user looks at: the one state of all views. All of it is in the address, so that a page that is sent,
+ * loaded again or gone back to shows the same. Views keep nothing of it: they ask for it whenever they are told.
+ *
+ *   doc, source   numbers of the snapshot and of what is looked at in it; -1: what tells most
+ *   view          the name of the view
+ *   mode          "time" or "order": what lies along the axis; "": what shows more of this source
+ *   from, to      the window, places on the axis (axis.js); null: all of it
+ *   low, high     the bytes that the timeline shows; null: what fits
+ *   at            the cursor: a state, or "peak"; null: when memory ran out, else the peak
+ *   life          the allocation that is pinned; -1: none
+ *   by            what stripes are coloured by, and sums made by
+ *   terms         the filter: texts that filter.js reads; "f" in the address, once for each
+ *   find          the text that is looked for in the flame graph and in tables
+ *   order, near, to_near, events   of the allocator: the order of segments, the bytes in sight, which events are listed
+ *   weigh, path   of the flame graph: what the width means, the function that is as wide as the page ("z": once for each caller)
+ *   table, sort, up   of tables: which, sorted by what, and whether the smallest is first
+ *   other, when   of the comparison: the other snapshot, -1: the next one; at the end or at the peak
+ *   theme         "light", "dark" or "" (as the system says)
+ */
+import { parseTerm } from "./model/filter.js";
+import { WAYS } from "./model/groups.js";
+
+const FIRST = {
+	doc: 0, source: -1, view: "timeline", mode: "", from: null, to: null, low: null, high: null, at: null, life: -1, by: "site",
+	terms: [], find: "", order: "size", near: null, to_near: null, events: "all", weigh: "live", path: [], table: "groups", sort: "",
+	up: 0, other: -1, when: "end", theme: "",
+};
+const WORDS = {
+	view: ["timeline", "allocator", "flame", "tables", "summary", "compare"], mode: ["", "time", "order"], by: WAYS,
+	order: ["size", "address", "free"], events: ["all", "blocks", "allocs", "segments", "refused", "annotations"],
+	weigh: ["live", "peak", "end", "bytes", "count", "churn"], table: ["groups", "leaks", "longest"], when: ["end", "peak"],
+	theme: ["", "light", "dark"],
+};
+const LISTS = { terms: "f", path: "z" };
+/* What changes with every movement or letter: its last value is what Back goes to. */
+const PASSING = new Set(["from", "to", "low", "high", "near", "to_near", "at", "find"]);
+
+const isTerm = (text) => {
+	try {
+		return parseTerm(text) !== null;
+	} catch {
+		return false;
+	}
+};
+
+const valueOf = (key, text) => {
+	const first = FIRST[key], value = Number(text);
+	if (WORDS[key])
+		return WORDS[key].includes(text) ? text : first;
+	if (typeof first === "string" || (key === "at" && text === "peak"))
+		return text;
+	return text !== "" && Number.isFinite(value) ? value : first;
+};
+
+const parse = (hash) => {
+	const params = new URLSearchParams(hash.replace(/^#/, "")), found = {};
+	for (const [key, first] of Object.entries(FIRST))
+		found[key] = LISTS[key] ? params.getAll(LISTS[key]) : params.has(key) ? valueOf(key, params.get(key)) : first;
+	found.terms = found.terms.filter(isTerm);
+	return found;
+};
+
+const format = (state) => {
+	const params = new URLSearchParams();
+	for (const [key, first] of Object.entries(FIRST))
+		if (LISTS[key])
+			state[key].forEach((text) => params.append(LISTS[key], text));
+		else if (state[key] !== first && state[key] !== null)
+			params.set(key, typeof state[key] === "number" ? String(state[key]) : state[key]);
+	return params.toString();
+};
+
+const short = (number) => Number(number.toPrecision(15));
+const isSame = (a, b) => Object.is(a, b) || (Array.isArray(a) && Array.isArray(b) && JSON.stringify(a) === JSON.stringify(b));
+
+export class Store {
+	/* @fit(state) puts right what the snapshots have not; @changed() is called whenever something is another. */
+	constructor(fit, changed) {
+		this.fit = fit;
+		this.changed = changed;
+		this.state = parse(location.hash);
+		window.addEventListener("popstate", () => this.read());
+	}
+
+	/* The state is what the page begins with: no step back leads behind it. */
+	begin() {
+		this.fit(this.state);
+		this.written = format(this.state);
+	}
+
+	set(wanted) {
+		/* As the address has them. */
+		const changes = Object.fromEntries(Object.entries(wanted).map(([key, value]) => [key, typeof value === "number" ? short(value) : value]));
+		const keys = Object.keys(changes).filter((key) => !isSame(this.state[key], changes[key]));
+		if (!keys.length)
+			return;
+		const passing = keys.every((key) => PASSING.has(key));
+		if (!passing && this.timer)
+			this.write();
+		Object.assign(this.state, changes);
+		this.fit(this.state);
+		this.changed();
+		clearTimeout(this.timer);
+		this.timer = passing ? setTimeout(() => this.write(), 250) : 0;
+		if (!passing)
+			this.write();
+	}
+
+	/* The address is another, by Back or Forward or by hand. */
+	read() {
+		if (location.hash.slice(1) === this.written)
+			return;
+		clearTimeout(this.timer);
+		this.timer = 0;
+		Object.assign(this.state, parse(location.hash));
+		this.begin();
+		this.changed();
+	}
+
+	write() {
+		const text = format(this.state);
+		clearTimeout(this.timer);
+		this.timer = 0;
+		if (text === this.written)
+			return;
+		this.written = text;
+		try {
+			history.pushState(null, "", `#${text}`);
+		} catch {
+			location.hash = text;		/* some browsers refuse the former of a local file */
+		}
+	}
+}

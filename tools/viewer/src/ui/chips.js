@@ -1,0 +1,34 @@
+/* chips.js - what restricts the numbers of all views, at their head: filters, the window, the cursor; each can be taken away. */
+import { h, replace } from "./dom.js";
+import { brief, count, duration } from "./format.js";
+
+/* How a term of the filter reads where there is little room. */
+const words = (term) => /^-?[a-z]+[:=@<>]/.test(term) ? brief(term) : `“${term}”`;
+
+export class Chips {
+	constructor(app) {
+		this.app = app;
+		this.element = h("div", { class: "terms", role: "group", "aria-label": "what is left out", hidden: true });
+	}
+
+	/* As [text, hint, what takes it away]. */
+	list() {
+		const { app } = this, { state, window: { from, to } } = app;
+		const place = (x) => state.mode === "order" ? `event ${count(x)}` : duration(x);
+		return [
+			...state.terms.map((term, i) => [words(term), term, () => app.set({ terms: state.terms.filter((_, k) => k !== i) })]),
+			state.from !== null && [`${place(from)} – ${place(to)}`, "the window", () => app.set({ from: null, to: null })],
+			state.at !== null && [state.at === "peak" ? "at the peak" : `at event ${count(state.at)}`, "the cursor", () => app.set({ at: null })],
+		].filter(Boolean);
+	}
+
+	update() {
+		const list = this.list(), key = JSON.stringify(list);
+		if (key === this.key)
+			return;
+		this.key = key;
+		this.element.hidden = !list.length;
+		replace(this.element, list.map(([text, title, remove]) => h("span", { class: "term" }, h("span", { title }, text),
+			h("button", { type: "button", "aria-label": `remove: ${title}`, onclick: remove }, "✕"))));
+	}
+}
