@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,10 @@ class Running:
         with open("/proc/%d/task/%d/children" % (self.child.pid, self.child.pid), encoding="utf-8") as children:
             return [int(word) for word in children.read().split()]
 
+    def so_far(self):
+        with open(self.err.name, encoding="utf-8") as err:
+            return err.read()
+
     def end(self):
         self.child.wait(timeout=60)
         self.err.seek(0)
@@ -99,8 +104,11 @@ with Room() as room:
           re.search(r"look at it with: gpumem summary \S*oom-\d+\.json$", done.stderr, re.M), done)
 with Room() as room:
     done = run(room, "sh", "-c", "echo here; echo there >&2; exit 7")
-    check("a command without CUDA: nothing of ours, its own status", (done.returncode, done.stdout, done.stderr, room.files()) ==
-          (7, "here\n", "there\n", []), done)
+    check("a command without CUDA: it is said that nothing was recorded, and its own status", (done.returncode, done.stdout, room.files()) ==
+          (7, "here\n", []) and re.fullmatch(r"gpumem: recording sh, process \d+\nthere\ngpumem: nothing was recorded: no CUDA call was seen "
+          r"\(gpumem help run says when that may be\)\n", done.stderr), done)
+    done = run(room, "sh", "-c", "echo there >&2", flags=["--quiet"])
+    check("--quiet: not a word of ours", (done.returncode, done.stderr) == (0, "there\n"), done)
     done = run(room, TRAINING, "--steps", "2", flags=["--quiet"])
     check("--quiet", done.returncode == 0 and not done.stderr and len(room.files()) == 1, (done, room.files()))
     done = run(room, TRAINING, "--steps", "2", flags=["--output=%c.of.%r.json", "--stacks", "none", "--exit-history=0"])
@@ -108,7 +116,7 @@ with Room() as room:
           load(os.path.join(room.out, "app_training.of.exit.json"))["stacks"] == [[]], done)
     for words, status in ((["/nowhere/app"], 127), (["/etc/passwd"], 126)):
         done = run(room, *words)
-        check("%s: exit %d" % (words[0], status), done.returncode == status and words[0] in done.stderr, done)
+        check("%s: exit %d" % (words[0], status), done.returncode == status and words[0] in done.stderr and "nothing was" not in done.stderr, done)
     done = subprocess.run([GPUMEM, "run", "--library", "/nowhere.so", "--", "true"], capture_output=True, text=True, check=False)
     check("no library there: said", done.returncode == 1 and "no libgpumem.so" in done.stderr, done)
 
@@ -269,12 +277,72 @@ with Room() as room:
         check("%s in the environment: exit 2, and nothing ran" % env, (done.returncode, done.stdout) == (2, "") and said in done.stderr and
               "; using" not in done.stderr, done)
     done = run(room, "echo", "here", flags=["--memory-limit=1GiB"], memory_limit="10QiB")
-    check("a flag replaces what was wrong", (done.returncode, done.stdout, done.stderr) == (0, "here\n", ""), done)
+    check("a flag replaces what was wrong", (done.returncode, done.stdout) == (0, "here\n"), done)
     done = run(room, TRAINING, "--steps", "1", gpus_of_mine="x")
     check("a variable that is like no option may be somebody else's: the library says so, and the program runs", done.returncode == 0 and
           "GPUMEM_GPUS_OF_MINE is not an option" in done.stderr, done)
     done = run(room, "echo", "here", flags=["--max-split-size-mb=15", "--snapshot-on=[exit,oom]"], large_segment_size_mb=12)
-    check("what is allowed by another option's value is", (done.returncode, done.stdout, done.stderr) == (0, "here\n", ""), done)
+    check("what is allowed by another option's value is", (done.returncode, done.stdout) == (0, "here\n"), done)
+    for flags, env in ((["-o", "%z.json"], {}), (["--output=x%"], {}), ([], {"output": "%c.%z"}), ([], {"GPUMEM_CONF": "output:%c.%z"})):
+        done = run(room, "echo", "here", flags=flags, **env)
+        check("%s %s, an unknown word of a name: exit 2, and nothing ran" % (flags, env), (done.returncode, done.stdout) == (2, "") and
+              "is not known: %c %p %h %k %r %t are" in done.stderr, done)
+    done = gpumem("recover", "-o", "%z.json", room.path)
+    check("recover -o, too", done.returncode == 2 and "is not known" in done.stderr, done)
+    for number, flags in enumerate((["-o", "%c.one%%.%r.json"], ["-o%c.two%%.%r.json"], ["--output=%c.three%%.%r.json"])):
+        done = run(room, TRAINING, "--steps", "1", flags=flags)
+        check("%s" % flags, done.returncode == 0 and "app_training.%s%%.exit.json" % ("one", "two", "three")[number] in room.files(), (done, room.files()))
+    check("-o without a value", (done := gpumem("run", "-o")).returncode == 2 and "-o needs a value" in done.stderr, done)
+
+# ---- why nothing was recorded -------------------------------------------------------------------------------------------
+ONLY_INIT = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); x = ctypes.c_void_p(); c.cuInit(0); c.cuDevicePrimaryCtxRetain(ctypes.byref(x), 0); %s"
+with Room() as room:
+    def nothing(name, why, *words, **env):
+        done = run(room, *words, **env)
+        check("nothing recorded, %s" % name, re.search(r"^gpumem: (?:nothing was recorded|no snapshot): .*%s.*\n\Z" % why, done.stderr, re.M) and
+              done.stderr.count("nothing was recorded") + done.stderr.count("no snapshot:") == 1, done)
+        return done
+
+    static, script = os.path.join(room.path, "static"), os.path.join(room.path, "script")
+    subprocess.run(["gcc", "-static", "-o", static, "-x", "c", "-"], input=b"int main(void) { return 0; }", check=True)
+    nothing("a static program", "is linked statically", static)
+    with open(script, "w", encoding="ascii") as file:
+        file.write("#!%s arg\n" % static)
+    os.chmod(script, 0o755)
+    nothing("a script for a static program", "script is linked statically", script)
+    nothing("a static program on the PATH", "static is linked", "static", PATH=room.path)
+    with open(static, "r+b") as file:       # the same bytes for another processor
+        file.seek(18)
+        file.write(b"\x08\x00")
+    done = run(room, "sh", "-c", '"$0" 2>/dev/null; exit 0', static)
+    check("nothing recorded, a child is what could not be: no more is said than is known", "no CUDA call was seen" in done.stderr, done)
+    nothing("env -i", "env clears the environment", "env", "-i", "true")
+    nothing("env -", "env clears the environment", "env", "-", "A=1", "true")
+    check("env that clears nothing", "env clears" not in nothing("env", "no CUDA call", "env", "A=1", "true", "-i").stderr)
+    check("a program that ends well has no such line", "nothing was" not in run(room, TRAINING, "--steps", "1").stderr)
+    nothing("CUDA, but no memory", "CUDA was called", sys.executable, "-c", ONLY_INIT % "")
+    nothing("no snapshot wanted", "CUDA was called", TRAINING, "--steps", "1", snapshot_on="none")
+    if os.geteuid() == 0:
+        own = os.path.join(room.path, "own")
+        shutil.copy("/bin/true", own)
+        os.chown(own, 1, 1)
+        os.chmod(own, 0o6755)
+        nothing("set-user-ID", "runs with rights of its own", own)
+    with Running(room, "sh", "-c", 'env -i LD_LIBRARY_PATH="$LD_LIBRARY_PATH" %s --wait; %s --steps 1' % (TRAINING, TRAINING)) as running:
+        check("a child whose environment was cleaned waits", running.said("waiting"))
+        said = wait_for(lambda: re.search(r"^gpumem: process (\d+) \(app_training\) uses CUDA and is not recorded: it was started without LD_PRELOAD",
+                                          running.so_far(), re.M), 60)
+        check("it is named while it runs", said, running.so_far())
+        os.kill(int(said.group(1)), signal.SIGKILL)
+        err = running.end()
+        check("once, and what else ran is recorded", err.count("is not recorded") == 1 and "nothing was" not in err and
+              re.search(r"process \d+ \(app_training\) ended: peak", err), (err, room.files()))
+with Room() as room:
+    with Running(room, TRAINING, "--wait") as running:
+        check("the first line is the process, for top and ctl", running.said("waiting") and running.so_far() ==
+              "gpumem: recording %s, process %d\n" % (TRAINING, running.children()[0]), running.so_far())
+        running.child.send_signal(signal.SIGTERM)
+        running.end()
 with Room() as room:
     began = time.monotonic()
     done = run(room, *LAUNCHER, "40", "torch", TRAINING, "--steps", "1", flags=["--output=%k.%r.json"])

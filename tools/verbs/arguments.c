@@ -110,6 +110,19 @@ int gm_output_check(const char *verb, const char *path, const char *own)
 	return GM_EXIT_USAGE;
 }
 
+int gm_template_check(const char *verb, const char *template)
+{
+	for (const char *at = template; at && (at = strchr(at, '%')); at += 2)
+		if (!at[1] || !strchr("cphkrt%", at[1])) {
+			char why[128];
+
+			snprintf(why, sizeof(why), "%%%.1s is not known: %%c %%p %%h %%k %%r %%t are, and %%%% for a "
+				 "%% itself", at + 1);
+			return gm_argument_wrong(verb, "output", template, why);
+		}
+	return 0;
+}
+
 /* ---- reading ----------------------------------------------------------------------------------- */
 
 static struct option longs[OPTIONS_MOST + 2];

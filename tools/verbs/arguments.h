@@ -79,6 +79,10 @@ int gm_input_bad(const char *verb, const char *word, const char *why);
  * status after a complaint. */
 int gm_output_check(const char *verb, const char *path, const char *own);
 
+/* Does @template have only such % as names of snapshots know? Returns 0, or the exit status after a complaint:
+ * "gpumem VERB: --output TEMPLATE: ...". */
+int gm_template_check(const char *verb, const char *template);
+
 /* ---- help ------------------------------------------------------------------------------------- */
 
 /* The whole help of @verb. */

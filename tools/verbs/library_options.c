@@ -122,7 +122,7 @@ int gm_library_options_check(void)
 	int result = 0;
 
 	gm_options_read(&options, environ, judged, &result);
-	return result;
+	return result ? result : gm_template_check("run", options.output) ? -EINVAL : 0;
 }
 
 /* ---- gpumem options ---------------------------------------------------------------------------- */

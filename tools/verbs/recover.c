@@ -304,6 +304,9 @@ int gm_verb_recover(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
+	status = gm_template_check("recover", of.output ? of.output : getenv("GPUMEM_OUTPUT"));
+	if (status)
+		return status;
 	if (all && optind < argc) {
 		fputs("gpumem recover: --all is for every journal: it takes no names\n", stderr);
 		return gm_usage_wrong("recover");

@@ -34,6 +34,7 @@
 #include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
 #include "tools/verbs/run_table.h"
+#include "tools/verbs/run_unseen.h"
 
 /* The library beside this very program: where the build or the installation put it. */
 static int find_library(const char *named, char *ret, size_t bytes)
@@ -277,12 +278,15 @@ static bool probe_saw(const struct probe *probe, const siginfo_t *info)
 
 /* ---- the command ------------------------------------------------------------------------------ */
 
-/* Wait for @child, passing on what is sent to us alone. Returns its wait status. */
-static int attend(pid_t child, const struct probe *probe, const sigset_t *taken)
+/* Wait for @child, passing on what is sent to us alone, and with @watch look now and then for processes that are not
+ * recorded. Returns its wait status. */
+static int attend(pid_t child, const struct probe *probe, const sigset_t *taken, struct gm_run_watch *watch)
 {
 	for (;;) {
+		int64_t pause_ms = watch ? gm_run_look(watch, child, now_ms()) : 0;
+		const struct timespec pause = { pause_ms / 1000, pause_ms % 1000 * 1000000 };
 		siginfo_t info;
-		int number = sigwaitinfo(taken, &info);
+		int number = sigtimedwait(taken, &info, watch ? &pause : NULL);
 		int status;
 		pid_t r;
 
@@ -324,9 +328,27 @@ static int leave_as(int status)
 	return 128 + WTERMSIG(status);
 }
 
+/* Was nothing recorded though its journals would be in the room? Then say so, and why if that can be told. */
+static void say_nothing(char *const *command, const struct gm_run_table *table)
+{
+	char why[1200];
+
+	if (table->count || !table->looked || (WIFEXITED(table->status) && WEXITSTATUS(table->status) >= 126))
+		return;			/* from 126 on it could not be started */
+	if (table->began)
+		fputs("gpumem: no snapshot: CUDA was called, but nothing was allocated, or no snapshot was wanted\n",
+		      stderr);
+	else if (gm_run_suspect(command, why, sizeof(why)))
+		fprintf(stderr, "gpumem: nothing was recorded: %s\n", why);
+	else
+		fputs("gpumem: nothing was recorded: no CUDA call was seen (gpumem help run says when that may be)\n",
+		      stderr);
+}
+
 static int launch(char **command, int room, const char *path, bool quiet)
 {
 	struct gm_run_table table = { .child = 0 };
+	struct gm_run_watch watch = { .count = 0 };
 	struct probe probe;
 	sigset_t taken, before;
 	pid_t child;
@@ -337,6 +359,8 @@ static int launch(char **command, int room, const char *path, bool quiet)
 	child = fork();
 	if (child == 0) {
 		sigprocmask(SIG_SETMASK, &before, NULL);
+		if (!quiet)
+			fprintf(stderr, "gpumem: recording %s, process %ld\n", gm_show_clean(command[0]), (long)getpid());
 		execvp(command[0], command);
 		fprintf(stderr, "gpumem run: %s: %s\n", command[0], strerror(errno));
 		_exit(errno == ENOENT ? 127 : 126);
@@ -346,17 +370,38 @@ static int launch(char **command, int room, const char *path, bool quiet)
 		status = GM_EXIT_FAILED << 8;
 	} else {
 		probe_start(&probe);
-		status = attend(child, &probe, &taken);
+		status = attend(child, &probe, &taken, quiet ? NULL : &watch);
 		probe_end(&probe);
 	}
 	table.child = child;
 	table.status = status;
 	if (room >= 0)
 		gm_run_collect(&table, room, path);
-	if (!quiet)
+	if (!quiet) {
 		gm_run_print(&table);
+		if (child > 0)
+			say_nothing(command, &table);
+	}
 	gm_run_forget(&table);
 	return leave_as(status);
+}
+
+/* -o TEMPLATE, or -oTEMPLATE: the option --output. */
+static int take_output(int argc, char **argv, int *index)
+{
+	const char *value = argv[*index][2] ? argv[*index] + 2 : *index + 1 < argc ? argv[++*index] : NULL;
+	char *word;
+	int r, first = 0;
+
+	if (!value) {
+		fputs("gpumem run: -o needs a value\n", stderr);
+		return -EINVAL;
+	}
+	if (asprintf(&word, "--output=%s", value) < 0)
+		return -ENOMEM;
+	r = gm_library_option_take(1, &word, &first);
+	free(word);
+	return r;
 }
 
 int gm_verb_run(int argc, char **argv)
@@ -377,7 +422,10 @@ int gm_verb_run(int argc, char **argv)
 		}
 		if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet"))
 			quiet = true;
-		else if (!strncmp(argv[i], "--library=", 10))
+		else if (!strncmp(argv[i], "-o", 2)) {
+			if (take_output(argc, argv, &i))
+				return gm_usage_wrong("run");
+		} else if (!strncmp(argv[i], "--library=", 10))
 			named = argv[i] + 10;
 		else if (!strcmp(argv[i], "--library") && i + 1 < argc)
 			named = argv[++i];

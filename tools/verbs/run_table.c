@@ -196,10 +196,18 @@ static void add_links(const struct gm_place_visit *place)
 	unlinkat(place->parent, place->name, AT_REMOVEDIR);
 }
 
+/* The directory is made with the first journal, by the first hooked call. */
+static void see_beginning(const struct gm_place_visit *place)
+{
+	((struct gm_run_table *)place->arg)->began = true;
+}
+
 void gm_run_collect(struct gm_run_table *table, int room, const char *path)
 {
 	const struct gm_recover_for of = { .each = add_recovered, .arg = table };
 
+	table->looked = true;
+	gm_places_below(room, path, true, see_beginning, table);
 	gm_recover_in(room, path, &of);
 	gm_recover_below(room, path, false, &of);
 	gm_places_below(room, path, false, add_links, table);

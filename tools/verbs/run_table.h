@@ -33,6 +33,7 @@ struct gm_run_process {
 struct gm_run_table {
 	struct gm_run_process *list;
 	size_t count;
+	bool looked, began;		/* a room was looked into; in it a process had begun to record */
 	pid_t child;			/* that gpumem run started, 0 none, and its wait status */
 	int status;
 };
