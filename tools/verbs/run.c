@@ -360,7 +360,8 @@ static int launch(char **command, int room, const char *path, bool quiet)
 	if (child == 0) {
 		sigprocmask(SIG_SETMASK, &before, NULL);
 		if (!quiet)
-			fprintf(stderr, "gpumem: recording %s, process %ld\n", gm_show_clean(command[0]), (long)getpid());
+			fprintf(stderr, "gpumem: recording %s, process %ld\n", gm_show_clean(command[0]),
+				(long)getpid());
 		execvp(command[0], command);
 		fprintf(stderr, "gpumem run: %s: %s\n", command[0], strerror(errno));
 		_exit(errno == ENOENT ? 127 : 126);

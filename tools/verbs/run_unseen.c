@@ -225,8 +225,8 @@ static void say_unseen(pid_t pid)
 		command[strcspn(command, "\n")] = '\0';
 	if (file)
 		fclose(file);
-	fprintf(stderr, "gpumem: process %ld (%s) uses CUDA and is not recorded: %s\n", (long)pid, gm_show_clean(command),
-		has_preload(pid) ? "the loader did not take LD_PRELOAD" :
+	fprintf(stderr, "gpumem: process %ld (%s) uses CUDA and is not recorded: %s\n", (long)pid,
+		gm_show_clean(command), has_preload(pid) ? "the loader did not take LD_PRELOAD" :
 		"it was started without LD_PRELOAD (see gpumem help run)");
 }
 
