@@ -99,7 +99,7 @@ test("tables and events are those of the command: random programs, odd names, an
 				leaks.reduce(([sum, number], { bytes: size, blocks }) => [sum + size, number + blocks], [0, 0]));
 			const listed = said("events", "--jsonl").split("\n").filter(Boolean).map((line) => JSON.parse(line))
 				.map(({ action, addr, size, time_us: time, device }) => [action, addr, size, time, device].join());
-			assert.deepEqual(sources.flatMap(({ number: source, device }) => events({ doc, source, which: "all", first: 0, count: 1e9, at: 0 }).rows
+			assert.deepEqual(sources.flatMap(({ number: source, device }) => events({ doc, source, which: "raw", first: 0, count: 1e9, at: 0 }).rows
 				.map(({ action, addr, size, time }) => [action, addr, size, time + modelOf({ doc, source }).axis.begin, device].join())).sort(), listed.sort());
 			compared += listed.length;
 		}

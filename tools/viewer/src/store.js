@@ -28,7 +28,7 @@ const FIRST = {
 };
 const WORDS = {
 	view: ["timeline", "allocator", "flame", "tables", "summary", "compare"], mode: ["", "time", "order"], by: WAYS,
-	order: ["size", "address", "free"], events: ["all", "blocks", "allocs", "segments", "refused", "annotations"],
+	order: ["size", "address", "free"], events: ["all", "raw", "blocks", "allocs", "segments", "refused", "annotations"],
 	weigh: ["live", "peak", "end", "bytes", "count", "churn"], table: ["groups", "leaks", "longest"], when: ["end", "peak"],
 	theme: ["", "light", "dark"],
 };

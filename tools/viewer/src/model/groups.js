@@ -118,9 +118,30 @@ const byStack = ({ lives, stacks, doc }) => {
 		}
 		return known.get(value);
 	});
-	return number(column, list.length, (i) => stacks.stackText(list[i].id, list[i].about));
+	const found = number(column, list.length, (i) => stacks.stackText(list[i].id, list[i].about)), ids = [];
+	found.group.forEach((g, l) => { ids[g] = lives.stack[l]; });
+	return { ...found, labels: toldApart(stacks, ids) };
 };
 
+/* What stacks @ids are called: stacks of one call site by the first of their frames that the others have not. */
+const toldApart = (stacks, ids) => {
+	const paths = ids.map((id, g) => ({ g, site: stacks.siteText(id), path: stacks.list(id).map((f) => stacks.label(f)) }));
+	const labels = paths.map(({ site }) => site), join = ({ site, path }) => `${site}\n${path.join("\n")}`;
+	const alike = (one, other) => {
+		let same = 0;
+		while (one.site === other?.site && same < one.path.length && one.path[same] === other.path[same])
+			same++;
+		return one.site === other?.site ? same : -1;
+	};
+	paths.map((one) => ({ ...one, key: join(one) })).sort((a, b) => a.key < b.key ? -1 : 1).forEach((one, i, sorted) => {
+		const at = Math.max(alike(one, sorted[i - 1]), alike(one, sorted[i + 1]));
+		if (at >= 0 && one.path.length)
+			labels[one.g] = `${one.site} ← ${one.path[Math.min(at, one.path.length - 1)]}`;
+	});
+	return labels;
+};
+
+/* Of each life its group, and of each group its name; labels: what it is called where there is little room. */
 export const groupLives = (model, by) => {
 	const { lives, stacks, doc, source } = model;
 	switch (by) {

@@ -55,8 +55,10 @@ export class Model {
 	get all() { return this.allCurve ??= liveCurve(this.lives, this.lives.weight, this.count); }
 
 	grouped(by) {
-		if (!this.groups.has(by))
-			this.groups.set(by, groupLives(this, by));
+		if (!this.groups.has(by)) {
+			const made = groupLives(this, by);
+			this.groups.set(by, { labels: made.names, ...made });
+		}
 		return this.groups.get(by);
 	}
 
@@ -70,19 +72,28 @@ export class Model {
 		});
 	}
 
-	/* The state at the refused call that the snapshot is of, after its event where it has one; -1: it is of none of this device. */
+	/*
+	 * The state at the refused call that the snapshot is of, after its event where it has one; -1: it is of none of this
+	 * device. Of PyTorch's own snapshots the last such call is explained.
+	 */
 	get failed() {
-		const { failure } = this.doc.root, { action, time } = this.source.events;
-		if (this.failedAt === undefined) {
-			const mine = failure?.type === "oom" && failure.device === this.source.device && this.count > 0;
-			this.failedAt = mine ? this.axis.state("time", failure.time_us - this.axis.begin) : -1;
-			for (let i = this.count - 1; mine && i >= 0 && time[i] > failure.time_us - 5000; i--)
-				if (action[i] === ACT.oom) {
-					this.failedAt = i + 1;
-					break;
-				}
-		}
-		return this.failedAt;
+		const { source, doc: { root: { failure }, explanation } } = this, { action, time } = source.events;
+		const explained = this.doc.root.reason === "pytorch" && explanation?.device === source.device;
+		if (this.failedAt !== undefined)
+			return this.failedAt;
+		this.failedAt = -1;
+		if (!this.count || (failure ? failure.type !== "oom" || failure.device !== source.device : !explained))
+			return -1;
+		for (let i = this.count - 1; i >= 0 && (!failure || time[i] > failure.time_us - 5000); i--)
+			if (action[i] === ACT.oom)
+				return this.failedAt = i + 1;
+		return this.failedAt = failure ? this.axis.state("time", failure.time_us - this.axis.begin) : -1;
+	}
+
+	/* The refused call, as it is drawn: upon what the driver had given. */
+	get ghost() {
+		const { failed } = this;
+		return failed < 0 ? null : { state: failed, base: this.reserved.values[failed], bytes: this.doc.root.failure?.requested_bytes ?? this.source.events.size[failed - 1] };
 	}
 
 	/* The state that @at names: null is what is asked for first, the refused call or the peak. */
@@ -129,7 +140,7 @@ export class Model {
 			bytes[group[l]] += this.weight[l];
 			counts[group[l]]++;
 		}
-		return { bytes, counts, names, group };
+		return { bytes, counts, names };
 	}
 
 	draw(view, color) {

@@ -69,8 +69,11 @@ export const clock = (us) => us > 0 && us < 2.534e17 ? `${new Date(us / 1000).to
 export const hex = (value) => value < 0 ?
 	`0x${BigInt.asUintN(64, BigInt(value)).toString(16)}` : `0x${value.toString(16)}`;
 
+/* A block, as PyTorch's page calls it: its address, and how many had it before. */
+export const blockName = (addr, generation) => `b${hex(addr).slice(2)}_${generation}`;
+
 /* A call site where there is little room: its file without the folders, so that the line is not what is cut off. */
-export const brief = (site) => site.replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)( #[0-9a-f]{8})?$/, " ($1)$2");
+export const brief = (site) => site.replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)( #[0-9a-f]{8}| ← .*)?$/, " ($1)$2");
 
 export const percent = (part, whole) => {
 	if (!whole)

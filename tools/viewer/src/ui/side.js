@@ -37,9 +37,9 @@ export class Side {
 		const end = life.freed ?? life.ended, ended = life.ended ? when(life.ended.time) : life.lost ? "its free was not recorded" :
 			life.pending ? "freed, the GPU may still use it" : "never: live at the end";
 		const facts = [
-			["address", h("code", {}, hex(life.addr))],
+			["block", h("code", {}, life.name)], ["address", h("code", {}, hex(life.addr))],
 			["requested", `${bytes(life.size)} (${count(life.size)})`],
-			life.blockSize && ["block", bytes(life.blockSize)],
+			life.blockSize && ["takes", bytes(life.blockSize)],
 			["kind", life.kind], ["stream", life.stream], life.thread !== null && ["thread", String(life.thread)],
 			life.module && ["module", life.module], life.phase && life.phase !== "(no phase)" && ["phase", life.phase],
 			["allocated", when(life.before && life.bornTime === null ? null : life.bornTime)],
@@ -99,7 +99,9 @@ export class Side {
 		].filter(Boolean);
 		const { explanation } = app.doc, why = explanation && at === null && explanation.device === app.source.device ?
 			h("div", { class: "why" }, h("b", {}, "Why memory ran out"), h("p", {}, explanation.why), h("p", {}, explanation.change)) : null;
-		replace(this.all, why, h("h2", {}, title),
+		const { crash } = app.doc, died = crash && at === null ? [h("div", { class: "why" }, h("b", {}, crash.what), h("p", {}, crash.where)),
+			this.stack("The stack of the thread that died", crash.stack)] : null;
+		replace(this.all, why, died, h("h2", {}, title),
 			h("div", { class: "big" }, bytes(moment.bytes)),
 			h("div", { class: "note" }, terms.length ? moment.lives ? `of what the filter leaves, ${place}` :
 				"nothing passes the filter" : `live ${place}`),
@@ -108,7 +110,7 @@ export class Side {
 			h("ol", { class: "bars" }, moment.top.map((row) => h("li", {
 				title: `${row.name}\n${plural(row.count, "block")}`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
 				...pressable(() => app.addTerm(`${by}=${row.name}`)),
-			}, h("span", { class: "what" }, brief(row.name)),
+			}, h("span", { class: "what" }, brief(row.label)),
 			h("span", { class: "much" }, bytes(row.bytes)), h("span", { class: "much" }, percent(row.bytes, moment.bytes))))),
 			moment.others ? h("div", { class: "note" }, `and ${count(moment.others)} more`) : null,
 			event && event.stack.length ? this.stack("This event's stack", event.stack) : null);

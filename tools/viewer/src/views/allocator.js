@@ -219,10 +219,10 @@ export class Allocator {
 				this.name = "";
 				this.app.ask("life", { life: this.named }).then((life) => {
 					if (life?.life === this.named) {
-						this.name = life.site;
+						this.name = `${life.name} · ${life.site}`;
 						const line = tip.querySelector(".site");
 						if (line)
-							line.textContent = life.site;
+							line.textContent = this.name;
 					}
 				}).catch((error) => this.app.fail(error));
 			}

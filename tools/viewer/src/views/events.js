@@ -3,12 +3,12 @@ import { h } from "../ui/dom.js";
 import { brief, bytes, count, duration } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
-const CHOICES = [["all", "all events"], ["blocks", "allocations and frees"], ["allocs", "allocations"], ["segments", "segments"],
+const CHOICES = [["all", "all events"], ["raw", "all records"], ["blocks", "allocations and frees"], ["allocs", "allocations"], ["segments", "segments"],
 	["refused", "refused"], ["annotations", "annotations"]];
 const SIGN = { alloc: "+", free_requested: "–", free_completed: "–", segment_alloc: "+", segment_map: "+", segment_free: "–",
 	segment_unmap: "–" };
 
-const SHORT = { free_requested: "free", free_completed: "freed", segment_alloc: "segment", segment_free: "segment",
+const SHORT = { free_requested: "free", free_completed: "free", segment_alloc: "segment", segment_free: "segment",
 	segment_map: "map", segment_unmap: "unmap" };
 
 export class Events {
@@ -19,7 +19,7 @@ export class Events {
 			CHOICES.map(([value, text]) => h("option", { value }, text)));
 		this.number = h("span", { class: "soft" });
 		this.list = new VirtualList({
-			rowHeight: 26, label: "events", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
+			rowHeight: 42, label: "events", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
 		});
 		this.list.element.addEventListener("keydown", (event) => this.key(event));
 		this.element = h("section", { class: "events" }, h("div", { class: "events-head" }, this.choice, this.number),
@@ -75,13 +75,14 @@ export class Events {
 		const row = this.rows.get(i), { app } = this;
 		if (!row)
 			return null;
-		const chosen = row.row + 1 === app.moment, sign = SIGN[row.action] ?? "";
+		const chosen = i === this.near, sign = SIGN[row.action] ?? "", waits = row.waited > 0 ? `, done ${duration(row.waited)} later` : "";
 		return h("div", {
 			class: `vlist-row event ${row.action}${chosen ? " chosen" : ""}${row.life >= 0 && row.life === app.state.life ? " pinned" : ""}`,
 			role: "option", "aria-selected": String(chosen), title: `${row.action}, ${row.name}`,
 			onclick: () => app.set({ at: row.row + 1, life: row.life }),
-		}, h("span", { class: "when" }, duration(row.time)), h("span", { class: "does" }, SHORT[row.action] ?? row.action),
-		h("span", { class: "much" }, row.action === "annotate" ? "" : `${sign} ${bytes(row.size)}`), h("span", { class: "what" }, brief(row.name)));
+		}, h("div", {}, h("span", { class: "when" }, duration(row.time)), h("span", { class: "does" }, SHORT[row.action] ?? row.action),
+			h("code", {}, row.block), h("span", { class: "much" }, row.action === "annotate" ? "" : `${sign} ${bytes(row.size)}`)),
+		h("div", { class: "what" }, [row.action === "annotate" ? "" : row.stream, brief(row.name)].filter(Boolean).join(" · ") + waits));
 	}
 
 	/* The next or the previous of those that are listed. */

@@ -46,13 +46,15 @@ export class Summary {
 		const { explanation, failure } = doc, failures = doc.failures.filter((one) => number(one.requested_bytes));
 		if (!explanation && !failure && !failures.length)
 			return null;
-		const crashed = failure?.type === "crash";
+		const { crash } = doc, crashed = crash !== null;
 		const rows = failures.slice(-MOST).reverse().map((one) => [clock(one.time_us), one.device === null ? "host" : `GPU ${word(one.device)}`, bytes(one.requested_bytes),
 			number(one.free_bytes) ? bytes(one.free_bytes) : "–", number(one.live_bytes) ? bytes(one.live_bytes) : "–", word(one.result_name), word(one.refused_by ?? "driver")]);
-		const title = crashed ? `The program died of ${word(failure.signal_name)}` : "Memory ran out";
+		const title = crashed ? crash.what : "Memory ran out";
 		return h("section", { class: "card bad" }, h("h2", {}, title),
 			explanation ? [h("p", { class: "because" }, explanation.why), explanation.change && h("p", {}, explanation.change)] : null,
 			!explanation && !crashed ? h("p", {}, "Why, and what to change: ", h("code", {}, "gpumem summary FILE")) : null,
+			crashed ? [h("p", {}, crash.where), table(["the stack of the thread that died", ""], crash.stack.map(({ name, file, line, module }) =>
+				[h("code", {}, name), line > 0 ? `${file}:${line}` : module]), "stack of the crash")] : null,
 			rows.length ? table(["when", "device", "asked for", "free", "live", "result", "refused by"], rows, "failures") : null,
 			failures.length > MOST ? h("p", { class: "note" }, `and ${count(failures.length - MOST)} before these`) : null);
 	}

@@ -3,7 +3,7 @@
  * in all frames of all stacks. A click on a row filters every view by it, or pins the allocation.
  */
 import { h, replace } from "../ui/dom.js";
-import { brief, bytes, count, duration, hex, plural } from "../ui/format.js";
+import { brief, bytes, count, duration, plural } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
 const GROUPS = [["site", "Call sites"], ["stack", "Stacks"], ["module", "Modules"], ["stream", "Streams"], ["size", "Sizes"],
@@ -16,12 +16,12 @@ const TABS = [
 const SORTS = { groups: "live", leaks: "size", longest: "lifetime" };
 
 const GROUP_COLUMNS = [
-	["name", "name", brief], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
+	["label", "name", brief], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
 	["left", "never freed", bytes], ["bytes", "allocated", bytes], ["allocs", "allocations", count], ["longest", "longest life", (us) => us ? duration(us) : "–"],
 ];
 const LIFE_COLUMNS = [
-	["name", "call site", brief], ["size", "size", bytes], ["lifetime", "lived", duration], ["born", "from", duration],
-	["addr", "address", hex], ["kind", "kind", (value) => value], ["stream", "stream", (value) => value.replace(/ ?stream ?/, "")],
+	["label", "call site", brief], ["size", "size", bytes], ["lifetime", "lived", duration], ["born", "from", duration],
+	["addr", "address", (name) => name], ["kind", "kind", (value) => value], ["stream", "stream", (value) => value.replace(/ ?stream ?/, "")],
 ];
 const UNSORTED = new Set(["addr", "kind", "stream"]);
 
@@ -47,7 +47,7 @@ export class Tables {
 	get columns() { return this.isLives ? LIFE_COLUMNS : GROUP_COLUMNS; }
 	get sort() {
 		const { sort, table } = this.app.state;
-		return this.columns.some(([key]) => key === sort) && !(this.isLives && (UNSORTED.has(sort) || sort === "name")) ? sort : SORTS[table];
+		return this.columns.some(([key]) => key === sort) && !(this.isLives && (UNSORTED.has(sort) || sort === "label")) ? sort : SORTS[table];
 	}
 	/* What the table is of: without what is in sight of it. */
 	get wanted() {
@@ -61,9 +61,9 @@ export class Tables {
 		[...this.tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === pressed)));
 		this.head.className = `table-head ${this.isLives ? "lives" : "groups"}`;
 		replace(this.head, this.columns.map(([key, title]) => h("button", {
-			type: "button", disabled: UNSORTED.has(key) || (this.isLives && key === "name"),
+			type: "button", disabled: UNSORTED.has(key) || (this.isLives && key === "label"),
 			"aria-sort": key === sort ? state.up ? "ascending" : "descending" : "none",
-			onclick: () => this.app.set({ sort: key, up: Number(key === sort ? !state.up : key === "name") }),
+			onclick: () => this.app.set({ sort: key, up: Number(key === sort ? !state.up : key === "label") }),
 		}, title, key === sort ? state.up ? " ↑" : " ↓" : "")));
 	}
 
@@ -116,9 +116,9 @@ export class Tables {
 		const most = { live: this.sums?.live, peak: this.sums?.peak, left: this.sums?.left, bytes: this.sums?.bytes, size: this.sums?.size };
 		return h("div", {
 			class: `vlist-row ${this.isLives ? "lives" : "groups"}${row.life !== undefined && row.life === app.state.life ? " chosen" : ""}`, role: "option",
-			title: row.name, onclick: () => this.pick(row),
+			title: row.name ?? row.label, onclick: () => this.pick(row),
 		}, this.columns.map(([key, , text]) => h("span", {
-			class: key === "name" ? "what" : "much",
+			class: key === "label" ? "what" : "much",
 			vars: most[key] ? { "--share": `${(100 * row[key]) / most[key]}%` } : {},
 		}, text(row[key]))));
 	}

@@ -11,7 +11,7 @@ import { Pointer } from "./timeline_pointer.js";
 const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["stream", "stream"], ["kind", "kind"],
 	["thread", "thread"], ["phase", "phase"], ["stack", "stack"]];
 export const MARGIN = { left: 78, right: 16, top: 12, bottom: 30 }, LANE = 17;
-const LEGEND = 14, WHOLE = { from: null, to: null, low: null, high: null };
+const LEGEND = 14, NONE = { points: [], ranges: [], ghost: null }, WHOLE = { from: null, to: null, low: null, high: null };
 
 /* 0xAABBGGRR of a style's color. */
 const packed = (text) => {
@@ -40,7 +40,7 @@ export class Timeline {
 		this.wantLegend = app.wants("legend", (legend) => this.showLegend(legend));
 		this.wantMarks = app.wants("marks", (marks) => this.takeMarks(marks));
 		this.pointer = new Pointer(this);
-		this.marks = { points: [], ranges: [] };
+		this.marks = NONE;
 		this.measure();
 	}
 
@@ -51,11 +51,11 @@ export class Timeline {
 		if (this.of !== of) {
 			this.of = of;
 			this.picture = null;
-			this.takeMarks({ points: [], ranges: [] });
+			this.takeMarks(NONE);
 		}
 		this.measure();
 		this.ask();		/* the picture before what is around it */
-		this.wantLegend({ ...app.of, by: state.by, dark: app.dark, most: this.roomForKeys() });
+		this.wantLegend({ ...app.of, by: state.by, dark: app.dark, most: this.roomForKeys(), window: app.part });
 		this.wantMarks({ doc: state.doc, source: state.source });
 		this.mode.show(state.mode);
 		this.by.value = state.by;
@@ -208,6 +208,7 @@ export class Timeline {
 		this.paintLines(c);
 		this.paintPinned(c);
 		this.pointer.paint(c);
+		this.paintGhost(c);
 		this.paintCursor(c);
 		c.restore();
 		this.paintRanges(c);
@@ -317,6 +318,37 @@ export class Timeline {
 		}
 	}
 
+	/* Why the request was refused, in a few words. */
+	get reason() {
+		const { failure } = this.app.doc, { requested_bytes: asked, refused_by: by, cached_bytes: idle } = failure ?? {};
+		return by && by !== "driver" ? `by ${by}` : idle >= asked ? "enough was idle, in pieces too small" : "more than was free";
+	}
+
+	/* The request that was refused: upon what the driver had given, where it would have reached above what there is. */
+	paintGhost(c) {
+		const { box, app, marks: { ghost } } = this, x = ghost && app.axis ? this.x(app.place(ghost.state)) : NaN;
+		if (!(x >= box.left && x <= box.left + box.width + 1))
+			return;
+		const wide = Math.min(120, box.width / 4), left = Math.max(box.left + 1, x - wide), top = Math.max(box.top + 2, this.y(ghost.base + ghost.bytes));
+		const tall = this.y(ghost.base) - top;
+		c.fillStyle = variable("--ghost");
+		c.fillRect(left, top, wide, tall);
+		c.strokeStyle = c.fillStyle = variable("--bad");
+		c.setLineDash([5, 4]);
+		c.lineWidth = 1.5;
+		c.strokeRect(left, top, wide - 1, tall);
+		c.setLineDash([]);
+		c.font = "600 12px system-ui, sans-serif";
+		c.textBaseline = "top";
+		c.textAlign = "right";
+		const lines = [`${bytes(ghost.bytes)} refused:`, this.reason], room = Math.max(...lines.map((text) => c.measureText(text).width));
+		c.fillStyle = variable("--canvas");
+		c.fillRect(left - 10 - room, top, room + 8, 36);
+		c.fillStyle = variable("--bad");
+		lines.forEach((text, i) => c.fillText(text, left - 6, top + 3 + 16 * i));
+		c.textAlign = "left";
+	}
+
 	/* The range or the mark on the axis at (x, y) of the canvas, as { title, text }; null. */
 	markAt(x, y) {
 		const { app, box, marks } = this, depth = Math.floor((y - MARGIN.top + 4) / LANE);
@@ -388,10 +420,10 @@ export class Timeline {
 			["all", "all that is live"]].map(([name, text]) => [name, h("span", { class: `key ${name}` }, text)]));
 		this.keys.limit.title = bytes(this.limit());
 		this.explainLines();
-		replace(this.legend, Object.values(this.keys), list.map(({ name, color, peak }) => h("button", {
-			class: "chip", type: "button", title: `${name}\n${bytes(peak)} at the peak: show only this`,
+		replace(this.legend, Object.values(this.keys), list.map(({ name, label, color, peak }) => h("button", {
+			class: "chip", type: "button", title: `${name}\n${bytes(peak)} where this window has most: show only this`,
 			onclick: () => this.app.addTerm(`${by}=${name}`),
-		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(name)))),
+		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(label)))),
 		others ? h("span", { class: "chip" }, `and ${count(others)} more`) : null);
 	}
 }

@@ -161,7 +161,7 @@ export class Pointer {
 		replace(tip, h("b", {}, bytes(life.size)), " ",
 			h("span", { class: "soft" }, `${lifeText(life)}${life.bornTime === null ? "" : `, from ${duration(life.bornTime)}`}`),
 			h("div", { class: "site" }, life.site),
-			h("div", { class: "soft" }, [life.kind, life.stream, life.phase !== "(no phase)" ? life.phase : ""].filter(Boolean).join(" · ")));
+			h("div", { class: "soft" }, [life.name, life.kind, life.stream, life.phase !== "(no phase)" ? life.phase : ""].filter(Boolean).join(" · ")));
 		tip.hidden = false;
 		this.placeTip();
 	}

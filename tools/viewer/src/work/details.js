@@ -4,6 +4,7 @@
 import { ACT, ACTIONS } from "../model/document.js";
 import { notesOf, streamText } from "../model/groups.js";
 import { baseName } from "../model/stacks.js";
+import { blockName } from "../ui/format.js";
 import { modelOf } from "./open.js";
 
 const eventOf = (model, row) => {
@@ -25,7 +26,7 @@ export const life = ({ doc, source, life: l }) => {
 	const { stack } = events, endOf = (row) => ({ ...eventOf(model, row), hasOwnStack: stack[row] !== lives.stack[l] || !stack[row] });
 	const beganAt = born >= 0 ? events.time[born] : block >= 0 ? blocks.time[block] : 0;
 	return {
-		life: l, addr: lives.addr[l], size: lives.size[l], blockSize: block >= 0 ? blocks.size[block] : 0,
+		life: l, addr: lives.addr[l], name: blockName(lives.addr[l], model.generations[l]), size: lives.size[l], blockSize: block >= 0 ? blocks.size[block] : 0,
 		kind: model.doc.texts[lives.kind[l]], stream: streamText(model.doc.numbers[lives.stream[l]]),
 		module: model.doc.modules[lives.module[l]] ?? "", site: stacks.siteText(lives.stack[l]),
 		thread: lives.thread[l] >= 0 ? model.doc.numbers[lives.thread[l]] : null,
@@ -49,7 +50,7 @@ export const moment = ({ at, by, most, ...of }) => {
 	return {
 		state: s, peak: curve.peak, failed: model.failed, lives: model.match ? model.match.indexOf(1) + 1 : lives.count, bytes: curve.values[s], reserved: model.reserved.values[s], blocks,
 		event: s ? eventOf(model, s - 1) : null, others: Math.max(0, order.length - most),
-		top: order.slice(0, most).map((i) => ({ name: names[i], bytes: bytes[i], count: counts[i] })),
+		top: order.slice(0, most).map((i) => ({ name: names[i], label: model.grouped(by).labels[i], bytes: bytes[i], count: counts[i] })),
 	};
 };
 
@@ -82,7 +83,10 @@ export const marks = ({ doc, source }) => {
 		for (const began of stack)
 			ranges.push({ name: began.name, from: began.from, to: model.count, depth: began.depth });
 	ranges.sort((a, b) => a.from - b.from || b.to - a.to);
-	return { points, ranges };
+	const { ghost } = model;
+	if (ghost && !points.some(({ what, state }) => what === "oom" && state === ghost.state))
+		points.push({ what: "oom", ...ghost });
+	return { points, ranges, ghost };
 };
 
 /* What the filter leaves: how many lives, its peak, and the state that is looked at first. */

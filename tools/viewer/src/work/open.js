@@ -9,6 +9,7 @@ import { isJournal, journalDocument } from "../model/journal.js";
 import { modelsOf } from "../model/model.js";
 import { PackReader, unpackText } from "../model/pack.js";
 import { clean, cleanAll } from "../model/values.js";
+import { hex } from "../ui/format.js";
 
 const open = [];
 
@@ -23,6 +24,13 @@ export const modelOf = ({ doc, source, terms }) => {
 };
 export const openDocuments = () => open;
 
+/* Of what the program died, where, and the stack of the thread that did. */
+const crashOf = (failure, stacks) => failure?.type !== "crash" ? null : {
+	what: `The program died of ${failure.signal_name ?? `signal ${failure.signal}`}`, stack: stacks.lines(failure.stack),
+	where: [failure.thread ? `thread ${failure.thread}` : "", Number.isFinite(failure.address) ? `at address ${hex(failure.address)}` : "",
+		failure.sender_pid ? `sent by process ${failure.sender_pid}` : ""].filter(Boolean).join(", "),
+};
+
 const about = (entry, number) => {
 	const { doc, models } = entry;
 	const { root } = doc;
@@ -31,7 +39,7 @@ const about = (entry, number) => {
 		consistent: root.consistent !== false, recovered: root.recovered ?? null, devices: root.devices ?? [],
 		host: root.host ?? null, settings: root.allocator_settings ?? {}, history: root.history ?? null,
 		refused: root.refused ?? null, failure: root.failure ?? null, failures: root.failures ?? [],
-		modules: root.modules ?? [], explanation: doc.explanation, note: doc.note ?? "",
+		modules: root.modules ?? [], explanation: doc.explanation, crash: crashOf(root.failure, models[0].stacks), note: doc.note ?? "",
 		sources: models.map((model, i) => ({
 			number: i, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
 			dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,

@@ -48,14 +48,15 @@ export const colorsOf = (model, by, dark) => {
 	return model.colors.get(key);
 };
 
-/* The upper end of the picture: a little above what is live; what the driver gave is shown where it is near. */
-const topOf = ({ most, reserved }) => {
+/* The upper end of the picture: a little above what is live; what the driver gave, and the refused call, where they are near. */
+const topOf = ({ most, reserved }, ghost) => {
 	let live = 0, given = 0;
 	for (let x = 0; x < most.length; x++) {
 		live = Math.max(live, most[x]);
 		given = Math.max(given, reserved[x]);
 	}
-	return Math.max(1, (given <= 2 * live ? Math.max(live, given) : live) * 1.06);
+	const top = given <= 2 * live ? Math.max(live, given) : live, upper = ghost ? ghost.base + ghost.bytes : 0;
+	return Math.max(1, (upper <= 4 * top ? Math.max(top, upper) : top) * 1.06);
 };
 
 /* A picture of @view (raster.js), with the highest bytes in it. */
@@ -63,7 +64,8 @@ export const frame = async ({ view, by, dark, ...of }) => {
 	const model = modelOf(of);
 	const began = performance.now();
 	const lines = model.strip(view.mode, view.from, view.to, view.width);
-	view.high ??= topOf(lines);
+	const { ghost } = model, place = ghost && model.axis.place(view.mode, ghost.state);
+	view.high ??= topOf(lines, ghost && view.from <= place && place <= view.to ? ghost : null);
 	const drawn = model.draw(view, colorsOf(model, by, dark));
 	const data = new ImageData(new Uint8ClampedArray(drawn.pixels.buffer), view.width, view.height);
 	const bitmap = await createImageBitmap(data);
@@ -75,12 +77,21 @@ export const strip = ({ mode, from, to, width, ...of }) => {
 	return { ...model.strip(mode, from, to, width), mode, from, to, width };
 };
 
-/* The largest groups, for the legend; how many others there are. */
-export const legend = ({ by, dark, most, ...of }) => {
+/* The groups that have most where the window has most, for the legend; how many others it has. */
+export const legend = ({ by, dark, most, window, ...of }) => {
 	const model = modelOf(of);
-	const { names } = model.grouped(by), { order, atPeak } = ranked(model, by);
+	const { names, labels, group } = model.grouped(by), { rank } = ranked(model, by), { from, to } = model.states(window), { lives, curve } = model;
+	const at = curve.highest(from, to), peak = new Float64Array(names.length), seen = new Uint8Array(names.length);
+	for (let l = 0; l < lives.count; l++) {
+		if (lives.born[l] >= to || lives.died[l] < from || !model.weight[l])
+			continue;
+		seen[group[l]] = 1;
+		if (lives.born[l] < at && at <= lives.died[l])
+			peak[group[l]] += model.weight[l];
+	}
+	const order = names.map((_, g) => g).filter((g) => seen[g]).sort((a, b) => peak[b] - peak[a] || rank[a] - rank[b]);
 	return {
 		by, others: Math.max(0, order.length - most),
-		list: order.slice(0, most).map((g, i) => ({ name: names[g], color: groupColor(i, 3, dark), peak: atPeak[g] })),
+		list: order.slice(0, most).map((g) => ({ name: names[g], label: labels[g], color: groupColor(rank[g], 3, dark), peak: peak[g] })),
 	};
 };

@@ -2,6 +2,7 @@
 import { ACT, ACTIONS } from "../model/document.js";
 import { streamText } from "../model/groups.js";
 import { rangesOf, stateAt, sumsOf } from "../model/segments.js";
+import { blockName, hex } from "../ui/format.js";
 import { modelOf } from "./open.js";
 import { colorsOf } from "./pictures.js";
 
@@ -58,17 +59,16 @@ export const allocator = ({ at, by, dark, ...of }) => {
 
 /* Which events are listed, by the names that the store has for it. */
 const CHOICES = {
-	all: [], blocks: ["alloc", "free_requested", "free_completed"], allocs: ["alloc"], refused: ["oom"], annotations: ["annotate"],
+	all: [], raw: [], blocks: ["alloc", "free_requested", "free_completed"], allocs: ["alloc"], refused: ["oom"], annotations: ["annotate"],
 	segments: ["segment_alloc", "segment_free", "segment_map", "segment_unmap"],
 };
 
-const chosenEvents = (model, actions) => {
-	const { action } = model.source.events, of = model.lives.about, wanted = new Set(actions);
-	if (!actions.length && !model.match)
-		return null;
-	const found = [];
+/* A free is one row: the request, where there is one, stands for its completion, too. */
+const chosenEvents = (model, which) => {
+	const { action } = model.source.events, { about: of, freed, died } = model.lives, wanted = new Set(CHOICES[which]), found = [];
+	const { size: actions } = wanted, once = which !== "raw";
 	for (let i = 0; i < model.count; i++)
-		if ((!actions.length || wanted.has(ACTIONS[action[i]])) && (!model.match || (of[i] >= 0 && model.match[of[i]])))
+		if (!(once && action[i] === ACT.free_completed && of[i] >= 0 && died[of[i]] === i && freed[of[i]] < i) && (!actions || wanted.has(ACTIONS[action[i]])) && (!model.match || (of[i] >= 0 && model.match[of[i]])))
 			found.push(i);
 	return Int32Array.from(found);
 };
@@ -82,24 +82,27 @@ export const events = ({ which, first, count, at, ...of }) => {
 	if (model.eventKey !== which || model.eventMatch !== model.match) {
 		model.eventKey = which;
 		model.eventMatch = model.match;
-		model.eventList = chosenEvents(model, CHOICES[which]);
+		model.eventList = chosenEvents(model, which);
 	}
-	const list = model.eventList, all = list ? list.length : model.count, about = model.lives.about;
+	const list = model.eventList, all = list.length, about = model.lives.about;
 	let low = 0, high = all;
 	while (low < high) {
 		const middle = (low + high) >>> 1;
-		if ((list ? list[middle] : middle) <= near)
+		if (list[middle] <= near)
 			low = middle + 1;
 		else
 			high = middle;
 	}
 	const rows = [];
 	for (let i = Math.max(0, first); i < Math.min(all, first + count); i++) {
-		const row = list ? list[i] : i;
+		const row = list[i], l = about[row], { freed, died } = model.lives;
 		rows.push({
+			block: l >= 0 ? blockName(e.addr[row], model.generations[l]) : e.addr[row] && e.action[row] !== ACT.oom ? `s${hex(e.addr[row]).slice(2)}` : "",
+			stream: streamText(model.doc.numbers[e.stream[row]] ?? 0),
+			waited: which !== "raw" && l >= 0 && freed[l] === row && died[l] > row && died[l] < model.count ? e.time[died[l]] - e.time[row] : 0,
 			row, action: ACTIONS[e.action[row]], time: e.time[row] - model.axis.begin, addr: e.addr[row], size: e.size[row],
-			life: about[row], name: e.action[row] === ACT.annotate ? model.doc.root.annotations?.[e.annotation[row] - 1]?.name ?? "" :
-				model.stacks.siteText(e.stack[row] || (about[row] >= 0 ? model.lives.stack[about[row]] : 0)),
+			life: l, name: e.action[row] === ACT.annotate ? model.doc.root.annotations?.[e.annotation[row] - 1]?.name ?? "" :
+				model.stacks.siteText(e.stack[row] || (l >= 0 ? model.lives.stack[l] : 0)),
 		});
 	}
 	return { all, first, rows, near: low - 1 };

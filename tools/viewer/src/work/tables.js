@@ -1,6 +1,7 @@
 /* tables.js - the tables: lives summed by what they have in common, or one by one. Sorted and searched here. */
 import { streamText } from "../model/groups.js";
 import { isLeft } from "../model/lives.js";
+import { blockName } from "../ui/format.js";
 import { modelOf } from "./open.js";
 import { testOf } from "../model/filter.js";
 
@@ -39,7 +40,7 @@ const sumGroups = (model, by, { at, from, to }) => {
 };
 
 const groupRows = (model, args) => {
-	const { names, sums } = sumGroups(model, args.by, args), rows = [];
+	const { names, sums } = sumGroups(model, args.by, args), { labels } = model.grouped(args.by), rows = [];
 	const test = args.search ? testOf(args.search) : null, has = test ? model.stacks.matching(test) : null;
 	const { lives } = model;
 	/* Of a site all stacks are looked into, not only the one that is shown. */
@@ -55,7 +56,7 @@ const groupRows = (model, args) => {
 	}
 	for (let g = 0; g < names.length; g++)
 		if (sums.example[g] >= 0 && (!found || found[g]))
-			rows.push({ name: names[g], ...Object.fromEntries(Object.entries(sums).map(([key, list]) => [key, list[g]])) });
+			rows.push({ name: names[g], label: labels[g], ...Object.fromEntries(Object.entries(sums).map(([key, list]) => [key, list[g]])) });
 	return rows;
 };
 
@@ -77,7 +78,7 @@ const lifeRows = (model, { what, search }) => {
 };
 
 const complete = (model, row) => row.life === undefined ? row : {
-	...row, name: model.stacks.siteText(model.lives.stack[row.life]), addr: model.lives.addr[row.life],
+	...row, label: model.stacks.siteText(model.lives.stack[row.life]), addr: blockName(model.lives.addr[row.life], model.generations[row.life]),
 	stream: streamText(model.doc.numbers[model.lives.stream[row.life]]), kind: model.doc.texts[model.lives.kind[row.life]],
 };
 

@@ -1,0 +1,200 @@
+/*
+ * What the user looks for: filters that can be seen and taken away, against a model that only looks at every allocation;
+ * what a page opens with; the list of events.
+ */
+// timeout: 600
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { gunzipSync } from "node:zlib";
+import { matchOf, parseTerm } from "../../tools/viewer/src/model/filter.js";
+import { launch, missing, openPage, settle } from "./browser.mjs";
+import { DATA, gpumem, pageOf, readPage, room, runApp } from "./documents.mjs";
+
+const skip = missing || false;
+const browser = missing ? null : await launch();
+after(() => browser?.close());
+const VIEWS = ["timeline", "allocator", "flame", "tables", "summary", "compare"];
+const unpacked = (name) => {
+	const path = join(room, `${name}.json`);
+	writeFileSync(path, gunzipSync(readFileSync(join(DATA, `${name}.json.gz`))));
+	return path;
+};
+const run = runApp(["app_training", "--steps", "30", "--leak", "--oom"]);
+const training = pageOf("training", run("exit"));
+const [{ models: [model] }] = await readPage(training);
+
+const visit = async (path, options, use) => {
+	const opened = await openPage(browser, path, { wait: false, ...options });
+	await opened.page.waitForFunction(() => globalThis.gpumem?.head);
+	await settle(opened.page);
+	await use(opened.page);
+	assert.deepEqual([opened.errors, opened.requests], [[], []]);
+	await opened.close();
+};
+const add = async (page, term) => {
+	await page.getByLabel("filter", { exact: true }).fill(term);
+	await page.getByLabel("filter", { exact: true }).press("Enter");
+	await page.getByLabel("filter", { exact: true }).blur();
+	await settle(page);
+};
+
+test("each kind of term leaves what it says", () => {
+	const { lives, count, all, stacks, doc } = model, site = (l) => stacks.siteText(lives.stack[l]), alive = (l, s) => lives.born[l] < s && s <= lives.died[l];
+	const addr = lives.addr[7], generation = (l) => [...Array(l).keys()].filter((k) => lives.addr[k] === lives.addr[l]).length;
+	const late = [...Array(lives.count).keys()].find((l) => generation(l) === 2), hex = (value) => value.toString(16);
+	const middle = model.axis.place("time", count >> 1);
+	const wanted = {
+		"size>1MiB": (l) => lives.size[l] > 2 ** 20, "size<=3MiB": (l) => lives.size[l] <= 3 * 2 ** 20, [`size=${lives.size[0]}`]: (l) => lives.size[l] === lives.size[0],
+		"-size>1MiB": (l) => lives.size[l] <= 2 ** 20, "alive@peak": (l) => alive(l, all.peak), "-alive@peak": (l) => !alive(l, all.peak), "alive@end": (l) => alive(l, count),
+		"alive@#100..#200": (l) => alive(l, 100) && alive(l, 200), [`alive@${middle}us`]: (l) => alive(l, model.axis.state("time", middle)),
+		"site:moments": (l) => /moments/.test(site(l)), "-site:/load|moments/": (l) => !/load|moments/.test(site(l)), "kind=device": (l) => doc.texts[lives.kind[l]] === "device",
+		"stream:0": () => true, "stream:nowhere": () => false, "frame=forward": (l) => stacks.list(lives.stack[l]).some((f) => stacks.name(f) === "forward"),
+		'"forward"': (l) => stacks.list(lives.stack[l]).some((f) => stacks.label(f).includes("forward")),
+		[`0x${hex(addr)}`]: (l) => lives.addr[l] <= addr && addr < lives.addr[l] + lives.size[l], [hex(addr)]: (l) => lives.addr[l] <= addr && addr < lives.addr[l] + lives.size[l],
+		[`b${hex(lives.addr[late])}_2`]: (l) => l === late,
+	};
+	for (const [term, passes] of Object.entries(wanted)) {
+		const found = Array.from(matchOf(model, [term])), right = found.map((_, l) => passes(l) ? 1 : 0);
+		assert.deepEqual(found, right, term);
+		assert.ok(term === "stream:nowhere" || right.includes(1), `${term} leaves something`);
+	}
+	const [one, two] = [...new Set(Array.from(lives.stack, (id) => stacks.siteText(id)))];
+	assert.deepEqual(matchOf(model, [`site=${one}`, `site=${two}`, "size>4KiB"]), Uint8Array.from(lives.size, (size, l) => [one, two].includes(site(l)) && size > 4096 ? 1 : 0));
+	for (const bad of ["size>much", "alive@never", "/((/", ""])
+		assert.throws(() => parseTerm(bad), bad);
+});
+
+test("filters are at the head of every view, and each can be taken away", { skip }, () => visit(training, {}, async (page) => {
+	for (const term of ["-site:moments", "size>1MiB", "alive@peak"])
+		await add(page, term);
+	for (const view of VIEWS) {
+		await page.locator(`[data-view=${view}]`).click();
+		await settle(page);
+		assert.deepEqual(await page.locator(".term > span").allInnerTexts(), ["-site:moments", "size>1MiB", "alive@peak"], view);
+	}
+	const match = matchOf(model, ["-site:moments", "size>1MiB", "alive@peak"]);
+	assert.equal(await page.evaluate(() => gpumem.filtered.lives), match.reduce((sum, one) => sum + one));
+	await page.locator(".term", { hasText: "size>1MiB" }).getByRole("button").click();
+	await settle(page);
+	assert.deepEqual(await page.evaluate(() => gpumem.state.terms), ["-site:moments", "alive@peak"]);
+	await page.evaluate(() => gpumem.zoom(gpumem.span * 0.2, gpumem.span * 0.4));
+	await settle(page);
+	assert.equal(await page.locator(".term").count(), 3, "the window is one, too");
+	await page.locator(".term").last().getByRole("button").click();
+	assert.equal(await page.evaluate(() => gpumem.state.from), null);
+}));
+
+test("a click on a row never empties the table that it stands in", { skip }, () => visit(training, { hash: "view=tables" }, async (page) => {
+	for (const name of ["Call sites", "Stacks", "Modules", "Streams", "Sizes", "Kinds", "Threads", "Phases", "Churn"]) {
+		await page.evaluate(() => gpumem.set({ terms: [], life: -1 }));
+		await page.locator(".subtabs button", { hasText: name }).click();
+		await settle(page);
+		const title = await page.locator(".table .vlist-row").last().getAttribute("title");
+		await page.locator(".table .vlist-row").last().click();
+		await settle(page);
+		assert.deepEqual([await page.locator(".table .vlist-row").count(), await page.locator(".table .vlist-row").first().getAttribute("title"), await page.locator(".term").count()], [1, title, 1], name);
+	}
+	/* The legend has all groups of the window: a second one is shown beside the first. */
+	await page.evaluate(() => gpumem.set({ terms: [], by: "site", view: "timeline", life: -1 }));
+	await settle(page);
+	const sites = await page.evaluate(() => gpumem.source.lives);
+	for (const at of [0, 1]) {
+		await page.locator(".bars li").nth(0).click();
+		await settle(page);
+		await page.evaluate((k) => k === 0 && gpumem.addTerm(`site=${[...document.querySelectorAll(".bars li")].length ? "main (app_training.c:119)" : ""}`), at);
+		await settle(page);
+	}
+	const left = await page.evaluate(() => gpumem.filtered.lives);
+	assert.ok(left > 0 && left < sites, `${left} of ${sites}`);
+}));
+
+test("what is no filter is said so, until the next success", { skip }, () => visit(training, {}, async (page) => {
+	for (const bad of ["/((/", "size>much", "alive@yesterday", "device:7"]) {
+		await add(page, bad);
+		assert.equal(await page.getByRole("alert").count(), 1, bad);
+		assert.equal(await page.getByLabel("filter", { exact: true }).inputValue(), bad, "it can be put right");
+	}
+	await add(page, "forward");
+	assert.equal(await page.getByRole("alert").count(), 0);
+	await page.evaluate(() => gpumem.set({ terms: [] }));
+	for (const [label, view] of [["search in the table", "tables"], ["search in the flame graph", "flame"]]) {
+		await page.locator(`[data-view=${view}]`).click();
+		await page.getByLabel(label).fill("/((/");
+		await settle(page);
+		assert.match(await page.locator(".tools .soft").last().innerText(), /regular expression/i);
+		await page.getByLabel(label).fill("main");
+		await settle(page);
+		assert.doesNotMatch(await page.locator(".tools .soft").last().innerText(), /regular expression/i);
+	}
+}));
+
+test("device:1 goes to that device", { skip }, () => visit(pageOf("multi", runApp(["app_multidev.static"])("exit")), { hash: "source=0" }, async (page) => {
+	await add(page, "device:1");
+	assert.equal(await page.evaluate(() => gpumem.source.device), 1);
+}));
+
+test("an out-of-memory opens at the refused call in every view, with what was asked for drawn above the limit", { skip }, () => visit(pageOf("oom", unpacked("torch-oom")), {}, async (page) => {
+	const { failure } = JSON.parse(readFileSync(join(room, "torch-oom.json"))), { explanation } = JSON.parse(gpumem("summary", "--json", join(room, "torch-oom.json")));
+	const [{ models: [oom] }] = await readPage(pageOf("oom", join(room, "torch-oom.json")));
+	assert.ok(Math.abs(oom.source.events.time[oom.failed - 1] - failure.time_us) < 5000);
+	assert.equal(await page.evaluate(() => gpumem.moment), oom.failed);
+	const side = await page.locator(".side").innerText();
+	assert.ok(side.includes("When memory ran out") && side.includes(explanation.why), side);
+	const red = await page.evaluate(() => {
+		const { view } = gpumem, { ghost } = view.marks, x = view.x(gpumem.place(ghost.state)) - 20, y = view.y(ghost.base + ghost.bytes / 2);
+		const [r, g, b, a] = view.top.getContext("2d").getImageData(x, y, 1, 1).data;
+		return { asked: ghost.bytes, upper: ghost.base + ghost.bytes, limit: view.limit(), high: view.high, red: a > 10 && r > g + 20 && r > b + 20 };
+	});
+	assert.deepEqual([red.asked, red.red, red.upper > red.limit, red.high > red.upper], [failure.requested_bytes, true, true, true]);
+	for (const [view, found] of [["allocator", "could not be had"], ["summary", explanation.why]]) {
+		await page.locator(`[data-view=${view}]`).click();
+		await settle(page);
+		assert.ok((await page.locator("main").innerText()).includes(found), view);
+	}
+	for (const view of ["flame", "tables"]) {
+		await page.locator(`[data-view=${view}]`).click();
+		await settle(page);
+		assert.equal(await page.evaluate(() => gpumem.view.data?.total ?? gpumem.view.sums.live), oom.curve.values[oom.failed], view);
+	}
+	await page.keyboard.press("p");
+	await settle(page);
+	assert.equal(await page.evaluate(() => gpumem.moment), oom.curve.peak);
+}));
+
+test("a crash opens with the stack of the thread that died", { skip }, () => {
+	const crash = JSON.parse(readFileSync(run("exit"), "utf8")), path = join(room, "crash.json"), stack = crash.stacks.findIndex((frames) => frames.length > 2);
+	crash.failure = { type: "crash", signal: 11, signal_name: "SIGSEGV", address: 64, thread: 4711, time_us: crash.time_us, stack, pcs: [], registers: {}, holders: [] };
+	writeFileSync(path, JSON.stringify(crash));
+	return visit(pageOf("crash", path), {}, async (page) => {
+		const names = crash.stacks[stack].map((f) => crash.frames[f].name).filter(Boolean), side = await page.locator(".side").innerText();
+		assert.match(side, /died of SIGSEGV[^]*thread 4711[^]*0x40/);
+		await page.locator("[data-view=summary]").click();
+		const summary = await page.locator(".card.bad").innerText();
+		for (const name of names)
+			assert.ok(side.includes(name) && summary.includes(name), name);
+		assert.ok(names.length > 1);
+	});
+});
+
+test("a free is one row of the list, with its block, stream and size", { skip }, () => visit(training, { hash: "view=allocator&at=200" }, async (page) => {
+	const { lives, source: { events }, count } = model, hidden = Array.from({ length: count }, (_, i) => i).filter((i) => {
+		const l = lives.about[i];
+		return l >= 0 && lives.died[l] === i && lives.freed[l] < i;
+	});
+	assert.ok(hidden.length > 50);
+	assert.equal(await page.evaluate(() => gpumem.view.events.list.count), count - hidden.length);
+	const text = await page.locator(".event.chosen").innerText(), row = Number(await page.evaluate(() => gpumem.moment)) - 1;
+	assert.ok(text.includes(`b${events.addr[hidden.includes(row) ? row - 1 : row].toString(16)}_`) && /stream/.test(text) && /[KM]iB/.test(text), text);
+	await page.getByLabel("which events").selectOption("raw");
+	await settle(page);
+	assert.equal(await page.evaluate(() => gpumem.view.events.list.count), count);
+}));
+
+test("stacks of one call site are told apart by the first frame that others have not", async () => {
+	const [{ models: [torch] }] = await readPage(pageOf("oom", join(room, "torch-oom.json"))), { labels, names } = torch.grouped("stack");
+	const shown = labels.map((label, g) => [label, names[g].replace(/ #[0-9a-f]{8}$/, "")]);
+	assert.ok(shown.filter(([label]) => / ← /.test(label)).length > 20);
+	assert.ok(new Set(labels).size > labels.length * 0.9, `${new Set(labels).size} of ${labels.length}`);
+});
