@@ -43,6 +43,7 @@ export const withBrowser = async (use, options) => {
  */
 export const openPage = async (browser, path, { hash = "", width = 1280, height = 800, dark = false, wait = true, before } = {}) => {
 	const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light" });
+	context.setDefaultTimeout(120000);	/* for what hangs, not for a busy machine */
 	const page = await context.newPage(), errors = [], requests = [];
 	page.on("console", (message) => {
 		if (["error", "warning"].includes(message.type()))
@@ -57,7 +58,7 @@ export const openPage = async (browser, path, { hash = "", width = 1280, height 
 	await before?.();
 	await page.goto(pathToFileURL(path).href + (hash ? `#${hash}` : ""));
 	if (wait)
-		await page.waitForFunction(() => globalThis.gpumem?.firstPicture > 0, null, { timeout: 60000 });
+		await page.waitForFunction(() => globalThis.gpumem?.firstPicture > 0);
 	return { page, errors, requests, close: () => context.close() };
 };
 

@@ -363,11 +363,14 @@ test("a policy in the page forbids every request", { skip }, () => visit(trainin
 	/* The browser reports each refusal as an error on the console, which is what is looked for here alone. */
 	const refused = await page.evaluate(async () => {
 		const found = [];
-		document.addEventListener("securitypolicyviolation", (event) => found.push(event.effectiveDirective));
+		const told = new Promise((done) => {
+			document.addEventListener("securitypolicyviolation", (event) => done(found.push(event.effectiveDirective)));
+			setTimeout(done, 60000);
+		});
 		const script = document.createElement("script");
 		script.textContent = "globalThis.hit = 1";
 		document.body.append(script);
-		await new Promise((done) => { setTimeout(done, 50); });
+		await told;
 		return { found, hit: globalThis.hit, policy: document.querySelector("meta[http-equiv]").content };
 	});
 	assert.equal(refused.hit, undefined);
