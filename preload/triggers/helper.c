@@ -122,7 +122,7 @@ static void *namer(void *none)
 {
 	bool more;
 
-	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
+	prctl(PR_SET_NAME, "gpumem-names", 0, 0, 0);
 	while (gm_get_acquire(&gm_state.namer) == NAMER_RUNS) {
 		uint32_t number = gm_get_acquire(&gm_state.names_asked);
 		uint64_t limit = atomic_exchange(&gm_state.names_ns, 0);
