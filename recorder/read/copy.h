@@ -79,6 +79,9 @@ int gm_copy_from_file(struct gm_copy *copy, int fd);
  * in use again. */
 int gm_copy_tables(struct gm_copy *copy, int fd);
 
+/* The most bytes that a journal can have, so the most memory that a copy of one reserves. */
+uint64_t gm_copy_longest(void);
+
 /* Undo what was half done, complete frees that took effect, sort the events and count them.
  * @max_events: how many of the newest stay; UINT64_MAX for all. 0 or -errno. */
 int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events);

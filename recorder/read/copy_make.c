@@ -70,10 +70,18 @@ static int validate_region(struct gm_copy *copy, unsigned int r, uint64_t file_b
 	return 0;
 }
 
+uint64_t gm_copy_longest(void)
+{
+	uint64_t longest = GM_HEADER_BYTES;
+
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
+		longest += most(r);
+	return longest;
+}
+
 int gm_copy_validate(struct gm_copy *copy, uint64_t file_bytes)
 {
 	const struct gm_header *header = copy->header;
-	uint64_t longest = GM_HEADER_BYTES;
 
 	if (header->magic != GM_MAGIC)
 		return REFUSE(copy, "not a journal of gpumem");
@@ -84,9 +92,7 @@ int gm_copy_validate(struct gm_copy *copy, uint64_t file_bytes)
 			      header->version, GM_FORMAT_VERSION);
 	if (header->header_bytes != GM_HEADER_BYTES || header->region_count != GM_REGION_COUNT)
 		return REFUSE(copy, "damaged: its header describes another layout");
-	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
-		longest += most(r);
-	if (file_bytes > longest)
+	if (file_bytes > gm_copy_longest())
 		return REFUSE(copy, "damaged: %llu bytes is no size of a journal",
 			      (unsigned long long)file_bytes);
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {

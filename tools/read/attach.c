@@ -24,10 +24,18 @@
 #include <unistd.h>
 
 #include "recorder/journal/format.h"
+#include "recorder/read/copy.h"
+#include "tools/read/table.h"
 #include "tools/show/show.h"
 
 #define TRIES_MOST 64u			/* mappings of one process that are looked into */
 #define NOBODY ((uid_t)-1)
+
+/* The kernel makes the text of /proc/PID/maps while it is read, at 6 to 50 MB a second. A process may have 65,530
+ * mappings, and names of 4,095 bytes. */
+#define MAPS_MOST ((size_t)32 << 20)	/* bytes that are read of one process, */
+#define MAPS_USUAL ((size_t)1 << 20)	/* and of each, when all are searched; what is beyond that */
+#define MAPS_OF_USER MAPS_MOST		/* all processes of a user have together */
 
 /* What a line of /proc/PID/maps says of a mapping that may be a journal. */
 struct mapping { const char *range, *name; uint64_t device, inode; };
@@ -152,12 +160,42 @@ static uid_t owner_of(pid_t pid, int fd)
 	return st.st_uid;
 }
 
-int gm_attach(int64_t number, struct gm_attached *ret_attached)
+/* The user who started the process: a process that runs with more rights than its user's is still that user's. */
+static uid_t user_of(pid_t pid)
+{
+	char text[4096];
+	const char *line;
+	unsigned int user;
+
+	read_proc(pid, "status", text, sizeof(text));
+	line = strstr(text, "\nUid:");
+	return line && sscanf(line, "\nUid: %u", &user) == 1 ? user : NOBODY;
+}
+
+/* How much of the lists of mappings one search may read: a table of what each user's processes have had of
+ * MAPS_OF_USER. */
+struct allowance { struct gm_table of_user; };
+
+/* May @bytes of a process's list of mappings be read? @allowance: NULL, the process alone was asked for. */
+static bool may_read(struct allowance *allowance, pid_t pid, size_t bytes, size_t more)
+{
+	uint64_t had;
+	uid_t user;
+
+	if (bytes <= MAPS_USUAL || !allowance)
+		return bytes <= MAPS_MOST;
+	user = user_of(pid);
+	had = gm_table_get(&allowance->of_user, user, 0) + more;
+	return had <= MAPS_OF_USER && !gm_table_put(&allowance->of_user, user, 0, had);
+}
+
+static int attach(int64_t number, struct allowance *allowance, struct gm_attached *ret_attached)
 {
 	pid_t pid = (pid_t)number;
-	char *line = NULL;
-	size_t room = 0;
+	size_t room = 0, bytes = 0;
 	unsigned int tries = 0;
+	char *line = NULL;
+	ssize_t n;
 	FILE *maps;
 	int r = -ENOENT;
 
@@ -168,10 +206,14 @@ int gm_attach(int64_t number, struct gm_attached *ret_attached)
 	maps = gm_attach_proc(pid, "maps");
 	if (!maps)
 		return errno == ENOENT ? -ESRCH : -errno;
-	while (tries < TRIES_MOST && getline(&line, &room, maps) > 0) {
+	while (tries < TRIES_MOST && (n = getline(&line, &room, maps)) > 0) {
 		struct mapping mapping;
 		int one;
 
+		if (!may_read(allowance, pid, bytes += (size_t)n, (size_t)n)) {
+			r = -E2BIG;
+			break;
+		}
 		if (!read_line(line, &mapping))
 			continue;
 		tries++;
@@ -188,6 +230,16 @@ int gm_attach(int64_t number, struct gm_attached *ret_attached)
 	if (!r)
 		ret_attached->owner = owner_of(pid, ret_attached->fd);
 	return r;
+}
+
+int gm_attach(int64_t pid, struct gm_attached *ret_attached)
+{
+	return attach(pid, NULL, ret_attached);
+}
+
+bool gm_attach_ended(const struct gm_attached *attached)
+{
+	return gm_copy_alive(attached->fd) == 0;
 }
 
 bool gm_attach_stopped(int64_t pid)
@@ -255,6 +307,8 @@ const char *gm_attach_explain(int error)
 		return "it has no journal: it was not started under libgpumem, or has made no CUDA call yet";
 	case EWOULDBLOCK:
 		return "its journal is leased (fcntl F_SETLEASE): try again later";
+	case E2BIG:
+		return "it has too many mappings to look for a journal among them";
 	case EACCES:
 	case EPERM:
 		return "it may not be looked into: it belongs to another user, or has more rights than this one";
@@ -263,20 +317,103 @@ const char *gm_attach_explain(int error)
 	}
 }
 
-void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg)
+/* ---- all processes ---------------------------------------------------------------------------- */
+
+/* One search. A journal is mapped by its process, and by each child that the process forked. */
+struct search {
+	void (*visit)(void *arg, int64_t pid, const struct gm_attached *attached);
+	void *arg;
+	struct allowance allowance;
+	struct gm_table visited;	/* (device, inode) of the journals that were shown */
+	struct gm_mapper *others;	/* who has a journal mapped, and did not write it */
+	size_t other_count, missed;
+};
+
+struct gm_mapper { int64_t pid; dev_t device; ino_t inode; };
+
+static bool was_visited(const struct search *search, const struct stat *st)
 {
+	return gm_table_get(&search->visited, st->st_dev, st->st_ino) != 0;
+}
+
+static void show(struct search *search, int64_t pid, const struct gm_attached *attached, const struct stat *st)
+{
+	search->missed += gm_table_put(&search->visited, st->st_dev, st->st_ino, 1) != 0;
+	search->visit(search->arg, pid, attached);
+}
+
+/* A failure that says nothing of the process: it has ended, it has no journal, it is not ours to look at. */
+static bool is_usual(int error)
+{
+	return error == -ESRCH || error == -ENOENT || error == -EACCES || error == -EPERM;
+}
+
+/* Process @pid, if it is the one that wrote its journal; else it is kept for later. */
+static void look_at(struct search *search, int64_t pid)
+{
+	struct gm_attached attached;
+	struct gm_mapper *other;
+	struct gm_header header;
+	struct stat st;
+	int r = attach(pid, &search->allowance, &attached);
+
+	if (r) {
+		search->missed += !is_usual(r);
+		return;
+	}
+	if (fstat(attached.fd, &st) || was_visited(search, &st)) {
+		close(attached.fd);
+		return;
+	}
+	if (!gm_header_read(attached.fd, &header) && gm_copy_is_of(&header, pid)) {
+		show(search, pid, &attached, &st);
+	} else {
+		other = gm_list_add(&search->others, &search->other_count, sizeof(*other));
+		if (other)
+			*other = (struct gm_mapper){ pid, st.st_dev, st.st_ino };
+		search->missed += !other;
+	}
+	close(attached.fd);
+}
+
+/* Nobody wrote the journal that @other has mapped, as far as /proc tells (another time namespace, a journal of another
+ * version): the first who has it mapped stands for it, if its writer may be alive. */
+static void look_at_other(struct search *search, const struct gm_mapper *other)
+{
+	struct gm_attached attached;
+	struct stat st;
+	int r;
+
+	if (gm_table_get(&search->visited, other->device, other->inode))
+		return;
+	r = attach(other->pid, &search->allowance, &attached);
+	if (r) {
+		search->missed += !is_usual(r);
+		return;
+	}
+	if (!fstat(attached.fd, &st) && !was_visited(search, &st) && !gm_attach_ended(&attached))
+		show(search, other->pid, &attached, &st);
+	close(attached.fd);
+}
+
+size_t gm_discover(void (*visit)(void *arg, int64_t pid, const struct gm_attached *attached), void *arg)
+{
+	struct search search = { .visit = visit, .arg = arg };
 	struct dirent *entry;
 	DIR *proc = opendir("/proc");
 
 	while (proc && (entry = readdir(proc))) {
-		struct gm_attached attached;
 		long pid = strtol(entry->d_name, NULL, 10);
 
-		if (pid <= 0 || pid == getpid() || gm_attach(pid, &attached))
-			continue;
-		close(attached.fd);
-		visit(arg, pid);
+		if (pid > 0 && pid != getpid())
+			look_at(&search, pid);
 	}
 	if (proc)
 		closedir(proc);
+	for (size_t i = 0; i < search.other_count; i++)
+		look_at_other(&search, &search.others[i]);
+	free(search.others);
+	gm_table_free(&search.visited);
+	gm_table_free(&search.allowance.of_user);
+	return search.missed;
 }

@@ -21,15 +21,23 @@ struct gm_attached {
 /* Open the journal that process @pid has mapped: through /proc/PID/map_files, or by the name in
  * /proc/PID/maps below /proc/PID/root, if that is the same file. Returns 0; -ESRCH no such process;
  * -ENOENT it has no journal (it was not started under the library, or has made no CUDA call yet);
- * -EWOULDBLOCK a lease is on it; -EACCES, -EPERM; or -errno. */
+ * -EWOULDBLOCK a lease is on it; -E2BIG its list of mappings is longer than 32 MiB, and the journal is not among those
+ * that were read; -EACCES, -EPERM; or -errno. */
 int gm_attach(int64_t pid, struct gm_attached *ret_attached);
 
-/* Call @visit for every process that has a journal mapped and may be read by us: all of this user's, of
- * root all, those in containers and other mount namespaces too. The pids are as seen from here. */
-void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg);
+/* Call @visit for every process that has a journal mapped and may be read by us: all of this user's, of root all, those
+ * in containers and other mount namespaces too. The pids are as seen from here. A journal is shown once, by the process
+ * that wrote it: its forked children have it mapped, too. @attached is closed behind the call.
+ *
+ * Returns how many processes could not be looked into, though we may: no descriptor was left, a lease is on the
+ * journal, or the processes of a user have too many mappings (1 MiB of /proc/PID/maps each, 32 MiB more together). */
+size_t gm_discover(void (*visit)(void *arg, int64_t pid, const struct gm_attached *attached), void *arg);
 
 /* Open /proc/PID/@name. NULL and errno: it cannot be had. */
 FILE *gm_attach_proc(pid_t pid, const char *name);
+
+/* Has the process ended that wrote the journal? False where nothing tells. */
+bool gm_attach_ended(const struct gm_attached *attached);
 
 /* Is process @pid stopped, by job control or a debugger? */
 bool gm_attach_stopped(int64_t pid);

@@ -64,6 +64,9 @@ void gm_limit_lift(void);
  * at the first of these calls; and @reserved bytes of address space more (below 0: less) beside that. */
 void gm_limit_input(uint64_t bytes, int64_t reserved);
 
+/* What was read so far no longer counts: for a program that reads one input after the other, and keeps none of them. */
+void gm_limit_forget(void);
+
 /* How many bytes may be written: 64 MiB and 1000 times what was read. */
 uint64_t gm_limit_output(void);
 

@@ -21,16 +21,19 @@ static const struct { const char *name; int label; } variables[] = {
 };
 #define VARIABLES (sizeof(variables) / sizeof(variables[0]))
 
+/* No process is started with more; one that names another part of its memory (prctl PR_SET_MM) may name terabytes. */
+#define ENVIRONMENT_MOST ((size_t)8 << 20)
+
 static void read_environment(pid_t pid, struct gm_labels *ret, char host[128])
 {
-	char *found[VARIABLES] = { NULL };
-	char *each = NULL;
-	size_t room = 0;
+	const char *found[VARIABLES] = { NULL };
 	FILE *in = gm_attach_proc(pid, "environ");
+	char *all = in ? malloc(ENVIRONMENT_MOST + 1) : NULL;
+	size_t bytes = all ? fread(all, 1, ENVIRONMENT_MOST, in) : 0;
 
-	if (!in)
-		return;
-	while (getdelim(&each, &room, 0, in) > 0)
+	if (all)
+		all[bytes] = '\0';
+	for (const char *each = all; each && each < all + bytes; each += strlen(each) + 1)
 		for (size_t i = 0; i <= VARIABLES; i++) {
 			const char *name = i < VARIABLES ? variables[i].name : "HOSTNAME";
 			size_t length = strlen(name);
@@ -40,15 +43,14 @@ static void read_environment(pid_t pid, struct gm_labels *ret, char host[128])
 			if (i == VARIABLES)
 				snprintf(host, 128, "%s", each + length + 1);
 			else if (!found[i])
-				found[i] = strdup(each + length + 1);
+				found[i] = each + length + 1;
 		}
-	for (size_t i = 0; i < VARIABLES; i++) {
+	for (size_t i = 0; i < VARIABLES; i++)
 		if (found[i] && !ret->text[variables[i].label][0])
 			snprintf(ret->text[variables[i].label], sizeof(ret->text[0]), "%s", found[i]);
-		free(found[i]);
-	}
-	free(each);
-	fclose(in);
+	free(all);
+	if (in)
+		fclose(in);
 }
 
 /* The last run of 64 hexadecimal digits in @path, as container engines put them; NULL. */

@@ -30,11 +30,18 @@ static struct {
 	uint64_t had, read, reserved;
 } limit;
 
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) || sum > INT64_MAX ? INT64_MAX : sum;
+}
+
 static uint64_t times(uint64_t bytes, uint64_t by, uint64_t least)
 {
 	uint64_t product;
 
-	return __builtin_mul_overflow(bytes, by, &product) || product > INT64_MAX ? INT64_MAX : product + least;
+	return __builtin_mul_overflow(bytes, by, &product) ? INT64_MAX : sum(product, least);
 }
 
 /* What counts for RLIMIT_DATA: private pages that can be written. */
@@ -81,9 +88,18 @@ void gm_limit_input(uint64_t bytes, int64_t reserved)
 		return;
 	if (!limit.had)
 		limit.had = data_bytes() + (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * THREAD;
-	limit.read += bytes;
-	limit.reserved += (uint64_t)reserved;
-	set(limit.had + limit.reserved + memory());
+	limit.read = sum(limit.read, bytes);
+	if (reserved >= 0)
+		limit.reserved = sum(limit.reserved, (uint64_t)reserved);
+	else
+		limit.reserved -= 0 - (uint64_t)reserved < limit.reserved ? 0 - (uint64_t)reserved : limit.reserved;
+	set(sum(sum(limit.had, limit.reserved), memory()));
+}
+
+void gm_limit_forget(void)
+{
+	limit.read = 0;
+	gm_limit_input(0, 0);
 }
 
 uint64_t gm_limit_output(void)

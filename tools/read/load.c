@@ -138,27 +138,43 @@ static int emit(const struct gm_copy *copy, const char *reason, bool recovered, 
 	return r ? r : fd;
 }
 
-/* The copy goes before its JSON is read: both are large. */
-static int load_journal(int fd, bool alive, struct gm_loaded *ret)
+/* The snapshot of a journal as JSON: its descriptor, or -errno and perhaps @ret->error. The copy goes before the JSON
+ * is read: both are large. */
+static int make_json(int fd, bool alive, uint64_t bytes, struct gm_loaded *ret)
 {
 	bool tables = ret->what == GM_LOAD_TABLES && alive;
 	struct gm_copy copy;
-	struct stat st;
 	int r, json = -1;
 
-	if (!fstat(fd, &st))
-		gm_limit_input((uint64_t)st.st_blocks * 512, st.st_size);	/* its copy is as long */
+	gm_limit_input(0, (int64_t)bytes);
 	r = tables ? gm_copy_tables(&copy, fd) : gm_copy_from_file(&copy, fd);
 	if (r)
-		return refuse(ret, "%s", copy.error);
-	r = gm_copy_resolve(&copy, tables ? 0 : UINT64_MAX);
+		r = refuse(ret, "%s", copy.error);
+	else
+		r = gm_copy_resolve(&copy, tables ? 0 : UINT64_MAX);
 	if (!r)
 		json = emit(&copy, alive ? "outside" : "recovered", !alive, alive);
 	gm_copy_free(&copy);
-	if (json == -EBADMSG)
+	gm_limit_input(0, -(int64_t)bytes);
+	return r ? r : json;
+}
+
+static int load_journal(int fd, bool alive, struct gm_loaded *ret)
+{
+	uint64_t bytes = 0;
+	struct stat st;
+	int r, json;
+
+	if (!fstat(fd, &st)) {
+		gm_limit_input((uint64_t)st.st_blocks * 512, 0);
+		/* A copy is as long as its journal, but no journal is longer than that, whatever the file is. */
+		bytes = (uint64_t)st.st_size < gm_copy_longest() ? (uint64_t)st.st_size : gm_copy_longest();
+	}
+	json = make_json(fd, alive, bytes, ret);
+	if (json == -EBADMSG && !ret->error[0])
 		return refuse(ret, "damaged: its snapshot would be out of all proportion");
-	if (r || json < 0)
-		return r ? r : json;
+	if (json < 0)
+		return json;
 	r = load_document(json, ret);
 	ret->from = alive ? GM_LOADED_PROCESS : GM_LOADED_JOURNAL;
 	close(json);
@@ -181,23 +197,39 @@ static int load_file(const char *path, struct gm_loaded *ret)
 	return r;
 }
 
-static int load_process(const char *word, struct gm_loaded *ret)
+static int load_attached(int64_t pid, const struct gm_attached *attached, struct gm_loaded *ret)
+{
+	ret->pid = pid;
+	return load_journal(attached->fd, true, ret);
+}
+
+static int load_process(int64_t pid, struct gm_loaded *ret)
 {
 	struct gm_attached attached;
-	char *end;
-	long pid = strtol(word, &end, 10);
-	int r;
+	int r = gm_attach(pid, &attached);
 
-	if (*end || pid <= 0)
-		return -ENOENT;
-	r = gm_attach(pid, &attached);
 	if (r) {
-		refuse(ret, "process %ld: %s", pid, gm_attach_explain(r));
+		refuse(ret, "process %lld: %s", (long long)pid, gm_attach_explain(r));
 		return r;
 	}
-	r = load_journal(attached.fd, true, ret);
-	ret->pid = pid;
+	r = load_attached(pid, &attached, ret);
 	close(attached.fd);
+	return r;
+}
+
+static int load_number(const char *word, struct gm_loaded *ret)
+{
+	char *end;
+	long pid = strtol(word, &end, 10);
+
+	return *end || pid <= 0 ? -ENOENT : load_process(pid, ret);
+}
+
+/* Say why, if nobody has: @r is what came of it. */
+static int explained(int r, struct gm_loaded *ret)
+{
+	if (r && !ret->error[0])
+		snprintf(ret->error, sizeof(ret->error), "%s", gm_limit_why(r));
 	return r;
 }
 
@@ -214,11 +246,15 @@ int gm_load(const char *word, enum gm_load what, struct gm_loaded *ret)
 		r = load_file(word, ret);
 	if (r == -ENOENT && word[0] >= '0' && word[0] <= '9') {
 		ret->error[0] = '\0';
-		r = load_process(word, ret);
+		r = load_number(word, ret);
 	}
-	if (r && !ret->error[0])
-		snprintf(ret->error, sizeof(ret->error), "%s", gm_limit_why(r));
-	return r;
+	return explained(r, ret);
+}
+
+int gm_load_process(int64_t pid, const struct gm_attached *attached, enum gm_load what, struct gm_loaded *ret)
+{
+	*ret = (struct gm_loaded){ .what = what };
+	return explained(attached ? load_attached(pid, attached, ret) : load_process(pid, ret), ret);
 }
 
 void gm_load_free(struct gm_loaded *loaded)

@@ -27,6 +27,11 @@ struct gm_loaded {
 /* Load @word: a path, "-" (a snapshot on standard input), or digits that are no file: a pid.
  * Returns 0, or -errno and @ret->error. */
 int gm_load(const char *word, enum gm_load what, struct gm_loaded *ret);
+
+/* Load the living process @pid, whose journal is @attached, or is searched for (NULL). A process that was found is
+ * never looked up by a word, which might be a file's name as well. As gm_load. */
+struct gm_attached;
+int gm_load_process(int64_t pid, const struct gm_attached *attached, enum gm_load what, struct gm_loaded *ret);
 void gm_load_free(struct gm_loaded *loaded);
 
 #endif

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "allocator/table.h"
 #include "tools/read/table.h"
@@ -74,7 +75,9 @@ enum gm_top_state { GM_TOP_RUNNING, GM_TOP_ENDED, GM_TOP_UNREADABLE };
 
 struct gm_top_process {
 	int64_t pid;			/* as seen from here */
-	int fd;				/* its journal */
+	int fd;				/* its journal; -1: none is held, it is opened for each sample */
+	dev_t device;			/* which file it is */
+	ino_t inode;
 	enum gm_top_state state;
 	bool found;			/* by "all": it need not be readable */
 	char command[64], error[256];
@@ -97,13 +100,15 @@ struct gm_top {
 	bool all;			/* every process, new ones too */
 	bool phases;			/* by annotation: @sites are named ranges */
 	bool driver;			/* at the driver's level: nothing of pools */
-	double searched;			/* when that was done last */
+	double searched;		/* when that was done last */
+	size_t missed;			/* then: how many could not be looked into (gm_discover) */
 	struct gm_top_rows modules, sites;	/* of all together */
 };
 
 /* top_sample.c */
-/* NULL: out of memory, and @fd is closed; gm_top_close closes it, too. */
-struct gm_top_process *gm_top_open(int64_t pid, int fd);
+/* Of process @pid, whose journal is open as @fd, which stays the caller's. @hold: a descriptor of its own is kept until
+ * gm_top_close. NULL: out of memory. */
+struct gm_top_process *gm_top_open(int64_t pid, int fd, bool hold);
 void gm_top_close(struct gm_top_process *process);
 int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
 
@@ -114,8 +119,8 @@ int gm_top_pieces_open(struct gm_top_pieces *ret, const struct gm_copy *copy);	/
 bool gm_top_pieces_have(const struct gm_top_pieces *pieces, const struct gm_block *block);
 void gm_top_pieces_close(struct gm_top_pieces *pieces);
 
-/* top_phases.c: the rows of @sites, after that. 0, or -errno and @error. */
-int gm_top_phases(struct gm_top_process *process);
+/* top_phases.c: the rows of @sites, after that, from the journal @fd. 0, or -errno and @error. */
+int gm_top_phases(struct gm_top_process *process, int fd);
 
 /* The row of that name, made if need be; NULL: out of memory. */
 struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name);
@@ -150,6 +155,9 @@ void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *pr
 void gm_top_row_head(char *ret, size_t room, const char *what, bool wide);
 void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool wide);
 const char *gm_top_clock(void);		/* "14:03:22"; static memory */
+
+/* "; 3 could not be looked into", or "". Static memory. */
+const char *gm_top_missed(const struct gm_top *top);
 
 /* top_screen.c: one picture of @rows by @columns into @out; what is chosen where. */
 enum gm_top_panel { GM_TOP_PROCESSES, GM_TOP_MODULES, GM_TOP_SITES, GM_TOP_PANELS };

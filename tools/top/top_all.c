@@ -6,14 +6,18 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "tools/read/attach.h"
 #include "tools/show/show.h"
 #include "tools/top/top.h"
 
 #define SEARCH_SECONDS 2.0
+#define DESCRIPTORS_LEFT 32u		/* for the search, a sample, the terminal, a child that makes a snapshot */
 
 static struct gm_top_process *find(const struct gm_top *top, int64_t pid)
 {
@@ -23,15 +27,23 @@ static struct gm_top_process *find(const struct gm_top *top, int64_t pid)
 	return NULL;
 }
 
-int gm_top_add(struct gm_top *top, int64_t pid)
+/* Where no descriptor is left to stay open, a process's journal is opened anew for each sample. */
+static bool may_hold(const struct gm_top *top)
 {
-	struct gm_attached attached;
-	struct gm_top_process *process, **place;
-	int r = gm_attach(pid, &attached);
+	struct rlimit files;
+	size_t held = 0;
 
-	if (r)
-		return r;
-	process = gm_top_open(pid, attached.fd);
+	for (size_t i = 0; i < top->count; i++)
+		held += top->list[i]->fd >= 0;
+	return !getrlimit(RLIMIT_NOFILE, &files) && held + DESCRIPTORS_LEFT < files.rlim_cur;
+}
+
+/* Sample @pid, too, whose journal is @attached: it stays the caller's. */
+static int add(struct gm_top *top, int64_t pid, const struct gm_attached *attached)
+{
+	struct gm_top_process *process, **place;
+
+	process = gm_top_open(pid, attached->fd, may_hold(top));
 	place = process ? gm_list_add(&top->list, &top->count, sizeof(*place)) : NULL;
 	if (!place) {
 		gm_top_close(process);
@@ -43,11 +55,27 @@ int gm_top_add(struct gm_top *top, int64_t pid)
 	return 0;
 }
 
-static void add_new(void *arg, int64_t pid)
+int gm_top_add(struct gm_top *top, int64_t pid)
+{
+	struct gm_attached attached;
+	int r = gm_attach(pid, &attached);
+
+	if (r)
+		return r;
+	r = add(top, pid, &attached);
+	close(attached.fd);
+	return r;
+}
+
+static void add_new(void *arg, int64_t pid, const struct gm_attached *attached)
 {
 	struct gm_top *top = arg;
 
-	if (!find(top, pid) && !gm_top_add(top, pid))
+	if (find(top, pid))
+		return;
+	if (add(top, pid, attached))
+		top->missed++;
+	else
 		top->list[top->count - 1]->found = true;
 }
 
@@ -65,7 +93,8 @@ static void find_processes(struct gm_top *top)
 	if (top->searched > 0 && now - top->searched < SEARCH_SECONDS)
 		return;
 	top->searched = now;
-	gm_discover(add_new, top);
+	top->missed = 0;
+	top->missed += gm_discover(add_new, top);
 }
 
 static void add_up(struct gm_top_rows *sum, const struct gm_top_rows *of)

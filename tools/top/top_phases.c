@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "tools/read/attach.h"
+#include "tools/read/input.h"
 #include "tools/read/level.h"
 #include "tools/read/load.h"
 #include "tools/show/phases.h"
@@ -53,14 +55,14 @@ static int read_rows(struct gm_top_process *process, struct gm_snapshot *snapsho
 	return r;
 }
 
-int gm_top_phases(struct gm_top_process *process)
+int gm_top_phases(struct gm_top_process *process, int fd)
 {
+	const struct gm_attached attached = { .fd = fd };
 	struct gm_loaded loaded;
-	char pid[24];
 	int r;
 
-	snprintf(pid, sizeof(pid), "%lld", (long long)process->pid);
-	r = gm_load(pid, GM_LOAD_WHOLE, &loaded);
+	gm_limit_forget();		/* the sample before, and other processes */
+	r = gm_load_process(process->pid, &attached, GM_LOAD_WHOLE, &loaded);
 	if (r) {
 		snprintf(process->error, sizeof(process->error), "%.250s", loaded.error);
 		return r;

@@ -22,6 +22,14 @@ const char *gm_top_clock(void)
 	return text;
 }
 
+const char *gm_top_missed(const struct gm_top *top)
+{
+	static char text[80];
+
+	snprintf(text, sizeof(text), "; %zu could not be looked into", top->missed);
+	return top->missed ? text : "";
+}
+
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 void gm_top_process_head(char *ret, size_t room, bool wide)
@@ -157,8 +165,8 @@ void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 	struct gm_top_line *lines = gm_top_lines(top, &count);
 	char line[1400];
 
-	fprintf(out, "%s  %zu process%s under libgpumem\n", gm_top_clock(), top->count,
-		top->count == 1 ? "" : "es");
+	fprintf(out, "%s  %zu process%s under libgpumem%s\n", gm_top_clock(), top->count,
+		top->count == 1 ? "" : "es", gm_top_missed(top));
 	gm_top_process_head(line, sizeof(line), true);
 	gm_show_heading(out, "%s", line);
 	for (size_t i = 0; i < count; i++) {
@@ -261,7 +269,7 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 		json_array_append_new(processes, all);
 	}
 	clock_gettime(CLOCK_REALTIME, &now);
-	all = json_pack("{sI so}", "time_us", (json_int_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,
-			"processes", processes);
+	all = json_pack("{sI so sI}", "time_us", (json_int_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,
+			"processes", processes, "unread_processes", (json_int_t)top->missed);
 	gm_show_document(out, all, JSON_COMPACT);
 }

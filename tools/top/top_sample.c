@@ -6,11 +6,14 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "recorder/read/copy.h"
+#include "tools/read/attach.h"
 #include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
@@ -32,16 +35,19 @@ static void add(int64_t *to, int64_t value)
 
 static size_t all_stacks, frame_bytes;
 
-struct gm_top_process *gm_top_open(int64_t pid, int fd)
+struct gm_top_process *gm_top_open(int64_t pid, int fd, bool hold)
 {
 	struct gm_top_process *process = calloc(1, sizeof(*process));
+	struct stat st;
 
-	if (!process) {
-		close(fd);
+	if (!process || fstat(fd, &st)) {
+		free(process);
 		return NULL;
 	}
 	process->pid = pid;
-	process->fd = fd;
+	process->fd = hold ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	process->device = st.st_dev;
+	process->inode = st.st_ino;
 	process->rank = -1;
 	return process;
 }
@@ -421,34 +427,51 @@ static int read_copy(struct gm_top_process *process, const struct gm_copy *copy,
 	return r || process->phases ? r : read_sites(process, copy);
 }
 
-int gm_top_sample(struct gm_top_process *process)
+static int sample(struct gm_top_process *process, int fd, double now)
 {
-	double now = gm_show_now();
 	struct gm_copy copy;
-	int r;
+	int r = gm_copy_tables(&copy, fd);
 
-	if (gm_copy_alive(process->fd) == 0) {
-		process->state = GM_TOP_ENDED;
-		return -ESRCH;
-	}
-	r = gm_copy_tables(&copy, process->fd);
 	if (!r)
 		r = gm_copy_resolve(&copy, 0);
 	if (!r)
 		r = read_copy(process, &copy, process->samples ? now - process->when : 0);
 	process->error[0] = '\0';
-	if (!r && process->phases)
-		r = gm_top_phases(process);
-	if (r) {
-		process->state = GM_TOP_UNREADABLE;
-		if (!process->error[0])
-			snprintf(process->error, sizeof(process->error), "%s",
-				 copy.error[0] ? copy.error : strerror(-r));
-	} else {
-		process->state = GM_TOP_RUNNING;
-		process->samples++;
-		process->when = now;
-	}
+	if (r)
+		snprintf(process->error, sizeof(process->error), "%s", copy.error[0] ? copy.error : strerror(-r));
+	else if (process->phases)
+		r = gm_top_phases(process, fd);
 	gm_copy_free(&copy);
+	return r;
+}
+
+/* Is the process at an end? Another one may have its number by now. */
+static bool is_over(const struct gm_top_process *process, int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) || st.st_dev != process->device || st.st_ino != process->inode || gm_copy_alive(fd) == 0;
+}
+
+int gm_top_sample(struct gm_top_process *process)
+{
+	struct gm_attached attached = { .fd = process->fd };
+	double now = gm_show_now();
+	int r = process->fd < 0 ? gm_attach(process->pid, &attached) : 0;
+
+	if (r == -ESRCH || r == -ENOENT || (!r && is_over(process, attached.fd))) {
+		process->state = GM_TOP_ENDED;
+		r = -ESRCH;
+	} else {
+		if (r)
+			snprintf(process->error, sizeof(process->error), "%s", gm_attach_explain(r));
+		else
+			r = sample(process, attached.fd, now);
+		process->state = r ? GM_TOP_UNREADABLE : GM_TOP_RUNNING;
+		process->samples += !r;
+		process->when = r ? process->when : now;
+	}
+	if (process->fd < 0 && attached.fd >= 0)
+		close(attached.fd);
 	return r;
 }

@@ -216,8 +216,8 @@ void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int ro
 		snprintf(only, sizeof(only), "  process %lld alone", (long long)view->only->pid);
 	fputs("\033[H", out);
 	if (rows > 1)
-		put(&c, BOLD, "gpumem top  %s  %zu process%s  by %s  every %g s%s%s",
-		    gm_top_clock(), top->count, top->count == 1 ? "" : "es",
+		put(&c, BOLD, "gpumem top  %s  %zu process%s%s  by %s  every %g s%s%s",
+		    gm_top_clock(), top->count, top->count == 1 ? "" : "es", gm_top_missed(top),
 		    gm_top_key_names[view->key], view->delay, only, view->paused ? "  PAUSED" : "");
 	if (view->help)
 		draw_help(&c);

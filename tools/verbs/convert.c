@@ -154,7 +154,7 @@ static int convert(const struct job *job)
 
 struct watched {
 	char *input;
-	pid_t pid;			/* of a living process that was named by it, else 0 */
+	pid_t pid;			/* of a living process that was found, or named by it; else 0 */
 	char path[4096];		/* its metrics; "" before the first */
 	bool over;
 };
@@ -163,6 +163,7 @@ struct watching {
 	struct watched *list;
 	size_t count;
 	bool all;			/* also those that come */
+	size_t missed;			/* of all: how many could not be looked into, as it was said last */
 	bool failed;			/* out of memory */
 };
 
@@ -191,9 +192,12 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 {
 	struct gm_loaded loaded;
 	struct job one = *job;
-	int status;
+	int status, r;
 
-	if (gm_load(of->input, GM_LOAD_TABLES, &loaded))
+	gm_limit_forget();		/* the look before */
+	r = of->pid ? gm_load_process(of->pid, NULL, GM_LOAD_TABLES, &loaded) :
+		      gm_load(of->input, GM_LOAD_TABLES, &loaded);
+	if (r)
 		return quiet ? GM_EXIT_INPUT : gm_input_bad("convert", of->input, loaded.error);
 	of->pid = loaded.pid ? (pid_t)loaded.pid : of->pid;
 	status = name_textfile(job, of, &loaded);
@@ -227,10 +231,12 @@ static void add_watched(struct watching *watching, const char *input)
 }
 
 /* One that ends between the finding and the reading is no failure. */
-static void add_found(void *arg, int64_t pid)
+static void add_found(void *arg, int64_t pid, const struct gm_attached *attached)
 {
 	struct watching *watching = arg;
 	char input[24];
+
+	(void)attached;
 
 	snprintf(input, sizeof(input), "%lld", (long long)pid);
 	for (size_t i = 0; i < watching->count; i++)
@@ -239,6 +245,15 @@ static void add_found(void *arg, int64_t pid)
 	add_watched(watching, input);
 	if (!watching->failed)
 		watching->list[watching->count - 1].pid = (pid_t)pid;
+}
+
+static void find_all(struct watching *watching)
+{
+	size_t missed = gm_discover(add_found, watching);
+
+	if (missed > watching->missed)
+		fprintf(stderr, "gpumem convert: %zu processes could not be looked into\n", missed);
+	watching->missed = missed;
 }
 
 /* Places of those that are over are of no more use. */
@@ -264,7 +279,7 @@ static int watch(const struct job *job, struct watching *watching)
 	while (!stopped && !status && !watching->failed && (watching->count || watching->all)) {
 		nanosleep(&pause, NULL);
 		if (watching->all && !stopped)
-			gm_discover(add_found, watching);
+			find_all(watching);
 		for (size_t i = 0; i < watching->count && !stopped && !status; i++)
 			status = look_again(job, &watching->list[i]);
 		drop_over(watching);
@@ -293,7 +308,7 @@ static int textfiles(const struct job *job, char **inputs, int count)
 			add_watched(&watching, inputs[i]);
 	named = watching.count;
 	if (watching.all)
-		gm_discover(add_found, &watching);
+		find_all(&watching);
 	for (size_t i = 0; i < watching.count && !watching.failed; i++) {
 		int one = i < named ? write_textfile(job, &watching.list[i], false) :
 				      look_again(job, &watching.list[i]);

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "tools/read/attach.h"
+#include "tools/read/input.h"
 #include "tools/read/load.h"
-#include "tools/read/table.h"
 #include "tools/show/show.h"
 #include "tools/verbs/arguments.h"
 #include "tools/write/convert.h"
@@ -54,59 +54,50 @@ static const char *find_http(void)
 
 /* ---- the page ---------------------------------------------------------------------------------- */
 
-struct process { struct gm_loaded loaded; struct gm_labels labels; };
+#define PAGE_STEP (INT64_C(16) << 20)	/* memory for a process's lines, beside what its snapshot may take */
 
-struct processes {
-	struct process *list;
-	size_t count;
-	bool failed;			/* out of memory */
-};
+struct page { struct gm_prometheus *lines; size_t unread; };
 
-/* One that ends between the finding and the reading, or cannot be read, is not on the page. */
-static void add_process(void *arg, int64_t pid)
+/* One that ends between the finding and the reading is not on the page. One that cannot be read is counted: its memory,
+ * and what it says, must not hide others. */
+static void add_process(void *arg, int64_t pid, const struct gm_attached *attached)
 {
-	struct processes *all = arg;
-	struct process *one = gm_list_add(&all->list, &all->count, sizeof(*one));
-	char word[24];
+	struct page *page = arg;
+	struct gm_loaded loaded;
+	struct gm_labels labels;
+	int r = gm_load_process(pid, attached, GM_LOAD_TABLES, &loaded);
 
-	if (!one) {
-		all->failed = true;
-		return;
+	if (!r) {
+		gm_limit_input(0, PAGE_STEP);
+		gm_labels_of((pid_t)pid, &labels);
+		r = gm_prometheus_add(page->lines, loaded.snapshot.root, &labels, pid);
+		gm_load_free(&loaded);
+		gm_limit_input(0, -PAGE_STEP);
 	}
-	snprintf(word, sizeof(word), "%lld", (long long)pid);
-	if (gm_load(word, GM_LOAD_TABLES, &one->loaded)) {
-		all->count--;
-		return;
-	}
-	gm_labels_of((pid_t)pid, &one->labels);
+	page->unread += r && !gm_attach_ended(attached);
+	gm_limit_forget();
 }
 
 /* The whole page; NULL where memory is short. */
 static char *make_page(bool is_open, size_t *ret_bytes)
 {
-	struct processes all = { NULL, 0, false };
-	struct gm_prometheus *list;
-	char *page = NULL;
-	FILE *out;
+	struct page page = { gm_prometheus_open(is_open), 0 };
+	char *text = NULL;
+	FILE *out = NULL;
 	int r = -ENOMEM;
 
-	gm_discover(add_process, &all);
-	list = calloc(all.count + 1, sizeof(*list));
-	out = open_memstream(&page, ret_bytes);
-	for (size_t i = 0; list && i < all.count; i++)
-		list[i] = (struct gm_prometheus){ all.list[i].loaded.snapshot.root, &all.list[i].labels,
-						  all.list[i].loaded.pid };
-	if (list && out && !all.failed)
-		r = gm_prometheus_write(out, list, all.count, is_open);
+	if (page.lines) {
+		page.unread += gm_discover(add_process, &page);
+		out = open_memstream(&text, ret_bytes);
+	}
+	if (out)
+		r = gm_prometheus_write(page.lines, out, page.unread);
 	if (out && fclose(out))
 		r = -ENOMEM;
-	for (size_t i = 0; i < all.count; i++)
-		gm_load_free(&all.list[i].loaded);
-	free(all.list);
-	free(list);
+	gm_prometheus_free(page.lines);
 	if (!r)
-		return page;
-	free(page);
+		return text;
+	free(text);
 	return NULL;
 }
 

@@ -41,11 +41,20 @@ int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);
 int gm_csv_events(FILE *file, const json_t *root, const struct gm_row *rows, size_t count,
 		  const struct gm_stacks *stacks, bool numbers);
 
-/* The metrics of several living processes as one page: Prometheus' text format or, with @is_open, OpenMetrics.
- * @labels may be NULL. @pid is the process as it is seen from here, since two containers may each have a process 1,
- * and no line may come twice; 0: as it calls itself. Returns 0 or -ENOMEM. */
+/*
+ * The metrics of several living processes as one page: Prometheus' text format or, with @is_open, OpenMetrics. One
+ * process after the other is added, and its snapshot may go then.
+ */
 struct gm_labels;
-struct gm_prometheus { const json_t *root; const struct gm_labels *labels; int64_t pid; };
-int gm_prometheus_write(FILE *out, const struct gm_prometheus *list, size_t count, bool is_open);
+struct gm_prometheus *gm_prometheus_open(bool is_open);	/* NULL: out of memory */
+
+/* Add a process. @labels may be NULL. @pid is the process as it is seen from here, since two containers may each have a
+ * process 1, and no line may come twice; 0: as it calls itself. Returns 0; -ENOMEM, or -E2BIG when its lines have more
+ * than 1 MiB: then none of them is on the page. */
+int gm_prometheus_add(struct gm_prometheus *to, const json_t *root, const struct gm_labels *labels, int64_t pid);
+
+/* Write the page. @unread: how many processes are not on it, which is said; SIZE_MAX: nothing is said. 0 or -ENOMEM. */
+int gm_prometheus_write(struct gm_prometheus *of, FILE *out, size_t unread);
+void gm_prometheus_free(struct gm_prometheus *of);
 
 #endif

@@ -1,6 +1,9 @@
 /*
  * convert_prometheus.c - Prometheus' text format and OpenMetrics: for node_exporter's textfile collector
  * (`gpumem convert`) and for Prometheus itself (`gpumem serve`). One thread.
+ *
+ * The lines of a metric stand together, those of all processes. So each metric is a text of its own, to which one
+ * process after the other adds its lines: no more than one snapshot is in memory.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,23 +15,16 @@
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 
+#define PROCESS_MOST ((long)1 << 20)	/* bytes of lines of one process; a training on 8 devices has 60,000 */
+
 /* One process, and what every line of it carries. */
 struct page {
-	FILE *out;
 	const json_t *root;
 	const struct gm_labels *labels;	/* NULL: none beside those of the snapshot */
 	int64_t pid;			/* 0: the snapshot's */
 	const json_t **devices;		/* each number once: a line twice makes the whole page invalid */
 	size_t device_count;
 	bool failed;			/* out of memory */
-};
-
-/* The lines of a metric stand together, those of all processes. */
-struct book {
-	FILE *out;
-	struct page *pages;
-	size_t count;
-	bool is_open;			/* OpenMetrics: a counter is named without "_total" in its head */
 };
 
 /* What a terminal would obey is a '?', but for line ends, which the format can say. Static memory. */
@@ -59,91 +55,119 @@ static void put_label(FILE *out, const char *name, const char *value)
 }
 
 /* "gpumem_NAME{...} ": @device and @label may be NULL. */
-static void begin_sample(const struct page *page, const char *name, const json_t *device, const char *label,
+static void begin_sample(FILE *out, const struct page *page, const char *name, const json_t *device, const char *label,
 			 const char *text)
 {
 	const json_t *process = gm_json_object(page->root, "process");
 
-	fprintf(page->out, "gpumem_%s{", name);
-	put_label(page->out, "command", clean(gm_json_text(process, "command")));
-	fprintf(page->out, ",pid=\"%" PRId64 "\"", page->pid ? page->pid : gm_json_number(process, "pid"));
+	fprintf(out, "gpumem_%s{", name);
+	put_label(out, "command", clean(gm_json_text(process, "command")));
+	fprintf(out, ",pid=\"%" PRId64 "\"", page->pid ? page->pid : gm_json_number(process, "pid"));
 	if (json_is_integer(json_object_get(process, "rank")))
-		fprintf(page->out, ",rank=\"%" PRId64 "\"", gm_json_number(process, "rank"));
+		fprintf(out, ",rank=\"%" PRId64 "\"", gm_json_number(process, "rank"));
 	for (size_t i = 0; page->labels && i < GM_LABELS; i++)
 		if (page->labels->text[i][0]) {
-			putc(',', page->out);
-			put_label(page->out, gm_label_names[i], clean(page->labels->text[i]));
+			putc(',', out);
+			put_label(out, gm_label_names[i], clean(page->labels->text[i]));
 		}
 	if (device)
-		fprintf(page->out, ",device=\"%" PRId64 "\"", gm_json_number(device, "device"));
+		fprintf(out, ",device=\"%" PRId64 "\"", gm_json_number(device, "device"));
 	if (label) {
-		putc(',', page->out);
-		put_label(page->out, label, text);
+		putc(',', out);
+		put_label(out, label, text);
 	}
-	fputs("} ", page->out);
+	fputs("} ", out);
 }
 
-static void put_head(const struct book *book, const char *name, const char *type, const char *help)
+/* One metric. @member of every device or, with @stats, of its memory statistics; the sum of the rows in @member of
+ * every device, by @row, which is the label @label; or one @value of the process. */
+struct metric {
+	const char *name, *type, *help, *member;
+	bool stats;
+	const char *label, *row;
+	int64_t (*value)(const json_t *root);
+};
+
+static int64_t host_bytes(const json_t *root)
 {
-	size_t length = strlen(name);
-
-	if (book->is_open && length > 6 && !strcmp(name + length - 6, "_total"))
-		length -= 6;
-	fprintf(book->out, "# HELP gpumem_%.*s %s\n# TYPE gpumem_%.*s %s\n", (int)length, name, help, (int)length, name,
-		type);
+	return gm_json_number(gm_json_object(gm_json_object(root, "host"), "memory_stats"),
+			      "allocated_bytes.all.current");
 }
 
-/* One metric of every device: @member of it, or of its @stats. */
-struct metric { const char *name, *type, *help, *key; bool stats; };
+static int64_t events_recorded(const json_t *root)
+{
+	const json_t *history = gm_json_object(root, "history");
+
+	return gm_wrap_add(gm_json_number(history, "dropped"), gm_json_number(history, "events"));
+}
+
+static int64_t events_lost(const json_t *root)
+{
+	return gm_json_number(gm_json_object(root, "history"), "events_lost");
+}
+
+#define HOLDERS "Bytes allocated, by who asked or of which kind"
 
 static const struct metric metrics[] = {
 	{ "allocated_bytes", "gauge",
-	  "Bytes allocated on the device", "allocated_bytes.all.current", true },
+	  "Bytes allocated on the device", .member = "allocated_bytes.all.current", .stats = true },
 	{ "allocated_bytes_peak", "gauge",
-	  "The most bytes that were allocated", "allocated_bytes.all.peak", true },
+	  "The most bytes that were allocated", .member = "allocated_bytes.all.peak", .stats = true },
 	{ "reserved_bytes", "gauge",
-	  "Bytes taken from the driver", "reserved_bytes.all.current", true },
+	  "Bytes taken from the driver", .member = "reserved_bytes.all.current", .stats = true },
 	{ "reserved_bytes_peak", "gauge",
-	  "The most bytes that were taken from the driver", "reserved_bytes.all.peak", true },
+	  "The most bytes that were taken from the driver", .member = "reserved_bytes.all.peak", .stats = true },
 	{ "unreleasable_bytes", "gauge",
-	  "Idle bytes in segments that are in use", "inactive_split_bytes.all.current", true },
+	  "Idle bytes in segments that are in use", .member = "inactive_split_bytes.all.current", .stats = true },
 	{ "allocations_total", "counter",
-	  "Allocations made", "allocation.all.allocated", true },
+	  "Allocations made", .member = "allocation.all.allocated", .stats = true },
 	{ "frees_total", "counter",
-	  "Allocations freed", "allocation.all.freed", true },
+	  "Allocations freed", .member = "allocation.all.freed", .stats = true },
 	{ "allocated_bytes_total", "counter",
-	  "Bytes allocated since the start", "allocated_bytes.all.allocated", true },
+	  "Bytes allocated since the start", .member = "allocated_bytes.all.allocated", .stats = true },
 	{ "ooms_total", "counter",
-	  "Calls that found no memory", "num_ooms", true },
+	  "Calls that found no memory", .member = "num_ooms", .stats = true },
 	{ "device_total_bytes", "gauge",
-	  "Bytes that the device has", "total_bytes", false },
+	  "Bytes that the device has", .member = "total_bytes" },
 	{ "device_free_bytes", "gauge",
-	  "Bytes of the device that were free when it was last asked", "free_bytes", false },
+	  "Bytes of the device that were free when it was last asked", .member = "free_bytes" },
 	{ "unattributed_bytes", "gauge",
-	  "Bytes of the device that nobody here recorded", "unattributed_bytes", false },
+	  "Bytes of the device that nobody here recorded", .member = "unattributed_bytes" },
+	{ "module_allocated_bytes", "gauge", HOLDERS, .member = "by_module", .label = "module", .row = "path" },
+	{ "kind_allocated_bytes", "gauge", HOLDERS, .member = "by_kind", .label = "kind", .row = "kind" },
+	{ "host_allocated_bytes", "gauge", "Bytes of pinned host memory", .value = host_bytes },
+	{ "history_events_total", "counter", "Events recorded", .value = events_recorded },
+	{ "history_lost_events_total", "counter", "Events that found no room", .value = events_lost },
+	{ "snapshot_timestamp_seconds", "gauge", "The moment that is shown", .value = NULL },
+};
+#define METRICS (sizeof(metrics) / sizeof(metrics[0]))
+
+struct gm_prometheus {
+	bool is_open;			/* OpenMetrics: a counter is named without "_total" in its head */
+	struct { FILE *out; char *text; size_t bytes; } lines[METRICS];
 };
 
-static void put_metric(const struct book *book, const struct metric *metric)
+static void put_head(FILE *out, bool is_open, const char *name, const char *type, const char *help)
 {
-	const json_t *value;
-	bool headed = false;
+	size_t length = strlen(name);
 
-	for (size_t p = 0; p < book->count; p++) {
-		const struct page *page = &book->pages[p];
+	if (is_open && length > 6 && !strcmp(name + length - 6, "_total"))
+		length -= 6;
+	fprintf(out, "# HELP gpumem_%.*s %s\n# TYPE gpumem_%.*s %s\n", (int)length, name, help, (int)length, name,
+		type);
+}
 
-		for (size_t i = 0; i < page->device_count; i++) {
-			const json_t *device = page->devices[i];
+static void put_devices(FILE *out, const struct page *page, const struct metric *metric)
+{
+	for (size_t i = 0; i < page->device_count; i++) {
+		const json_t *device = page->devices[i];
+		const json_t *value = json_object_get(metric->stats ? gm_json_object(device, "memory_stats") : device,
+						      metric->member);
 
-			value = json_object_get(metric->stats ? gm_json_object(device, "memory_stats") : device,
-						metric->key);
-			if (!json_is_integer(value) || !json_is_true(json_object_get(device, "present")))
-				continue;
-			if (!headed)
-				put_head(book, metric->name, metric->type, metric->help);
-			headed = true;
-			begin_sample(page, metric->name, device, NULL, NULL);
-			fprintf(page->out, "%" PRId64 "\n", (int64_t)json_integer_value(value));
-		}
+		if (!json_is_integer(value) || !json_is_true(json_object_get(device, "present")))
+			continue;
+		begin_sample(out, page, metric->name, device, NULL, NULL);
+		fprintf(out, "%" PRId64 "\n", (int64_t)json_integer_value(value));
 	}
 }
 
@@ -164,24 +188,18 @@ static json_t *sum_rows(struct page *page, const json_t *rows, const char *membe
 }
 
 /* Who holds a device: by module or by kind. */
-static void put_holders(const struct book *book, const char *name, const char *list,
-			const char *label, const char *member)
+static void put_holders(FILE *out, struct page *page, const struct metric *metric)
 {
-	put_head(book, name, "gauge", "Bytes allocated, by who asked or of which kind");
-	for (size_t p = 0; p < book->count; p++) {
-		struct page *page = &book->pages[p];
+	for (size_t d = 0; d < page->device_count; d++) {
+		json_t *sums = sum_rows(page, gm_json_list(page->devices[d], metric->member), metric->row);
+		const json_t *sum;
+		const char *text;
 
-		for (size_t d = 0; d < page->device_count; d++) {
-			json_t *sums = sum_rows(page, gm_json_list(page->devices[d], list), member);
-			const json_t *sum;
-			const char *text;
-
-			json_object_foreach(sums, text, sum) {
-				begin_sample(page, name, page->devices[d], label, text);
-				fprintf(page->out, "%" PRId64 "\n", (int64_t)json_integer_value(sum));
-			}
-			json_decref(sums);
+		json_object_foreach(sums, text, sum) {
+			begin_sample(out, page, metric->name, page->devices[d], metric->label, text);
+			fprintf(out, "%" PRId64 "\n", (int64_t)json_integer_value(sum));
 		}
+		json_decref(sums);
 	}
 }
 
@@ -204,74 +222,107 @@ static void find_devices(struct page *page)
 	gm_table_free(&known);
 }
 
-/* One number of a whole process, by what says it. */
-static int64_t host_bytes(const json_t *root)
+static void put_lines(FILE *out, struct page *page, const struct metric *metric)
 {
-	return gm_json_number(gm_json_object(gm_json_object(root, "host"), "memory_stats"),
-			      "allocated_bytes.all.current");
-}
-
-static int64_t events_recorded(const json_t *root)
-{
-	const json_t *history = gm_json_object(root, "history");
-
-	return gm_wrap_add(gm_json_number(history, "dropped"), gm_json_number(history, "events"));
-}
-
-static int64_t events_lost(const json_t *root)
-{
-	return gm_json_number(gm_json_object(root, "history"), "events_lost");
-}
-
-static void put_single(const struct book *book, const char *name, const char *type, const char *help,
-		       int64_t (*value)(const json_t *root))
-{
-	put_head(book, name, type, help);
-	for (size_t p = 0; p < book->count; p++) {
-		begin_sample(&book->pages[p], name, NULL, NULL, NULL);
-		fprintf(book->out, "%" PRId64 "\n", value(book->pages[p].root));
+	if (metric->label) {
+		put_holders(out, page, metric);
+	} else if (metric->member) {
+		put_devices(out, page, metric);
+	} else {
+		begin_sample(out, page, metric->name, NULL, NULL, NULL);
+		if (metric->value)
+			fprintf(out, "%" PRId64 "\n", metric->value(page->root));
+		else
+			fprintf(out, "%.3f\n", (double)gm_json_number(page->root, "time_us") / 1e6);
 	}
 }
 
-int gm_prometheus_write(FILE *out, const struct gm_prometheus *list, size_t count, bool is_open)
+struct gm_prometheus *gm_prometheus_open(bool is_open)
 {
-	struct book book = { .out = out, .count = count, .is_open = is_open };
-	bool failed = false;
+	struct gm_prometheus *made = calloc(1, sizeof(*made));
 
-	book.pages = calloc(count + 1, sizeof(*book.pages));
-	if (!book.pages)
-		return -ENOMEM;
-	for (size_t p = 0; p < count; p++) {
-		book.pages[p] = (struct page){ .out = out, .root = list[p].root, .labels = list[p].labels,
-					       .pid = list[p].pid };
-		find_devices(&book.pages[p]);
+	if (!made)
+		return NULL;
+	made->is_open = is_open;
+	for (size_t m = 0; m < METRICS; m++) {
+		made->lines[m].out = open_memstream(&made->lines[m].text, &made->lines[m].bytes);
+		if (!made->lines[m].out) {
+			gm_prometheus_free(made);
+			return NULL;
+		}
 	}
-	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
-		put_metric(&book, &metrics[i]);
-	put_holders(&book, "module_allocated_bytes", "by_module", "module", "path");
-	put_holders(&book, "kind_allocated_bytes", "by_kind", "kind", "kind");
-	put_single(&book, "host_allocated_bytes", "gauge", "Bytes of pinned host memory", host_bytes);
-	put_single(&book, "history_events_total", "counter", "Events recorded", events_recorded);
-	put_single(&book, "history_lost_events_total", "counter", "Events that found no room", events_lost);
-	put_head(&book, "snapshot_timestamp_seconds", "gauge", "The moment that is shown");
-	for (size_t p = 0; p < count; p++) {
-		begin_sample(&book.pages[p], "snapshot_timestamp_seconds", NULL, NULL, NULL);
-		fprintf(out, "%.3f\n", (double)gm_json_number(book.pages[p].root, "time_us") / 1e6);
+	return made;
+}
+
+int gm_prometheus_add(struct gm_prometheus *to, const json_t *root, const struct gm_labels *labels, int64_t pid)
+{
+	struct page page = { .root = root, .labels = labels, .pid = pid };
+	long begun[METRICS], bytes = 0;
+	bool failed;
+
+	find_devices(&page);
+	failed = page.failed;
+	for (size_t m = 0; m < METRICS; m++)
+		begun[m] = ftell(to->lines[m].out);
+	for (size_t m = 0; !failed && m < METRICS && bytes <= PROCESS_MOST; m++) {
+		FILE *out = to->lines[m].out;
+
+		put_lines(out, &page, &metrics[m]);
+		bytes += ftell(out) - begun[m];
+		failed = page.failed || ferror(out);
 	}
-	if (is_open)
+	free(page.devices);
+	if (!failed && bytes <= PROCESS_MOST)
+		return 0;
+	for (size_t m = 0; m < METRICS; m++) {
+		fseek(to->lines[m].out, begun[m], SEEK_SET);
+		clearerr(to->lines[m].out);
+	}
+	return failed ? -ENOMEM : -E2BIG;
+}
+
+int gm_prometheus_write(struct gm_prometheus *of, FILE *out, size_t unread)
+{
+	for (size_t m = 0; m < METRICS; m++) {
+		if (fflush(of->lines[m].out))
+			return -ENOMEM;
+		if (of->lines[m].bytes)
+			put_head(out, of->is_open, metrics[m].name, metrics[m].type, metrics[m].help);
+		fwrite(of->lines[m].text, 1, of->lines[m].bytes, out);
+	}
+	if (unread != SIZE_MAX) {
+		put_head(out, of->is_open, "unread_processes", "gauge",
+			 "Processes that may have a journal and could not be read");
+		fprintf(out, "gpumem_unread_processes %zu\n", unread);
+	}
+	if (of->is_open)
 		fputs("# EOF\n", out);
-	for (size_t p = 0; p < count; p++) {
-		failed |= book.pages[p].failed;
-		free(book.pages[p].devices);
+	return 0;
+}
+
+void gm_prometheus_free(struct gm_prometheus *of)
+{
+	if (!of)
+		return;
+	for (size_t m = 0; m < METRICS; m++) {
+		if (of->lines[m].out)
+			fclose(of->lines[m].out);
+		free(of->lines[m].text);
 	}
-	free(book.pages);
-	return failed ? -ENOMEM : 0;
+	free(of);
 }
 
 int gm_convert_prometheus(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	const struct gm_prometheus one = { loaded->snapshot.root, NULL, loaded->pid };
+	struct gm_prometheus *one = gm_prometheus_open(false);
+	int r = one ? gm_prometheus_add(one, loaded->snapshot.root, NULL, loaded->pid) : -ENOMEM;
 
-	(void)note;
-	return gm_prometheus_write(out, &one, 1, false);
+	if (r == -E2BIG) {
+		snprintf(note, 256, "its metrics are longer than 1 MiB: not written");
+		r = -EOVERFLOW;
+	}
+	if (!r)
+		r = gm_prometheus_write(one, out, SIZE_MAX);
+	gm_prometheus_free(one);
+	return r;
 }
