@@ -23,6 +23,13 @@ def ask(url, method="GET", **headers):
         return error.code, error.headers["Content-Type"], error.read().decode()
 
 
+def open_still(connection):
+    try:
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
+
+
 def held(page, pid):
     """{labels} of the line that says what process @pid holds."""
     found = [dict(key) for key in prometheus.read(page).get("gpumem_allocated_bytes", (0, 0, {}))[2] if dict(key)["pid"] == str(pid)]
@@ -64,6 +71,21 @@ with Room() as room:
         with socket.create_connection(("127.0.0.1", int(port, 16))) as rude:
             rude.sendall(b"\0\xff GET\r\n\r\n" * 100)
             check("who speaks no HTTP does not keep others from an answer", ask(url)[0] == 200)
+        # Who connects and does not ask: of these there may be more than the server keeps.
+        idle = [socket.create_connection(("127.0.0.1", int(port, 16))) for _ in range(40)]
+        for one in idle[20:]:
+            one.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        check("40 connections that do not ask, or not to the end: others are answered", ask(url)[0] == 200 and isinstance(held(ask(url)[2], first.pid), dict))
+        idle[0].settimeout(30)
+        idle[39].settimeout(0.2)
+        check("the oldest of them was closed, and the newest was not", idle[0].recv(1) == b"" and open_still(idle[39]))
+        for one in idle:
+            one.close()
+        # A page of another server's, whose name leads here.
+        for name, status in (("evil.example", 403), ("127.0.0.1.evil.example:80", 403), ("localhost.evil.example", 403), ("", 403),
+                             ("127.0.0.1", 200), ("localhost:1", 200), ("LOCALHOST", 200), ("[::1]:80", 200), ("10.1.2.3:80", 200), (socket.gethostname(), 200)):
+            got = ask(url, Host=name)
+            check("asked as %r: %d" % (name, status), got[0] == status and (status == 200) == ("gpumem_allocated_bytes{" in got[2]), got[:2])
         again = gpumem("serve", "--prometheus", "127.0.0.1:%d" % int(port, 16))
         check("a port that is taken: exit 1", again.returncode == 1 and "Address already in use" in again.stderr, again)
         second.kill()

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@
 
 #define GM_HTTP_FUNCTIONS(X) \
 	X(MHD_start_daemon) X(MHD_stop_daemon) X(MHD_create_response_from_buffer) X(MHD_add_response_header) \
-	X(MHD_queue_response) X(MHD_destroy_response) X(MHD_lookup_connection_value)
+	X(MHD_queue_response) X(MHD_destroy_response) X(MHD_lookup_connection_value) X(MHD_get_connection_info)
 
 static struct {
 #define GM_HTTP_FIELD(name) __typeof__(&name) name;
@@ -101,6 +102,69 @@ static char *make_page(bool is_open, size_t *ret_bytes)
 	return NULL;
 }
 
+/* ---- connections ------------------------------------------------------------------------------- */
+
+/*
+ * Whoever connects and then says nothing, or one byte now and then, must not keep others out: of more than
+ * CONNECTIONS_KEPT connections the oldest is shut down, which libmicrohttpd sees as the other side's end. An answer
+ * takes a moment, so a client that behaves is never the oldest for long.
+ */
+#define CONNECTIONS_KEPT 32u
+#define CONNECTIONS_MOST 64u		/* those that are shut down, but not yet closed, among them */
+
+static struct { int fds[CONNECTIONS_MOST]; size_t count; } kept;	/* the oldest first */
+
+static int socket_of(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info =
+		http.MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	return info ? info->connect_fd : -1;
+}
+
+static void forget_connection(size_t i)
+{
+	memmove(&kept.fds[i], &kept.fds[i + 1], (--kept.count - i) * sizeof(kept.fds[0]));
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	int fd = socket_of(connection);
+
+	(void)arg, (void)state;
+	for (size_t i = kept.count; i--;)
+		if (kept.fds[i] == fd)
+			forget_connection(i);
+	if (what != MHD_CONNECTION_NOTIFY_STARTED || fd < 0)
+		return;
+	if (kept.count == CONNECTIONS_KEPT) {
+		shutdown(kept.fds[0], SHUT_RDWR);
+		forget_connection(0);
+	}
+	kept.fds[kept.count++] = fd;
+}
+
+/* A page in a browser may give its own name this machine's address (DNS rebinding), and read what we answer as if its
+ * own server had. Such a request names that server. What answers at another than the loopback address is for everybody
+ * who reaches it, by whatever name. */
+static bool is_meant(struct MHD_Connection *connection)
+{
+	const char *named = http.MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
+	struct sockaddr_in at = { .sin_port = 0 };
+	char host[256], own[256] = "";
+	socklen_t length = sizeof(at);
+	struct in_addr address;
+
+	if (!named || getsockname(socket_of(connection), (struct sockaddr *)&at, &length) ||
+	    ntohl(at.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
+		return true;
+	snprintf(host, sizeof(host), "%.*s", (int)strcspn(named, ":"), named);
+	gethostname(own, sizeof(own) - 1);
+	return inet_pton(AF_INET, host, &address) == 1 || !strcasecmp(host, "localhost") ||
+	       (own[0] && !strcasecmp(host, own)) || named[0] == '[';
+}
+
 /* ---- requests ---------------------------------------------------------------------------------- */
 
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int status, const char *type, char *text,
@@ -132,6 +196,8 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 	char *page;
 
 	(void)arg, (void)version, (void)upload, (void)upload_bytes, (void)state;
+	if (!is_meant(connection))
+		return say(connection, 403, "Ask by an address, as localhost, or by this machine's name.\n");
 	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
 		return say(connection, 405, "This only answers GET and HEAD.\n");
 	if (strcmp(path, "/metrics"))
@@ -182,10 +248,12 @@ static int serve(const char *where, const struct sockaddr_in *address)
 	signal(SIGPIPE, SIG_IGN);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) &&
-	    !bind(fd, (const struct sockaddr *)address, sizeof(*address)) && !listen(fd, 16) &&
+	    !bind(fd, (const struct sockaddr *)address, sizeof(*address)) && !listen(fd, SOMAXCONN) &&
 	    !getsockname(fd, (struct sockaddr *)&bound, &length))
 		daemon = http.MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, handle, NULL,
-					       MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, 16u,
+					       MHD_OPTION_LISTEN_SOCKET, fd,
+					       MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MOST,
+					       MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL,
 					       MHD_OPTION_CONNECTION_TIMEOUT, 30u, MHD_OPTION_END);
 	if (!daemon) {
 		fprintf(stderr, "gpumem serve: %s: %s\n", gm_show_clean(where), strerror(errno));
