@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -17,6 +18,12 @@
  * pauses grow, so that those who wait do not keep the word from who holds it. */
 #define SPINS 48
 #define PAUSES 16
+
+#define SLICE_NS UINT64_C(10000000)	/* of a wait, until the holder is looked at again */
+#define HOLDER (~(GM_LOCK_WAITED_FOR | GM_LOCK_GIVEN_UP))
+
+__thread uint32_t gm_lock_thread;
+static _Atomic(uint32_t) process;	/* in which threads have their numbers; 0: nobody has asked for one */
 
 uint64_t gm_now_ns(void)
 {
@@ -41,17 +48,92 @@ void gm_nap(long ns)
 	errno = saved_errno;
 }
 
-bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns)
+uint32_t gm_lock_find_thread(void)
+{
+	uint32_t none = 0;
+
+	atomic_compare_exchange_strong(&process, &none, (uint32_t)getpid());
+	gm_lock_thread = (uint32_t)syscall(SYS_gettid);
+	return gm_lock_thread;
+}
+
+void gm_lock_forked(void)
+{
+	gm_lock_thread = 0;
+	atomic_store(&process, (uint32_t)getpid());
+}
+
+/* The thread of @holder has ended. In a child that came about without gm_lock_forked nobody knows: its first
+ * thread goes by the number that it had in the parent. */
+static bool is_gone(uint32_t holder)
+{
+	pid_t pid = getpid();
+
+	return atomic_load(&process) == (uint32_t)pid && syscall(SYS_tgkill, pid, holder, 0) < 0 &&
+	       errno == ESRCH;
+}
+
+/* Say that somebody waits, or that nobody is to. Returns false when @word was not what @lock has. */
+static bool mark(struct gm_lock *lock, uint32_t *word, uint32_t bit)
+{
+	if (*word & bit)
+		return true;
+	if (!__atomic_compare_exchange_n((uint32_t *)&lock->word, word, *word | bit, false,
+					 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		return false;
+	*word |= bit;
+	return true;
+}
+
+/* Who takes the lock here says that somebody waits, since others may: that costs at most one needless wake. */
+static bool wait_for(struct gm_lock *lock, uint64_t limit_ns, bool for_all)
+{
+	const struct timespec slice = { 0, (long)(limit_ns < SLICE_NS ? limit_ns : SLICE_NS) };
+	uint32_t self = (uint32_t)syscall(SYS_gettid), holder = 0, word;
+	uint64_t seen = gm_now_ns(), waited = 0;
+
+	for (;;) {
+		word = __atomic_load_n((uint32_t *)&lock->word, __ATOMIC_RELAXED);
+		if (!word) {
+			if (__atomic_compare_exchange_n((uint32_t *)&lock->word, &word,
+							gm_lock_thread | GM_LOCK_WAITED_FOR, false,
+							__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+				return true;
+			continue;
+		}
+		/* Its own: a handler interrupted the holder, or the holder once jumped out of one of our functions. */
+		if (word & GM_LOCK_GIVEN_UP || (word & HOLDER) == self)
+			return false;
+		if ((word & HOLDER) != holder) {	/* the lock goes from hand to hand */
+			holder = word & HOLDER;
+			waited = 0;
+		} else if (is_gone(holder) || (waited >= limit_ns && for_all)) {
+			if (mark(lock, &word, GM_LOCK_GIVEN_UP))
+				return false;
+			continue;
+		} else if (waited >= limit_ns) {
+			return false;
+		}
+		if (!mark(lock, &word, GM_LOCK_WAITED_FOR))
+			continue;
+		futex(lock, FUTEX_WAIT, word, &slice);
+		waited += gm_passed_ns(&seen, SLICE_NS);
+	}
+}
+
+bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns, bool for_all)
 {
 	int saved_errno = errno;
 	unsigned int pauses = 1;
-	uint64_t now, deadline;
-	bool held = false;
+	uint32_t word;
+	bool held;
 
 	for (int i = 0; i < SPINS; i++) {
-		if (__atomic_load_n((uint32_t *)&lock->word, __ATOMIC_RELAXED) == 0 &&
-		    gm_lock_grab(lock))
+		word = __atomic_load_n((uint32_t *)&lock->word, __ATOMIC_RELAXED);
+		if (word == 0 && gm_lock_grab(lock))
 			return true;
+		if (word & GM_LOCK_GIVEN_UP)
+			return false;
 		for (unsigned int n = 0; n < pauses; n++)
 			gm_pause();
 		if (pauses < PAUSES)
@@ -59,20 +141,7 @@ bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns)
 	}
 	if (!limit_ns)
 		return false;
-	now = gm_now_ns();
-	deadline = now + limit_ns;
-	/* 2 tells the holder that somebody may sleep. Whoever takes the lock this way leaves 2
-	 * behind, which costs at most one needless wake. */
-	while (!(held = __atomic_exchange_n((uint32_t *)&lock->word, 2, __ATOMIC_ACQUIRE) == 0)) {
-		struct timespec timeout;
-
-		if (now >= deadline)
-			break;
-		timeout.tv_sec = (time_t)((deadline - now) / UINT64_C(1000000000));
-		timeout.tv_nsec = (long)((deadline - now) % UINT64_C(1000000000));
-		futex(lock, FUTEX_WAIT, 2, &timeout);
-		now = gm_now_ns();
-	}
+	held = wait_for(lock, limit_ns, for_all);
 	errno = saved_errno;
 	return held;
 }

@@ -5,8 +5,14 @@
  * that the child of a process where the library runs takes none (preload/process/state.h). Not a
  * cancellation point. errno is kept.
  *
- * No wait is without end: gm_lock gives up after GM_LOCK_LIMIT_NS (the holder was killed by
- * asynchronous cancellation, say) and the caller then lets the host's call pass unrecorded.
+ * A lock knows its holder by the kernel's number of the thread. A thread that was cancelled while it held a
+ * lock never comes back: who waits asks the kernel whether the holder still exists. A living holder may
+ * also have left by longjmp, so that a wait for it has a limit, too. The limit counts the time that the
+ * waiter itself waited, in slices: a stop of the process (SIGSTOP, a debugger, a frozen cgroup) is one slice
+ * at most, however long it lasts. A lock whose holder is gone, or was waited for in vain, is given up: its
+ * word says so, and nobody waits for it until the holder lets go of it after all. No lock is ever taken from
+ * its holder: what it protects may be half changed. Who does not get a lock goes on without: the host's call
+ * passes unrecorded, a free is kept until it can be done.
  *
  * Ranks: the lowest is taken first; a lock of rank GM_RANK_NONE has no order. Only locks of the
  * ranks up to GM_RANK_DRIVER are held over a driver call. Debug and sanitizer builds count what
@@ -24,7 +30,11 @@
 #define GM_LOCK_RANKS 0
 #endif
 
-#define GM_LOCK_LIMIT_NS UINT64_C(5000000000)
+#define GM_LOCK_LIMIT_NS UINT64_C(5000000000)	/* as the waiter counts it */
+
+/* Of a lock's word, beside the holder's number. */
+#define GM_LOCK_WAITED_FOR UINT32_C(0x80000000)	/* somebody may sleep until the lock is free */
+#define GM_LOCK_GIVEN_UP UINT32_C(0x40000000)	/* nobody waits: the holder is gone, or holds it too long */
 
 enum gm_lock_rank {
 	GM_RANK_NONE,
@@ -42,12 +52,20 @@ enum gm_lock_rank {
 	GM_RANK_LEAF			/* nothing is taken under it: the shards of a map */
 };
 
-/* @word: 0 free, 1 held, 2 held and waited for. A zeroed lock is a free one without a rank. */
+/* @word: 0 free, else the holder's number and the two bits above. A zeroed lock is a free one without a rank. */
 struct gm_lock { _Atomic(uint32_t) word; uint32_t rank; };
 
-/* Take @lock, waiting at most @limit_ns. Returns true when it is held. */
-bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns);
+/* Take @lock, waiting at most @limit_ns. @for_all: after a wait in vain the lock is given up. Returns true when
+ * the lock is held. */
+bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns, bool for_all);
 void gm_lock_wake(struct gm_lock *lock);
+
+/* The kernel's number of this thread; 0: not asked for yet. */
+extern __thread uint32_t gm_lock_thread __attribute__((visibility("hidden")));
+uint32_t gm_lock_find_thread(void);
+
+/* In the child of a fork: its one thread has another number than in the parent. */
+void gm_lock_forked(void);
 
 /* How often this process took a lock against the ranks, or called the driver under one; always 0 where
  * that is not checked. */
@@ -75,8 +93,20 @@ static inline void gm_lock_rank_driver(void)
 /* Sleep for @ns nanoseconds, less than a second; a signal ends it early. */
 void gm_nap(long ns);
 
-/* CLOCK_MONOTONIC in ns, for limits and intervals. */
+/* CLOCK_MONOTONIC in ns, for intervals. It goes on while the process is stopped: for limits of waits see
+ * gm_passed_ns. */
 uint64_t gm_now_ns(void);
+
+/* The time since *@seen_ns (gm_now_ns), but @most_ns at most; *@seen_ns becomes now. Who waits in slices of @most_ns
+ * adds this up: then a stop of the process counts as one slice, and those who are waited for get their turn
+ * before the limit is over. */
+static inline uint64_t gm_passed_ns(uint64_t *seen_ns, uint64_t most_ns)
+{
+	uint64_t now = gm_now_ns(), passed = now - *seen_ns;
+
+	*seen_ns = now;
+	return passed < most_ns ? passed : most_ns;
+}
 
 /* A pause of some 50 ns between two loads of a word that another thread will change. (YIELD does
  * nothing on most aarch64 processors; ISB takes about as long as PAUSE.) */
@@ -104,9 +134,11 @@ static inline void gm_order(void)
 
 static inline bool gm_lock_grab(struct gm_lock *lock)
 {
-	uint32_t free_word = 0;
+	uint32_t free_word = 0, self = gm_lock_thread;
 
-	return __atomic_compare_exchange_n((uint32_t *)&lock->word, &free_word, 1, false,
+	if (__builtin_expect(!self, 0))
+		self = gm_lock_find_thread();
+	return __atomic_compare_exchange_n((uint32_t *)&lock->word, &free_word, self, false,
 					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
@@ -120,25 +152,33 @@ static inline bool gm_lock_try(struct gm_lock *lock)
 	return true;
 }
 
-/* gm_lock_slow, which waits, where the lock is not free at once. */
+/* Take @lock, waiting at most @limit_ns: this call's own limit, which says nothing about the lock. */
 static inline bool gm_lock_within(struct gm_lock *lock, uint64_t limit_ns)
 {
-	if (!gm_lock_grab(lock) && !gm_lock_slow(lock, limit_ns))
+	if (!gm_lock_grab(lock) && !gm_lock_slow(lock, limit_ns, false))
 		return false;
 	gm_lock_rank_taken(lock, limit_ns > 0);
 	return true;
 }
 
-/* The same, waiting at most GM_LOCK_LIMIT_NS. */
+/* Take @lock, waiting @limit_ns, which is longer than anybody should hold it. */
+static inline bool gm_lock_once(struct gm_lock *lock, uint64_t limit_ns)
+{
+	if (!gm_lock_grab(lock) && !gm_lock_slow(lock, limit_ns, true))
+		return false;
+	gm_lock_rank_taken(lock, true);
+	return true;
+}
+
 static inline bool gm_lock(struct gm_lock *lock)
 {
-	return gm_lock_within(lock, GM_LOCK_LIMIT_NS);
+	return gm_lock_once(lock, GM_LOCK_LIMIT_NS);
 }
 
 static inline void gm_unlock(struct gm_lock *lock)
 {
 	gm_lock_rank_released(lock);
-	if (__atomic_exchange_n((uint32_t *)&lock->word, 0, __ATOMIC_RELEASE) == 2)
+	if (__atomic_exchange_n((uint32_t *)&lock->word, 0, __ATOMIC_RELEASE) & GM_LOCK_WAITED_FOR)
 		gm_lock_wake(lock);
 }
 

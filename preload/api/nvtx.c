@@ -120,7 +120,6 @@ char *getenv(const char *name)
 
 #define BUCKETS 1024u
 #define AREA_BYTES (16u << 20)		/* of registered texts, touched as used */
-#define LOCK_NS UINT64_C(10000000)	/* a forked child may find it held for ever */
 
 /* A text that the program registered: a string, or the name of a domain. Never changes or goes. */
 struct gm_nvtx_text {
@@ -185,7 +184,7 @@ static struct gm_nvtx_text *add(const char *text, uint32_t length, uint32_t hash
 {
 	struct gm_nvtx_text *made;
 
-	if (!gm_lock_within(&lock, LOCK_NS))
+	if (!gm_lock(&lock))
 		return NULL;
 	made = find(text, length, hash);
 	if (!made)

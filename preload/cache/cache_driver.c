@@ -32,7 +32,6 @@ static _Atomic(uint64_t) back_count;	/* times that what was on its way back had 
 
 static struct gm_lock making;			/* of a heap that is not there yet */
 static struct gm_lock growth[GM_MAX_DEVICES];
-static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
 struct gm_page_map *gm_cache_page_map;
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 static _Atomic(uint32_t) failures[GM_MAX_DEVICES];	/* times in a row that no heap could be made */
@@ -85,14 +84,14 @@ CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 }
 
 /* @stream is synchronised as soon as it is idle: what was freed in its order the driver keeps until
- * then. False: it was not before @limit_ns. */
+ * then. False: it was not within @limit_ns, of which a stop of the process is an eighth at most. */
 static bool settle_stream(CUstream stream, uint64_t limit_ns)
 {
-	uint64_t until = gm_now_ns() + limit_ns;
+	uint64_t at = gm_now_ns(), waited = 0;
 	CUresult result;
 
 	while ((result = GM_REAL(cuStreamQuery)(stream)) == CUDA_ERROR_NOT_READY &&
-	       gm_now_ns() < until)
+	       (waited += gm_passed_ns(&at, limit_ns / 8)) < limit_ns)
 		sched_yield();
 	if (!result)
 		GM_REAL(cuStreamSynchronize)(stream);
@@ -416,17 +415,9 @@ void gm_cache_address_reused(struct gm_where where, uint64_t address, uint64_t b
 
 /* ---- growth and flush ---- */
 
-/* A thread that was cancelled in the driver's call holds it for good: one wait shows it, not one
- * for each growth. */
 bool gm_cache_growth_lock(uint8_t domain)
 {
-	uint32_t *lost = (uint32_t *)&growth_lost[domain];
-	uint32_t was = __atomic_load_n(lost, __ATOMIC_RELAXED);
-	bool held = gm_lock_within(&growth[domain], was ? 0 : GROWTH_LIMIT_NS);
-
-	if (held == (was != 0))
-		__atomic_store_n(lost, !held, __ATOMIC_RELAXED);
-	return held;
+	return gm_lock_once(&growth[domain], GROWTH_LIMIT_NS);
 }
 
 bool gm_cache_growth_try(uint8_t domain)

@@ -21,7 +21,6 @@
 #include "recorder/modules/modules.h"
 
 #define TELLERS 256u			/* objects that call us, those that are gone among them */
-#define LOOK_NS UINT64_C(100000000)	/* a forked child may have inherited the lock, held */
 #define CUDA 1				/* c10::DeviceType */
 
 struct device { int8_t type, index; };	/* c10::Device, passed in a register */
@@ -55,7 +54,6 @@ struct teller {
 static struct teller tellers[TELLERS];
 static _Atomic(uint32_t) teller_count;
 static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* who changes them */
-static _Atomic(uint32_t) stuck;		/* it was not free in time: nobody waits until it is */
 
 /* ---- who calls, and whom it means --------------------------------------------------------------- */
 
@@ -102,10 +100,8 @@ static struct teller *teller_slow(const struct gm_object *object, uintptr_t call
 {
 	uint32_t generation = gm_modules_generation(), count;
 	struct teller *teller, *found = NULL;
-	bool held = gm_lock_within(&lock, gm_get(&stuck) ? 0 : LOOK_NS);
 
-	gm_set(&stuck, !held);
-	if (!held)
+	if (!gm_lock(&lock))
 		return NULL;
 	count = gm_get(&teller_count);
 	for (uint32_t i = 0; i < count && !found; i++) {

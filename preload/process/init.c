@@ -41,6 +41,7 @@ static __attribute__((constructor)) void loaded(void)
 	gm_say_remember();
 	gm_helper_loaded();
 	gm_follow_loaded();
+	pthread_atfork(NULL, NULL, gm_lock_forked);
 }
 
 static void said(void *arg, const char *line)

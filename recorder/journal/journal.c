@@ -335,7 +335,7 @@ uint32_t gm_region_take(enum gm_region_id id, bool nested)
 	uint64_t used, size = region->item_bytes;
 	uint32_t index = 0;
 
-	if (!gm_lock_within(&gm_rec.journal, gm_patience(nested))) {
+	if (!gm_lock_unless_nested(&gm_rec.journal, nested)) {
 		gm_count(&region->refused, 1);
 		return 0;
 	}

@@ -45,7 +45,6 @@ enum gm_tcache_owner { GM_TCACHE_NOBODY, GM_TCACHE_OWNER, GM_TCACHE_OTHER };
 
 struct gm_domain_state {
 	struct gm_lock lock;
-	_Atomic(uint32_t) stuck;	/* 1: a wait for it timed out: wait less the next time */
 	uint32_t spare_segment;		/* an id taken and not used; lock: @lock */
 	uint32_t last_key;		/* whose usage rows were looked up last, 0 none; */
 	struct gm_usage *last_rows[3];	/* lock: @lock */
@@ -154,11 +153,10 @@ static inline struct gm_region *gm_region(enum gm_region_id id)
 /* What gm_recorder_lock_all holds: domain locks, and the thread caches of slots (a bit each). */
 struct gm_held { bool domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
 
-/* How long to wait for a lock of the journal, ns: not at all when this thread may hold it
- * itself. */
-static inline uint64_t gm_patience(bool nested)
+/* Take a lock of the journal; without a wait when this thread may hold it itself. */
+static inline bool gm_lock_unless_nested(struct gm_lock *lock, bool nested)
 {
-	return nested ? 0 : GM_LOCK_LIMIT_NS;
+	return nested ? gm_lock_within(lock, 0) : gm_lock(lock);
 }
 
 #endif

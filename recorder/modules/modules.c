@@ -28,7 +28,6 @@
 #define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
 #define PROBES 64u			/* slots looked at for a new object, if one of them is free */
 #define CACHE_WAYS 16u
-#define LOCK_NS UINT64_C(200000000)	/* publication takes microseconds, once its thread runs */
 #define CALLER_FRAMES 32
 
 struct slot {
@@ -44,7 +43,6 @@ struct slot {
 
 static struct slot *slots;		/* 1 MiB, touched as used; there when @ready is set */
 static struct gm_lock lock;		/* of changes to @slots, @used and @used_count */
-static _Atomic(bool) lock_stuck;	/* a wait for it has run out: nobody waits any more */
 static uint16_t used[SLOTS];		/* the slots in use, so that a sweep looks at no others */
 static uint32_t used_count;
 _Atomic(uint32_t) gm_modules_epoch = 1;	/* what was seen before is seen anew */
@@ -170,7 +168,7 @@ static uint32_t hash_start(uintptr_t start)
 }
 
 /* Take the lock. A handler that interrupts the thread that has it never gets it. Should that thread
- * never come back (it was cancelled), the others wait once, and no object gets a number any more. */
+ * never come back (it was cancelled), no object gets a number any more. */
 static bool begin_change(void)
 {
 	bool held;
@@ -179,8 +177,7 @@ static bool begin_change(void)
 		return false;
 	changing = 1;
 	atomic_signal_fence(memory_order_seq_cst);
-	held = gm_lock_within(&lock, gm_get(&lock_stuck) ? 0 : LOCK_NS);
-	gm_set(&lock_stuck, !held);
+	held = gm_lock(&lock);
 	if (!held)
 		changing = 0;
 	return held;

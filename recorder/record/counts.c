@@ -65,7 +65,7 @@ static bool rows_of(uint8_t domain, uint16_t module, uint8_t kind, bool nested,
 		*ret_rows = entry->rows;
 		return true;
 	}
-	if (!gm_lock_within(&gm_rec.journal, gm_patience(nested)))
+	if (!gm_lock_unless_nested(&gm_rec.journal, nested))
 		return false;
 	ret_rows->both = row_locked(header, domain, module, kind);
 	ret_rows->kind = row_locked(header, domain, GM_USAGE_ALL_MODULES, kind);

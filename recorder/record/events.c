@@ -5,7 +5,6 @@
 
 #include <errno.h>
 
-#define SHARED_WAIT_NS UINT64_C(100000000)
 #define LOCK_NS UINT64_C(1000000000)	/* for each domain, where the history is switched */
 #define LEAST_CHUNKS 256u		/* of the pool, however few events are asked for */
 #define ALL_ACTIONS ((1u << GM_ACTION_COUNT) - 1)
@@ -18,7 +17,7 @@ static bool refill(struct gm_slot *slot, bool nested)
 
 	if (!nested)
 		gm_chunks_join(gm_header_get());
-	if (!gm_lock_within(&gm_rec.journal, gm_patience(nested)))
+	if (!gm_lock_unless_nested(&gm_rec.journal, nested))
 		return false;
 	gm_chunk_close_locked(slot);
 	found = gm_chunk_take_locked(slot, &index);
@@ -45,7 +44,7 @@ struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer)
 			return slot;
 		slot->chunk_wait = GM_CHUNK_EVENTS;
 	}
-	if (!gm_lock_within(&gm_rec.shared, writer->nested ? 0 : SHARED_WAIT_NS))
+	if (!gm_lock_unless_nested(&gm_rec.shared, writer->nested))
 		goto lost;
 	if (gm_rec.shared_slot.place < GM_CHUNK_FULL || refill(&gm_rec.shared_slot, writer->nested))
 		return &gm_rec.shared_slot;

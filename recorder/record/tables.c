@@ -12,27 +12,10 @@
 #include <errno.h>
 
 #define NO_OP UINT64_MAX		/* enter, but write nothing */
-#define STUCK_WAIT_NS UINT64_C(1000000)
 
 /* What inserts and removes is compiled twice, for what pools of the program's hand out and for all else: of the
  * former most is constant. */
 #define INLINED static inline __attribute__((always_inline))
-
-/* A lock that somebody has, or that was not to be had lately. */
-__attribute__((noinline))
-static bool lock_domain_slow(struct gm_domain_state *state, bool nested)
-{
-	uint64_t limit = nested ? 0 : gm_get(&state->stuck) ? STUCK_WAIT_NS : GM_LOCK_LIMIT_NS;
-
-	if (gm_lock_within(&state->lock, limit)) {
-		gm_set(&state->stuck, 0);
-		return true;
-	}
-	/* Its holder ended (asynchronous cancellation): the host shall not wait like this again. */
-	if (!nested)
-		gm_set(&state->stuck, 1);
-	return false;
-}
 
 INLINED int enter(struct gm_change *change, uint8_t domain, uint64_t op)
 {
@@ -43,9 +26,7 @@ INLINED int enter(struct gm_change *change, uint8_t domain, uint64_t op)
 	if (gm_unlikely(domain >= gm_get_acquire(&gm_rec.domain_count)))
 		return -EINVAL;
 	gm_writer_enter(&change->writer);
-	if (gm_likely(!change->writer.nested && !gm_get(&state->stuck) && gm_lock_grab(&state->lock))) {
-		gm_lock_rank_taken(&state->lock, true);
-	} else if (gm_unlikely(!lock_domain_slow(state, change->writer.nested))) {
+	if (gm_unlikely(!gm_lock_unless_nested(&state->lock, change->writer.nested))) {
 		gm_writer_leave(&change->writer);
 		gm_count(&gm_header_get()->operations_lost, 1);
 		return -ETIMEDOUT;

@@ -23,6 +23,7 @@
 #define SLOT_WAIT_NS UINT64_C(10000000)
 #define HOLD_SPINS 200u
 #define HOLD_PAUSE_NS 50000
+#define HOLD_SLICE_NS UINT64_C(1000000)	/* that one pause counts at most: gm_passed_ns */
 
 __thread struct gm_thread_local gm_tls;
 
@@ -219,17 +220,26 @@ static bool try_hold_slot(struct gm_slot *slot)
 						       memory_order_acquire, memory_order_relaxed);
 }
 
+static bool died_within(const struct gm_slot *slot)
+{
+	uint32_t tid = gm_get(&gm_rec.threads[slot->index].tid);
+
+	return gm_get(&slot->tcache_owner) == GM_TCACHE_OWNER && tid && is_dead(tid);
+}
+
 static bool hold_slot_slow(struct gm_slot *slot, uint64_t limit_ns)
 {
-	uint64_t until = limit_ns ? gm_now_ns() + limit_ns : 0;
+	uint64_t seen, waited = 0;
 	bool held = false;
 
 	for (unsigned int i = 0; i < HOLD_SPINS && !held; i++) {
 		gm_pause();
 		held = try_hold_slot(slot);
 	}
-	while (!held && until && gm_now_ns() < until) {
+	seen = held || !limit_ns ? 0 : gm_now_ns();
+	while (!held && waited < limit_ns && !died_within(slot)) {
 		gm_nap(HOLD_PAUSE_NS);
+		waited += gm_passed_ns(&seen, HOLD_SLICE_NS);
 		held = try_hold_slot(slot);
 	}
 	return held;
@@ -239,7 +249,7 @@ bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns)
 {
 	bool stuck = gm_get(&slot->tcache_stuck) != 0, held = try_hold_slot(slot);
 
-	/* Stuck: its thread died there. Nobody shall wait like that again. */
+	/* Stuck: its thread died there, or has left by longjmp. Nobody waits like that again. */
 	if (gm_unlikely(!held))
 		held = hold_slot_slow(slot, stuck ? 0 : limit_ns);
 	if (gm_unlikely(held == stuck))

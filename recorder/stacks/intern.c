@@ -181,7 +181,7 @@ static uint32_t intern(const struct item *item)
 	uint32_t id = GM_NONE;
 
 	gm_writer_enter(&writer);
-	if (gm_lock_within(&gm_rec.intern, gm_patience(writer.nested))) {
+	if (gm_lock_unless_nested(&gm_rec.intern, writer.nested)) {
 		id = intern_locked(header, item);
 		gm_unlock(&gm_rec.intern);
 	} else {
@@ -368,7 +368,7 @@ uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const ch
 		new.build_id_bytes = (uint8_t)build_id_bytes;
 	}
 	gm_writer_enter(&writer);
-	if (gm_lock_within(&gm_rec.intern, gm_patience(writer.nested))) {
+	if (gm_lock_unless_nested(&gm_rec.intern, writer.nested)) {
 		id = publish_module_locked(header, &new, path);
 		gm_unlock(&gm_rec.intern);
 	}

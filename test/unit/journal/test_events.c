@@ -16,6 +16,7 @@
 #include "recorder/journal/sys.h"
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
+#include "test/unit/leaps.h"
 
 #ifdef __SANITIZE_THREAD__
 #define UNDER_TSAN 1
@@ -164,6 +165,33 @@ START_TEST(test_shared_tells_thread)
 		ck_assert_uint_eq(gm_copy_event_thread(&copy, copy.events[i]),
 				  (uint32_t)gettid());
 	gm_copy_free(&copy);
+}
+END_TEST
+
+static _Atomic(int) written;
+
+static void *write_one(void *arg)
+{
+	notes(1, 1);
+	written = 1;
+	return arg;
+}
+
+/* The process stands still for hours while one thread waits for another to be done with the shared chunk. */
+START_TEST(test_shared_while_stopped)
+{
+	pthread_t thread;
+
+	aux_start(63);
+	ck_assert(gm_lock(&gm_rec.shared));
+	leap = 3600;
+	ck_assert_int_eq(pthread_create(&thread, NULL, write_one, NULL), 0);
+	await_readings(20, &written);
+	gm_unlock(&gm_rec.shared);
+	pthread_join(thread, NULL);
+	end_leaps();
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events, 1);
 }
 END_TEST
 
@@ -537,6 +565,7 @@ int main(void)
 	tcase_add_test(tc, test_no_history);
 	tcase_add_test(tc, test_more_threads_than_chunks);
 	tcase_add_test(tc, test_shared_tells_thread);
+	tcase_add_test(tc, test_shared_while_stopped);
 	tcase_add_test(tc, test_slots_come_back);
 	tcase_add_test(tc, test_no_slot);
 	tcase_add_test(tc, test_nested);

@@ -1,0 +1,204 @@
+/*
+ * stopped.c - threads that allocate and free while the process is stopped for hours, again and again, as far as
+ * they can tell: their clock is this one. And a thread that dies within one of our functions.
+ *
+ * usage: stopped churn THREADS ROUNDS	all is freed in the end, and the cache emptied: what has the driver left?
+ *        stopped cancel TIMES		threads are cancelled asynchronously within gpumem_pool_*: who waits afterwards?
+ *
+ * Thread context: as it says. The driver is found by dlopen, as bindings of other languages do.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cuda.h>
+
+#include "preload/api/gpumem.h"
+
+#define KEPT 24
+#define HANDED_ON 16
+#define STOPS 50
+#define STOP 7200			/* seconds */
+
+/* ---- the clock --------------------------------------------------------------------------------- */
+
+static _Atomic(int64_t) stood_still;	/* seconds */
+static _Atomic(uint64_t) readings;
+static _Atomic(int) stops;		/* each eighth reading comes two hours after the one before */
+
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int r = (int)syscall(SYS_clock_gettime, clock, ret);
+
+	if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)
+		return r;
+	if (++readings % 8 == 0 && stops)
+		stood_still += STOP;
+	ret->tv_sec += stood_still;
+	return r;
+}
+
+/* ---- the driver -------------------------------------------------------------------------------- */
+
+static CUresult (*mem_alloc)(CUdeviceptr *, size_t), (*mem_free)(CUdeviceptr), (*set_current)(CUcontext),
+		(*mem_info)(size_t *, size_t *);
+static CUcontext context;
+
+static void fail(const char *what, long value)
+{
+	printf("%s: %ld\n", what, value);
+	fflush(stdout);
+	_exit(1);
+}
+
+static void must(const char *what, int result)
+{
+	if (result)
+		fail(what, result);
+}
+
+static void begin(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+	CUresult (*init)(unsigned int), (*retain)(CUcontext *, CUdevice);
+
+	if (!driver)
+		fail("no driver", 0);
+	*(void **)&init = dlsym(driver, "cuInit");
+	*(void **)&retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
+	*(void **)&set_current = dlsym(driver, "cuCtxSetCurrent");
+	*(void **)&mem_alloc = dlsym(driver, "cuMemAlloc_v2");
+	*(void **)&mem_free = dlsym(driver, "cuMemFree_v2");
+	*(void **)&mem_info = dlsym(driver, "cuMemGetInfo_v2");
+	must("cuInit", init(0));
+	must("cuDevicePrimaryCtxRetain", retain(&context, 0));
+	must("cuCtxSetCurrent", set_current(context));
+}
+
+static size_t free_bytes(void)
+{
+	size_t left, total;
+
+	must("cuMemGetInfo", mem_info(&left, &total));
+	return left;
+}
+
+/* ---- stops ------------------------------------------------------------------------------------- */
+
+static _Atomic(CUdeviceptr) handed_on[HANDED_ON];	/* from one thread to another */
+static _Atomic(uint64_t) seed;
+static long rounds;
+
+static uint32_t next_random(uint64_t *state)
+{
+	*state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (uint32_t)(*state >> 33);
+}
+
+static void *churn(void *arg)
+{
+	uint64_t random = ++seed;
+	CUdeviceptr kept[KEPT] = { 0 };
+
+	must("cuCtxSetCurrent", set_current(context));
+	for (long i = 0; i < rounds || (stood_still < STOPS * STOP && i < 100 * rounds); i++) {
+		CUdeviceptr *one = &kept[next_random(&random) % KEPT];
+
+		if (*one)
+			*one = atomic_exchange(&handed_on[next_random(&random) % HANDED_ON], *one);
+		if (*one)
+			must("cuMemFree", mem_free(*one));
+		must("cuMemAlloc", mem_alloc(one, 512 + next_random(&random) % (i % 4 ? 100000 : 8000000)));
+	}
+	for (int i = 0; i < KEPT; i++)
+		if (kept[i])
+			must("cuMemFree", mem_free(kept[i]));
+	return arg;
+}
+
+static void mode_churn(int threads, long count)
+{
+	pthread_t ids[64];
+	size_t before = free_bytes();
+
+	rounds = count;
+	stops = 1;
+	for (int i = 0; i < threads; i++)
+		must("pthread_create", pthread_create(&ids[i], NULL, churn, NULL));
+	for (int i = 0; i < threads; i++)
+		pthread_join(ids[i], NULL);
+	for (int i = 0; i < HANDED_ON; i++)
+		if (handed_on[i])
+			must("cuMemFree", mem_free(handed_on[i]));
+	stops = 0;
+	gpumem_empty_cache();
+	printf("left %ld, stopped %s\n", (long)(before - free_bytes()), stood_still < STOPS * STOP ? "not often" : "often");
+}
+
+/* ---- a death ----------------------------------------------------------------------------------- */
+
+static int pool;
+static CUdeviceptr base;
+
+static void *storm(void *arg)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	for (;;) {
+		gpumem_pool_allocated(pool, base + 4096, 512, NULL);
+		gpumem_pool_freed(pool, base + 4096);
+	}
+	return arg;
+}
+
+static void mode_cancel(long times)
+{
+	uint64_t before;
+	int r = 0;
+
+	must("cuMemAlloc", mem_alloc(&base, 4 << 20));
+	pool = gpumem_pool_create("a", 0);
+	for (long i = 0; i < times && r != -ETIMEDOUT; i++) {
+		pthread_t thread;
+
+		must("pthread_create", pthread_create(&thread, NULL, storm, NULL));
+		usleep((useconds_t)(100 + i % 300));
+		pthread_cancel(thread);
+		pthread_join(thread, NULL);
+		r = gpumem_pool_allocated(pool, base + 1024, 512, NULL);
+		if (!r)
+			r = gpumem_pool_freed(pool, base + 1024);
+	}
+	if (r != -ETIMEDOUT)
+		fail("nobody died with a lock", r);
+	/* Whoever waits for a lock reads the clock. */
+	before = readings;
+	for (int i = 0; i < 100; i++) {
+		gpumem_pool_allocated(pool, base + 1024, 512, NULL);
+		gpumem_pool_freed(pool, base + 1024);
+		gpumem_pool_allocated(pool, base + 2048, 512, NULL);
+	}
+	printf("a thread died with a lock: the next calls waited %s, the clock was %s\n",
+	       readings - before < 100 ? "no more" : "each", before ? "read" : "not read");
+	must("cuMemFree", mem_free(base));
+}
+
+int main(int argc, char **argv)
+{
+	begin();
+	if (argc > 3 && !strcmp(argv[1], "churn"))
+		mode_churn(atoi(argv[2]), atol(argv[3]));
+	else if (argc > 2 && !strcmp(argv[1], "cancel"))
+		mode_cancel(atol(argv[2]));
+	else
+		fail("what?", argc);
+	return 0;
+}

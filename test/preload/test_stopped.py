@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""A process that is stopped now and then (Ctrl-Z, docker pause, a debugger), and one whose thread dies within the library: no
+free is lost, nobody waits for the dead again and again. The clock of the programs is their own: no test takes as long as a stop.
+"""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+from tap import B, GPUMEM, Room, check, finish, live_bytes, tell  # noqa: E402
+
+STOPPED = os.path.join(B, "test/preload/stopped")
+
+
+def leaked(room):
+    """The bytes that `gpumem leaks` finds in the one file."""
+    path = os.path.join(room.out, room.files()[0])
+    done = subprocess.run([GPUMEM, "leaks", "--json", path], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["bytes"]
+
+
+def stops(threads, rounds, **options):
+    name = "%d threads%s" % (threads, "".join(", %s=%s" % option for option in sorted(options.items())))
+    with Room() as room:
+        run = room.run([STOPPED, "churn", str(threads), str(rounds)], allocator="caching", **options)
+        check("%s: all goes back to the driver" % name, run.stdout == "left 0, stopped often\n" and not run.stderr, tell(run))
+        taken = room.snapshots("exit")
+        if not check("%s: one snapshot at the end" % name, len(taken) == 1, room.files()):
+            return
+        history = taken[0]["history"]
+        check("%s: nothing is lost" % name, not history["operations_lost"] and not history["events_lost"], history)
+        stats = taken[0]["devices"][0]["memory_stats"]
+        check("%s: as many frees as allocations" % name,
+              stats["allocation.all.allocated"] == stats["allocation.all.freed"] >= threads * rounds, stats)
+        check("%s: gpumem leaks finds nothing" % name, (leaked(room), live_bytes(taken[0])) == (0, 0))
+
+
+def main():
+    stops(16, 2000)
+    stops(16, 2000, thread_cache="no")
+    stops(16, 2000, expandable_segments="True")
+    stops(16, 2000, history=1000)
+    with Room() as room:
+        run = room.run([STOPPED, "cancel", "3000"], allocator="caching")
+        check("a thread died with the lock of a pool: nobody waits for it again",
+              run.stdout == "a thread died with a lock: the next calls waited no more, the clock was read\n", tell(run))
+    finish()
+
+
+main()
