@@ -141,15 +141,15 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 static int grow_and_wait(struct gm_cache_heap *heap, struct gm_call *call, bool of_streams)
 {
 	struct gm_cache_await await;
-	uint64_t until = 0;
+	uint64_t at = gm_now_ns(), waited = 0;
 	int r;
 
 	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
 	gm_cache_request.waits = heap->pages && !heap->impatient && !gm_capturing() && !gm_in_host_function();
 	gm_cache_await_begin(&await);
 	while ((r = grow(heap, call, false)) == -EBUSY) {
-		until = until ? until : gm_now_ns() + GROWTH_NS;
-		gm_cache_request.waits = gm_cache_await_pages(heap) && gm_now_ns() < until;
+		gm_cache_request.waits = gm_cache_await_pages(heap) &&
+					 (waited += gm_passed_ns(&at, GROWTH_NS / 8)) < GROWTH_NS;
 		gm_cache_await_begin(&await);
 	}
 	gm_cache_request.waits = false;

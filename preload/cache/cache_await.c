@@ -28,6 +28,8 @@
 #define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
 #define STILL_NS UINT64_C(10000000000)	/* a GPU that made no progress for so long waits for the host */
 #define VAIN_NS UINT64_C(2000000000)	/* the same before a pages heap grows: only memory is at stake */
+#define SLICE_NS UINT64_C(10000000)	/* that a turn of a wait counts at most (gm_passed_ns) */
+#define CALL_NS UINT64_C(1000000000)	/* likewise, a call of the driver that waits */
 #define PATIENCE_NS (gm_rules_patience_ms ? gm_rules_patience_ms * UINT64_C(1000000) : STILL_NS)
 
 static _Atomic(uint64_t) scarce;	/* a bit for each device; with GM_CACHE_SCARCE for all of them */
@@ -40,7 +42,8 @@ void gm_cache_await_begin(struct gm_cache_await *await)
 	await->streams = gm_cache_streams_arrived();
 	await->moment = gm_cache_pages_now();
 	await->pages = gm_cache_pages_progress();
-	await->end_ns = gm_now_ns() + PATIENCE_NS;
+	await->at_ns = gm_now_ns();
+	await->left_ns = PATIENCE_NS;
 	await->again = false;
 }
 
@@ -62,15 +65,24 @@ static bool idle_anywhere(uint8_t domain, bool of_streams)
 	return false;
 }
 
+/* The time since the last time, of which a stop of the process is @most_ns at most. */
+static uint64_t pass(struct gm_cache_await *await, uint64_t most_ns)
+{
+	uint64_t passed = gm_passed_ns(&await->at_ns, most_ns);
+
+	await->left_ns -= passed < await->left_ns ? passed : await->left_ns;
+	return passed;
+}
+
 /* Does anything wait? 0: no; 1: for the GPU; -EAGAIN: for the end of a capture alone. */
 static int waits(const struct gm_cache_await *await, uint8_t domain, bool streams)
 {
 	int r = in_limbo(domain) ? gm_reuse_waits(gm_order_reuse(), await->stamp) : 0;
 	int pages = gm_cache_pages_waits(await->moment);
 
-	if (r <= 0 && pages && idle_anywhere(domain, streams) && gm_now_ns() < await->end_ns)
+	if (r <= 0 && pages && idle_anywhere(domain, streams) && await->left_ns)
 		r = pages;
-	if (r <= 0 && streams && gm_now_ns() < await->end_ns &&
+	if (r <= 0 && streams && await->left_ns &&
 	    (gm_cache_orphans_any() || (idle_anywhere(domain, true) && gm_cache_streams_pending())))
 		r = 1;
 	if (r <= 0 && gm_cache_back_waits(domain))	/* idle segments, behind the GPU's work */
@@ -97,12 +109,12 @@ static void poll(uint8_t domain, bool streams)
 
 /* Until enough is complete, nothing waits any more, or the GPU made no progress for too long. What
  * was in its way then is not waited for as long again. False: nothing waited at all. */
-static bool wait_for_gpu(const struct gm_cache_await *await, uint8_t domain, uint64_t bytes,
+static bool wait_for_gpu(struct gm_cache_await *await, uint8_t domain, uint64_t bytes,
 			 bool streams)
 {
 	static _Atomic(uint64_t) stalled = UINT64_MAX;	/* the progress at which it stood still */
 	uint64_t begin = in_limbo(domain), back = gm_cache_back_progress();
-	uint64_t seen = UINT64_MAX, until = 0, now, got_on;
+	uint64_t seen = UINT64_MAX, waited = 0, limit = 0, got_on;
 	int saved_errno = errno, r;
 	bool any = false;
 
@@ -114,11 +126,13 @@ static bool wait_for_gpu(const struct gm_cache_await *await, uint8_t domain, uin
 		    gm_cache_back_progress() != back)
 			break;
 		got_on = progress();
-		now = gm_now_ns();
-		if (got_on != seen)
-			until = now + (r < 0 || got_on == stalled ? SETTLE_NS : PATIENCE_NS);
+		waited += pass(await, SLICE_NS);
+		if (got_on != seen) {
+			limit = r < 0 || got_on == stalled ? SETTLE_NS : PATIENCE_NS;
+			waited = 0;
+		}
 		seen = got_on;
-		if (now >= until) {
+		if (waited >= limit) {
 			stalled = seen;
 			break;
 		}
@@ -135,6 +149,7 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 
 	waited = in_limbo(domain) && gm_reuse_waits(gm_order_reuse(), await->stamp);
 	gm_reuse_wait_all(gm_order_reuse());
+	pass(await, CALL_NS);
 	if (gm_rule(GM_RULE_AWAIT) && !gm_in_host_function())
 		waited |= wait_for_gpu(await, domain, bytes, streams);
 	completed = gm_reuse_completed(gm_order_reuse());
@@ -143,7 +158,7 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 	more = completed != await->completed || arrived != await->streams || pages != await->pages;
 	/* Others free and complete without end: only what waited, or had just come, is a reason. */
 	more &= waited || !await->again;
-	more |= gm_cache_back_progress() != back && gm_now_ns() < await->end_ns;
+	more |= gm_cache_back_progress() != back && await->left_ns;
 	await->completed = completed;
 	await->streams = arrived;
 	await->pages = pages;
@@ -154,7 +169,7 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 bool gm_cache_await_pages(struct gm_cache_heap *heap)
 {
 	uint64_t before = gm_cache_pages_progress(), patience = PATIENCE_NS < VAIN_NS ? PATIENCE_NS : VAIN_NS;
-	uint64_t began = gm_now_ns(), until = began + patience, arrived = gm_cache_streams_arrived();
+	uint64_t at = gm_now_ns(), waited = 0, arrived = gm_cache_streams_arrived();
 	int saved_errno = errno;
 	bool pool = heap->kind == GM_KIND_POOL, more, vain = false;
 
@@ -163,14 +178,15 @@ bool gm_cache_await_pages(struct gm_cache_heap *heap)
 		if (pool)		/* its streams may be past their frees, and another one stand still */
 			gm_cache_streams_poll();
 		more = gm_cache_pages_progress() != before || (pool && gm_cache_streams_arrived() != arrived);
-		vain = !more && gm_now_ns() >= until;
+		waited += gm_passed_ns(&at, SLICE_NS);
+		vain = !more && waited >= patience;
 		if (more || vain || gm_cache_pages_waits(gm_cache_pages_now()) <= 0)
 			break;
 		gm_nap(pause_ns);
 	}
 	if (vain)
 		heap->impatient = true;
-	heap->moving_ns += gm_now_ns() - began;
+	heap->moving_ns += waited + gm_passed_ns(&at, SLICE_NS);
 	errno = saved_errno;
 	return more;
 }

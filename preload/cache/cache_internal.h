@@ -78,7 +78,7 @@ struct gm_cache_await {
 	uint64_t completed, streams;	/* blocks that left limbo; streams that have got to their frees */
 	uint64_t moment;		/* as @stamp, for pages */
 	uint64_t pages;			/* the last moment that the GPU was known to be past */
-	uint64_t end_ns;		/* streams and pages are waited for until then (CLOCK_MONOTONIC) */
+	uint64_t at_ns, left_ns;	/* streams and pages are waited for so long (gm_passed_ns) */
 	bool again;			/* it has waited before */
 };
 void gm_cache_await_begin(struct gm_cache_await *await);

@@ -347,7 +347,7 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 	}
 	if (!result && bytes > fresh) {
 		heap->moving_ns += pages->unmapped_ns +
-				   (gm_now_ns() - began) / (bytes / PAGE) * ((bytes - fresh) / PAGE);
+				   gm_passed_ns(&began, LATELY_NS) / (bytes / PAGE) * ((bytes - fresh) / PAGE);
 		pages->unmapped_ns = 0;
 	}
 	gm_unrelax(&relaxed);
@@ -367,7 +367,7 @@ void gm_cache_pages_unmap(void *arg, uint64_t address, uint64_t bytes)
 	uint64_t began = gm_now_ns();
 
 	unmap(heap->pages, address, bytes);
-	heap->pages->unmapped_ns += gm_now_ns() - began;
+	heap->pages->unmapped_ns += gm_passed_ns(&began, LATELY_NS);
 	gm_unrelax(&relaxed);
 }
 

@@ -17,7 +17,8 @@
 
 #include "preload/process/state.h"
 
-#define WAIT_SECONDS 5			/* for another thread that starts the library */
+#define WAIT_NS UINT64_C(5000000000)	/* for another thread that starts the library */
+#define SLICE_NS UINT64_C(100000000)
 
 struct gm_state gm_state;		/* .bss, whole pages */
 __thread uintptr_t gm_inside;
@@ -49,14 +50,13 @@ static void futex_word(int operation, uint32_t value, const struct timespec *lim
  * library stays off. */
 static void wait_for_start(void)
 {
-	struct timespec now, end, limit = { 0, 100000000 };
+	const struct timespec slice = { 0, (long)SLICE_NS };
+	uint64_t at = gm_now_ns(), waited = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += WAIT_SECONDS;
 	while (gm_state_word() == GM_STATE_STARTING) {
-		futex_word(FUTEX_WAIT, GM_STATE_STARTING, &limit);
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (now.tv_sec > end.tv_sec)
+		futex_word(FUTEX_WAIT, GM_STATE_STARTING, &slice);
+		waited += gm_passed_ns(&at, SLICE_NS);
+		if (waited > WAIT_NS)
 			move_word(GM_STATE_STARTING, GM_STATE_OFF);
 	}
 }

@@ -32,6 +32,7 @@
 #define BUDGET_NS INT64_C(100000000)
 #define COPY_NS UINT64_C(200000000)	/* for a copy that another thread makes */
 #define PAUSE_NS UINT64_C(1000000000)	/* at least, after the first ones */
+#define TOOK_NS UINT64_C(10000000000)	/* what one of them takes at most, a stop of the process left out */
 #define PAUSE_FACTOR 20u		/* of copies and files: a twentieth of the time at most */
 
 /* How many of @kept files belong to the first failures. The last one always has a place. */
@@ -97,7 +98,7 @@ static bool due(void)
  * do: both failures are in its copy, or this one has to wait for its turn. */
 static void keep_copy(void)
 {
-	uint64_t began = gm_now_ns(), passed;
+	uint64_t at = gm_now_ns(), began = at, passed;
 	struct gm_oom_copy *to;
 
 	if (!gm_lock_try(&gm_state.oom_copying))
@@ -116,9 +117,9 @@ static void keep_copy(void)
 		to->time_us = gm_wall_us();
 		if (gm_copy_from_process(&to->copy))
 			gm_copy_free(&to->copy);
-		gm_state.oom_budget_ns -= (int64_t)(gm_now_ns() - began);
+		gm_state.oom_budget_ns -= (int64_t)gm_passed_ns(&began, TOOK_NS);
 	}
-	gm_state.oom_budget_at_ns = began;
+	gm_state.oom_budget_at_ns = at;
 	gm_unlock(&gm_state.oom_copying);
 }
 
@@ -216,16 +217,16 @@ void gm_oom_begun(void)
 
 void gm_oom_done(void)
 {
-	uint64_t now = gm_now_ns(), pause;
+	uint64_t pause;
 
 	if (!gm_lock(&gm_state.oom_lock))
 		return;
-	pause = (now - gm_state.oom_begun_ns) * PAUSE_FACTOR;
+	pause = gm_passed_ns(&gm_state.oom_begun_ns, TOOK_NS) * PAUSE_FACTOR;	/* which sets it to now */
 	if (pause < PAUSE_NS)
 		pause = PAUSE_NS;
 	if (gm_state.written[GM_REQUEST_OOM] < first_ones(gm_state.options.oom_snapshots))
 		pause = 0;
-	gm_state.oom_next_ns = now + pause;
+	gm_state.oom_next_ns = gm_state.oom_begun_ns + pause;
 	gm_unlock(&gm_state.oom_lock);
 }
 

@@ -18,7 +18,7 @@
 #include "preload/triggers/trigger.h"
 #include "recorder/journal/recorder.h"
 
-#define SLICE_NS 1000000000		/* of a wait, until the helper thread is looked for again */
+#define SLICE_NS UINT64_C(100000000)	/* of a wait, until the helper thread is looked for again */
 
 /* Shared, not private: gpumem snapshot PID wakes it from another process. */
 void gm_trigger_sleep(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns)
@@ -60,14 +60,14 @@ uint32_t gm_trigger_ask(enum gm_request reason)
 
 static bool wait_until(_Atomic(uint32_t) *word, uint32_t number, uint64_t limit_ns)
 {
-	uint64_t at = gm_now_ns(), end = at + limit_ns;
+	uint64_t at = gm_now_ns(), waited = 0;
 	uint32_t seen;
 	int kept = errno;
 
-	while ((int32_t)((seen = gm_get_acquire(word)) - number) < 0 && at < end &&
+	while ((int32_t)((seen = gm_get_acquire(word)) - number) < 0 && waited < limit_ns &&
 	       gm_get_acquire(&gm_state.helper)) {
-		gm_trigger_sleep(word, seen, end - at < SLICE_NS ? end - at : SLICE_NS);
-		at = gm_now_ns();
+		gm_trigger_sleep(word, seen, limit_ns - waited < SLICE_NS ? limit_ns - waited : SLICE_NS);
+		waited += gm_passed_ns(&at, SLICE_NS);
 	}
 	errno = kept;
 	return (int32_t)(seen - number) >= 0;
