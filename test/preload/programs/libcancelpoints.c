@@ -4,8 +4,8 @@
  * it has would be held for good.
  *
  * Preloaded beside libgpumem.so, it stands before the C library's functions that are cancellation points, and
- * says once on stderr which of them the library called. The library's helper thread, which nobody can cancel,
- * is known by its name and left out.
+ * says once on stderr which of them the library called. The library's own threads, which nobody can cancel,
+ * are known by their names and left out.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -59,7 +59,7 @@ static bool cancellable(uintptr_t caller)
 	if (caller < library.from || caller >= library.to)
 		return false;
 	prctl(PR_GET_NAME, name, 0, 0, 0);
-	if (!strcmp(name, "gpumem"))
+	if (!strcmp(name, "gpumem") || !strcmp(name, "gpumem-names"))
 		return false;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	pthread_setcancelstate(state, &ignored);
