@@ -317,7 +317,7 @@ bool gm_cache_heap_find_rows(struct gm_cache_heap *heap, uint16_t module, bool n
 {
 	struct gm_delta delta;
 
-	if (!gm_delta_init(&delta, heap->domain, false, module, heap->kind, 0, nested))
+	if (!gm_delta_init(&delta, heap->domain, module, heap->kind, 0, nested))
 		return false;
 	for (unsigned int i = 0; i < 3; i++)
 		heap->rows[i] = delta.rows[i];

@@ -43,36 +43,6 @@
  */
 #include "preload/cache/thread_cache.h"
 
-/* For the check of ranks alone. */
-static const struct gm_lock tcache_rank = { .rank = GM_RANK_TCACHE };
-
-static inline struct gm_slot *enter(void)
-{
-	struct gm_slot *slot = gm_tls.slot;
-	uint32_t nobody = GM_TCACHE_NOBODY;
-
-	if (gm_unlikely(!slot))
-		return NULL;
-	/* Both seq_cst: gm_slot_enter. */
-	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&slot->tcache_owner, &nobody,
-								 GM_TCACHE_OWNER,
-								 memory_order_seq_cst,
-								 memory_order_relaxed)))
-		return NULL;
-	if (gm_unlikely(atomic_load_explicit(&slot->busy, memory_order_seq_cst))) {
-		gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
-		return NULL;
-	}
-	gm_lock_rank_taken(&tcache_rank, false);
-	return slot;
-}
-
-static inline void leave(struct gm_slot *slot)
-{
-	gm_lock_rank_released(&tcache_rank);
-	gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
-}
-
 static inline struct gm_tcache *tcache_in(struct gm_slot *slot, uint8_t domain)
 {
 	struct gm_tcache *tcache = gm_get(&slot->tcache);
@@ -222,7 +192,7 @@ uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 	struct gm_slot *slot;
 	unsigned int i;
 
-	slot = enter();
+	slot = gm_slot_enter_own();
 	if (gm_unlikely(!slot))
 		return GM_NONE;
 	tcache = tcache_in(slot, heap->domain);
@@ -239,7 +209,7 @@ uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 			take(slot, tcache, i, op, alloc);
 		}
 	}
-	leave(slot);
+	gm_slot_leave_own(slot);
 	return id;
 }
 
@@ -305,7 +275,7 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 	bool cached = false;
 	unsigned int i;
 
-	slot = enter();
+	slot = gm_slot_enter_own();
 	if (gm_unlikely(!slot))
 		return false;
 	tcache = tcache_in(slot, heap->domain);
@@ -319,7 +289,7 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 			put(slot, tcache, i, id, op, how);
 		}
 	}
-	leave(slot);
+	gm_slot_leave_own(slot);
 	if (gm_likely(tcache) || !gm_tcache_make(heap->domain))
 		return cached;
 	return gm_tcache_put(heap, id, op, how);	/* the thread has one now */

@@ -61,17 +61,22 @@ void gm_record_watch_unknown_frees(void (*fn)(void))
 	unknown_freed = fn;
 }
 
-void gm_alloc_caller(struct gm_alloc *alloc, const void *caller)
+uint32_t gm_caller_stack(const void *caller, uint16_t *ret_module)
 {
 	struct gm_regs regs;
 
 	if (!gm_stacks_wanted()) {
-		alloc->module = caller ? gm_modules_caller(caller, NULL) : 0;
-		return;
+		*ret_module = caller ? gm_modules_caller(caller, NULL) : 0;
+		return GM_NONE;
 	}
 	gm_regs_capture(&regs);
-	alloc->stack = gm_stacks_capture(&regs, &alloc->module);
-	alloc->stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
+	return gm_stacks_capture(&regs, ret_module);
+}
+
+void gm_alloc_caller(struct gm_alloc *alloc, const void *caller)
+{
+	alloc->stack = gm_caller_stack(caller, &alloc->module);
+	alloc->stack_of_block_only = gm_stacks_wanted() && gm_history_context() == GM_CONTEXT_STATE;
 }
 
 uint32_t gm_stack_of_change(const struct gm_alloc *alloc)

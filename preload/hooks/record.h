@@ -57,6 +57,9 @@ void gm_alloc_flight(struct gm_call *call);
  * be NULL: then the module is not known where no stack is recorded. Called from a hook's body. */
 void gm_alloc_caller(struct gm_alloc *alloc, const void *caller);
 
+/* The same without an allocation of the driver's: returns the stack. */
+uint32_t gm_caller_stack(const void *caller, uint16_t *ret_module);
+
 /* The stack for gm_record_change where the caller in @alloc changes something; as option context
  * says. */
 uint32_t gm_stack_of_change(const struct gm_alloc *alloc);

@@ -1,6 +1,5 @@
 /*
- * held.h - the pieces of memory that a pool holds, by address: in which of them a block lies, and
- * how many live blocks each has.
+ * held.h - the pieces of memory that a pool holds, by address.
  *
  * A sorted list in memory of its own (mmap, grows): pools hold tens to thousands of pieces, and new
  * ones come mostly behind the others. Thread context: the caller's lock. Signal context: none.
@@ -16,7 +15,6 @@ struct gm_held_piece {
 	uint32_t block;			/* its record */
 	uint32_t context;		/* with which it dies; 0: it outlives contexts */
 	uint8_t kind;			/* enum gm_kind */
-	uint64_t live;			/* blocks handed out that lie in it, wholly or in part */
 };
 
 struct gm_held_list { struct gm_held_piece *at; size_t count, bytes, last; };
@@ -45,18 +43,5 @@ static inline size_t gm_held_from(struct gm_held_list *list, uint64_t address)
 /* Insert @piece at @index, where it belongs. 0 or -ENOMEM. */
 int gm_held_insert(struct gm_held_list *list, size_t index, const struct gm_held_piece *piece);
 void gm_held_remove(struct gm_held_list *list, size_t index);
-
-/* A block of [@address, @end) becomes live (@by +1) or ends (-1). */
-static inline void gm_held_count(struct gm_held_list *list, uint64_t address, uint64_t end, int by)
-{
-	size_t i = gm_held_from(list, address);
-	struct gm_held_piece *piece = &list->at[i];
-
-	for (; i < list->count && piece->address < end; i++, piece++) {
-		piece->live += (uint64_t)(int64_t)by;
-		if (piece->end >= end)
-			break;
-	}
-}
 
 #endif

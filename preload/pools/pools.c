@@ -1,31 +1,39 @@
 /*
  * pools.c - a pool's blocks and the pieces that it holds: see pools.h.
  *
- * Here lies what a look-up by address needs; all else is in the journal. The two are changed together
- * under the pool's lock, the journal in transactions of its own.
+ * Blocks are in the pool's table (recorder/record/lives.h), which needs no lock. Pieces are in a list under
+ * the pool's lock, because they come and go seldom: what a block needs of them is in an array by address.
  */
 #include "preload/pools/pools.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "allocator/map.h"
 #include "preload/api/history.h"
 #include "preload/cache/cache.h"
 #include "preload/hooks/record.h"
 #include "preload/pools/held.h"
+#include "recorder/journal/sys.h"
+#include "recorder/record/lives.h"
 #include "recorder/stacks/stacks.h"
 
 #define NAME_BYTES 256u
-#define BATCH 32u
 #define ADDRESSES (UINT64_C(1) << 57)	/* that a program can have */
 #define LARGE (UINT64_C(1) << 40)	/* sums of all blocks that there can be, none larger, stay in 64 bits */
-#define GRAIN 512u			/* of a length that the map keeps with a block */
+#define GRANULE_BITS 21u		/* 2 MiB: the driver's large pages, of which pools get whole ones */
+#define GRANULES 65536u			/* in the array; addresses 128 GiB apart share an entry */
+
+/* What is known of 2 MiB of addresses. */
+struct granule {
+	_Atomic(uint64_t) held;		/* held_word() where one piece has all of it; else 0 */
+	_Atomic(uint64_t) live;		/* blocks handed out that begin in it (or in one that shares the entry) */
+};
 
 struct pool {
 	struct gm_lock lock;
-	struct gm_map *blocks;		/* address -> length in grains << 32 | its record; lock: @lock */
-	struct gm_held_list held;
+	struct gm_lives lives;
+	struct granule *granules;	/* GRANULES of them */
+	struct gm_held_list held;	/* lock: @lock */
 	_Atomic(uint64_t) low, high;	/* all of @held lies between them; without the lock, too */
 	/* where nothing of the driver's was found, and gm_record_comings then */
 	uint64_t vain_low, vain_high;
@@ -77,11 +85,12 @@ static uint8_t make_pool(enum gm_pool_source source, uint32_t device, uint32_t n
 
 	if (count == GM_MAX_POOLS)
 		return 0;
-	if (!pool->blocks)
-		pool->blocks = gm_map_new(true);
-	domain = pool->blocks ? gm_record_pool(source, device, name, key) : 0;
+	if (!pool->granules)
+		pool->granules = gm_map_private(GRANULES * sizeof(*pool->granules));
+	domain = pool->granules ? gm_record_pool(source, device, name, key) : 0;
 	if (!domain)
 		return 0;
+	gm_lives_begin(&pool->lives, domain);	/* without room each block asks again */
 	pool->lock.rank = GM_RANK_POOL;
 	gm_set(&pool->low, UINT64_MAX);
 	gm_set_release(&pool_count, count + 1);
@@ -105,55 +114,64 @@ uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name,
 	return domain;
 }
 
-/* ---- blocks ---- */
+/* ---- what is known of addresses ---- */
 
-static uint64_t value_of(uint32_t block, uint64_t size)
+static inline struct granule *granule_of(const struct pool *pool, uint64_t address)
 {
-	uint64_t grains = (size + GRAIN - 1) / GRAIN;
-
-	return (grains > UINT32_MAX ? UINT32_MAX : grains) << 32 | block;
+	return &pool->granules[(address >> GRANULE_BITS) % GRANULES];
 }
 
-static uint64_t end_of(uint64_t address, uint64_t value)
+static inline uint64_t held_word(uint64_t address, uint8_t kind)
 {
-	return address + (value >> 32) * GRAIN;
+	return ((address >> GRANULE_BITS) + 1) << 8 | kind;
 }
 
-/* The block of @value ends, at @tsc (0: now). */
-static int end_block(struct pool *pool, uint64_t address, uint64_t value, uint64_t tsc, uint32_t stack)
+/* Store @word, or 0, for each granule that [@address, @end) has the whole of. */
+static void tell_granules(struct pool *pool, uint64_t address, uint64_t end, uint8_t kind, bool held)
 {
-	gm_held_count(&pool->held, address, end_of(address, value), -1);
-	return gm_record_free_stack(0, (uint32_t)value, tsc, 0, stack);
+	uint64_t step = UINT64_C(1) << GRANULE_BITS;
+
+	if (end - address > (uint64_t)GRANULES << GRANULE_BITS)	/* each entry once */
+		end = address + ((uint64_t)GRANULES << GRANULE_BITS);
+	for (uint64_t at = (address + step - 1) & ~(step - 1); at + step <= end; at += step) {
+		struct granule *granule = granule_of(pool, at);
+
+		if (held)
+			gm_set(&granule->held, held_word(at, kind));
+		else if (gm_get(&granule->held) == held_word(at, kind))
+			gm_set(&granule->held, 0);
+	}
 }
 
-/* All blocks that are handed out in [@address, +@size) end. */
-static void end_blocks(struct pool *pool, uint8_t domain, uint64_t address, uint64_t size)
+/* May a block be live that begins in [@address, @end)? */
+static bool may_be_live(const struct pool *pool, uint64_t address, uint64_t end)
 {
-	struct gm_given given[BATCH];
-	unsigned int count, ended;
+	uint64_t last = (end - 1) >> GRANULE_BITS;
 
-	do {
-		count = gm_record_given(domain, address, size, given, BATCH);
-		ended = 0;
-		for (unsigned int i = 0; i < count; i++) {
-			uint64_t value = value_of(given[i].block, given[i].size);
+	for (uint64_t n = address >> GRANULE_BITS, i = 0; n <= last && i < GRANULES; n++, i++)
+		if (gm_get(&pool->granules[n % GRANULES].live))
+			return true;
+	return false;
+}
 
-			gm_map_take_if(pool->blocks, GM_MAP_ADDRESS, given[i].address, value);
-			ended += !end_block(pool, given[i].address, value, 0, GM_NONE);
-		}
-	} while (count == BATCH && ended);
+static void end_blocks(struct pool *pool, uint64_t address, uint64_t size)
+{
+	uint64_t ended = 0, at;
+
+	while ((at = gm_lives_end_next(&pool->lives, address, size, &ended)))
+		gm_count(&granule_of(pool, at)->live, -1);
 }
 
 /* ---- pieces ---- */
 
 /* A piece ends, with what is handed out in it. */
-static void drop_piece(struct pool *pool, uint8_t domain, size_t index)
+static void drop_piece(struct pool *pool, size_t index)
 {
 	struct gm_held_piece *piece = &pool->held.at[index];
 
-	/* Of a block that was handed out before anything was known of its memory, the end alone has counted. */
-	if (piece->live || gm_get(&gm_pool_at(domain)->outside))
-		end_blocks(pool, domain, piece->address, piece->end - piece->address);
+	if (may_be_live(pool, piece->address, piece->end))
+		end_blocks(pool, piece->address, piece->end - piece->address);
+	tell_granules(pool, piece->address, piece->end, piece->kind, false);
 	gm_record_free_stack(0, piece->block, 0, 0, GM_NONE);
 	gm_held_remove(&pool->held, index);
 }
@@ -204,13 +222,14 @@ static bool hold(struct pool *pool, uint8_t domain, uint8_t device, uint64_t add
 	/* What was there before went without our seeing it. */
 	for (index = gm_held_from(&pool->held, piece.address);
 	     index < pool->held.count && pool->held.at[index].address < piece.end;)
-		drop_piece(pool, domain, index);
+		drop_piece(pool, index);
 	if (gm_record_alloc(0, &alloc, &piece.block))
 		return false;
 	if (gm_held_insert(&pool->held, index, &piece)) {
 		gm_record_free(0, piece.block, 0, 0);
 		return false;
 	}
+	tell_granules(pool, piece.address, piece.end, piece.kind, true);
 	if (piece.address < gm_get(&pool->low))
 		gm_set(&pool->low, piece.address);
 	if (piece.end > gm_get(&pool->high))
@@ -243,7 +262,7 @@ static bool hold_all(struct pool *pool, uint8_t domain, uint64_t address, uint64
 }
 
 /* [@address, +@size) is given back to the driver; @size 0: the piece that begins there, if one does. */
-static void pool_going(struct pool *pool, uint8_t domain, uint64_t address, uint64_t size)
+static void pool_going(struct pool *pool, uint64_t address, uint64_t size)
 {
 	uint64_t end = address + (size ? size : 1);
 	size_t i;
@@ -253,7 +272,7 @@ static void pool_going(struct pool *pool, uint8_t domain, uint64_t address, uint
 	i = gm_held_from(&pool->held, address);
 	while (i < pool->held.count && pool->held.at[i].address < end &&
 	       (size || pool->held.at[i].address == address))
-		drop_piece(pool, domain, i);
+		drop_piece(pool, i);
 	gm_unlock(&pool->lock);
 }
 
@@ -262,7 +281,7 @@ static void going(uint64_t address, uint64_t size)
 	uint32_t count = gm_get_acquire(&pool_count);
 
 	for (uint32_t i = 0; i < count; i++)
-		pool_going(&pools[i], (uint8_t)(GM_DOMAIN_POOLS + i), address, size);
+		pool_going(&pools[i], address, size);
 }
 
 static void context_ended(uint32_t context, CUcontext handle, const struct gm_ending *ending)
@@ -276,7 +295,7 @@ static void context_ended(uint32_t context, CUcontext handle, const struct gm_en
 			continue;
 		for (size_t at = pool->held.count; at-- > 0;)
 			if (pool->held.at[at].context == context)
-				drop_piece(pool, (uint8_t)(GM_DOMAIN_POOLS + i), at);
+				drop_piece(pool, at);
 		gm_unlock(&pool->lock);
 	}
 }
@@ -294,69 +313,75 @@ static inline const struct gm_held_piece *piece_at(struct pool *pool, uint64_t a
 	return index < pool->held.count && piece->address <= address ? piece : NULL;
 }
 
-/* A block is recorded, of the kind that its memory is; an older one at its address, if any, ends. */
-static int give_locked(struct pool *pool, struct gm_alloc *alloc)
+/* The kind of the memory of [@address, @end), found under the pool's lock: pieces that were not known become known. A
+ * block in memory of which nothing is known counts as outside. */
+__attribute__((noinline))
+static uint8_t kind_slow(struct pool *pool, uint64_t address, uint64_t end)
 {
-	uint64_t old = 0, value, end = alloc->address + alloc->size;
-	const struct gm_held_piece *piece = piece_at(pool, alloc->address);
-	uint32_t block;
-	int r;
+	uint8_t domain = pool->lives.domain, kind = GM_KIND_DEVICE;
+	const struct gm_held_piece *piece;
 
-	if (gm_unlikely(!piece || piece->end < end)) {
-		if (!hold_all(pool, alloc->domain, alloc->address, end, alloc->size <= GM_SMALL_BYTES))
-			gm_count(&gm_pool_at(alloc->domain)->outside, 1);
-		piece = piece_at(pool, alloc->address);
+	if (!gm_lock(&pool->lock)) {
+		gm_count(&gm_pool_at(domain)->outside, 1);
+		return kind;
 	}
-	if (gm_likely(piece))
-		alloc->kind = piece->kind;
-	r = gm_record_alloc(0, alloc, &block);
-	if (r)
-		return r;
-	value = value_of(block, alloc->size);
-	r = gm_map_put(pool->blocks, GM_MAP_ADDRESS, alloc->address, value, &old);
-	if (r) {
-		gm_record_free(0, block, 0, 0);
-		return r;
+	piece = piece_at(pool, address);
+	if (!piece || piece->end < end) {
+		if (!hold_all(pool, domain, address, end, end - address <= GM_SMALL_BYTES))
+			gm_count(&gm_pool_at(domain)->outside, 1);
+		piece = piece_at(pool, address);
 	}
-	gm_held_count(&pool->held, alloc->address, end_of(alloc->address, value), 1);
-	if (old) {
-		gm_count(&gm_pool_at(alloc->domain)->double_allocations, 1);
-		/* It ends before: in the history an address is free when it is handed out again. */
-		end_block(pool, alloc->address, old, gm_rec.blocks[block].tsc - 1, GM_NONE);
-	}
-	return 0;
+	if (piece)
+		kind = piece->kind;
+	gm_unlock(&pool->lock);
+	return kind;
+}
+
+static inline uint8_t kind_of(struct pool *pool, uint64_t address, uint64_t end)
+{
+	uint64_t first = gm_get(&granule_of(pool, address)->held), last = gm_get(&granule_of(pool, end - 1)->held);
+
+	/* One kind: another piece that follows at once is found the slow way. */
+	if (gm_likely(first >> 8 == (address >> GRANULE_BITS) + 1 &&
+		      (last == first || (last >> 8 == ((end - 1) >> GRANULE_BITS) + 1 &&
+					 (uint8_t)last == (uint8_t)first))))
+		return (uint8_t)first;
+	return kind_slow(pool, address, end);
 }
 
 /* Blocks may lie in one another, but not so that the sums of their sizes pass 64 bits. */
 static bool is_possible(uint8_t domain, uint64_t address, uint64_t size)
 {
-	const struct gm_stats *stats = &gm_rec.domains[domain].stats;
+	const struct gm_pool_sums *classes = gm_rec.domains[domain].pool.classes;
 
 	if (!address || !size || size > ADDRESSES || address > ADDRESSES - size)
 		return false;
 	return gm_likely(size <= LARGE) ||
-	       (uint64_t)__atomic_load_n(&stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current,
-					 __ATOMIC_RELAXED) <= ADDRESSES - size;
+	       (uint64_t)gm_get(&classes[0].bytes) + (uint64_t)gm_get(&classes[1].bytes) <= ADDRESSES - size;
 }
 
 int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t stream, const void *caller)
 {
-	struct gm_alloc alloc = {
-		.address = address, .size = size, .requested = size, .stream = stream,
-		.domain = domain, .kind = GM_KIND_DEVICE,
-	};
 	struct pool *pool = pool_of(domain);
-	int r = -ETIMEDOUT;
+	struct gm_handed block;
+	bool twice = false;
+	int r;
 
-	if (!pool || !is_possible(domain, address, size))
+	if (gm_unlikely(!pool || !is_possible(domain, address, size)))
 		return -EINVAL;
-	gm_alloc_caller(&alloc, caller);
-	if (gm_lock(&pool->lock)) {
-		r = give_locked(pool, &alloc);
-		gm_unlock(&pool->lock);
-	}
-	if (r)
+	block.address = address;
+	block.size = size;
+	block.stream = stream;
+	block.stack = gm_caller_stack(caller, &block.module);
+	block.kind = kind_of(pool, address, address + size);
+	block.stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
+	r = gm_lives_add(&pool->lives, &block, &twice);
+	if (gm_unlikely(r))
 		gm_count(&gm_pool_at(domain)->lost, 1);
+	else if (gm_unlikely(twice))
+		gm_count(&gm_pool_at(domain)->double_allocations, 1);
+	else
+		gm_count(&granule_of(pool, address)->live, 1);
 	return r;
 }
 
@@ -365,49 +390,31 @@ int gm_pool_take(uint8_t domain, uint64_t address)
 	struct pool *pool = pool_of(domain);
 	uint32_t stack = gm_stacks_wanted() && gm_history_context() != GM_CONTEXT_STATE ?
 			 GM_STACK_OF_BLOCK : GM_NONE;	/* a walk of its own would double the cost */
-	uint64_t value;
-	int r = -ENOENT;
+	int r;
 
 	if (!pool || !address)
 		return -EINVAL;
-	if (!gm_lock(&pool->lock)) {
-		gm_count(&gm_pool_at(domain)->lost, 1);
-		return -ETIMEDOUT;
-	}
-	value = gm_map_take(pool->blocks, GM_MAP_ADDRESS, address);
-	if (value)
-		r = end_block(pool, address, value, 0, stack);
-	gm_unlock(&pool->lock);
-	if (!value)
-		gm_count(&gm_pool_at(domain)->unknown_frees, 1);
-	else if (r)
-		gm_count(&gm_pool_at(domain)->lost, 1);
+	r = gm_lives_end(&pool->lives, address, stack);
+	if (gm_likely(!r))
+		gm_count(&granule_of(pool, address)->live, -1);
+	else
+		gm_count(r == -ENOENT ? &gm_pool_at(domain)->unknown_frees : &gm_pool_at(domain)->lost, 1);
 	return r;
 }
 
 uint64_t gm_pool_size_at(uint8_t domain, uint64_t address)
 {
 	struct pool *pool = pool_of(domain);
-	uint64_t value;
 
-	if (!pool || !gm_lock(&pool->lock))
-		return 0;
-	value = gm_map_get(pool->blocks, GM_MAP_ADDRESS, address);
-	gm_unlock(&pool->lock);
-	return end_of(0, value);
+	return pool && address ? gm_lives_size(&pool->lives, address) : 0;
 }
 
 void gm_pool_name(uint8_t domain, uint64_t address, uint32_t name)
 {
 	struct pool *pool = pool_of(domain);
-	uint64_t value;
 
-	if (!pool || !gm_lock(&pool->lock))
-		return;
-	value = gm_map_get(pool->blocks, GM_MAP_ADDRESS, address);
-	if (value)
-		gm_record_name((uint32_t)value, name);
-	gm_unlock(&pool->lock);
+	if (pool && address)
+		gm_lives_name(&pool->lives, address, name);
 }
 
 uint8_t gm_pool_device_of(uint64_t address)
@@ -428,8 +435,6 @@ void gm_pool_take_all(uint8_t domain, uint64_t address, uint64_t size)
 {
 	struct pool *pool = pool_of(domain);
 
-	if (!pool || !gm_lock(&pool->lock))
-		return;
-	end_blocks(pool, domain, address, size);
-	gm_unlock(&pool->lock);
+	if (pool)
+		end_blocks(pool, address, size);
 }

@@ -21,6 +21,7 @@
  *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: what could not be had
  *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
  *   regions[GM_REGION_TCACHES]   struct gm_tcache_record []     what thread caches did
+ *   regions[GM_REGION_LIVES]     struct gm_live []              what pools of the program's handed out
  *
  * Publication: an append-only record is complete before @used passes it (release); nothing
  * refers to a string, stack or module before it is published. Every region is backed by memory
@@ -62,7 +63,7 @@
 #include "recorder/journal/control.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last of all */
-#define GM_FORMAT_VERSION 8u
+#define GM_FORMAT_VERSION 9u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_PAGE 4096u		/* of the layout; the kernel's may be larger */
@@ -88,7 +89,7 @@ enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
 	GM_REGION_USAGE, GM_REGION_MODULES, GM_REGION_STRINGS, GM_REGION_STACKS,
 	GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
-	GM_REGION_TCACHES,
+	GM_REGION_TCACHES, GM_REGION_LIVES,
 	GM_REGION_COUNT
 };
 
@@ -177,7 +178,10 @@ struct gm_thread {			/* 128 bytes */
 	uint64_t flight_tsc;
 	uint8_t flight_action, flight_kind, flight_domain;
 	uint8_t reserved8[5];
-	uint64_t reserved64[6];
+	/* The change of a pool's table under way (struct gm_live), if pool_op is not 0. */
+	_Atomic(uint64_t) pool_op;	/* stored after @pool_address, cleared when the table has changed */
+	uint64_t pool_address;		/* GM_LIVE_ENDING: the block at it ends; else it begins */
+	uint64_t reserved64[4];
 };
 
 /* The offset and the old value of an aligned 8-byte word of the file. With GM_UNDO_RANGE in
@@ -225,10 +229,43 @@ struct gm_tcache_record {		/* 1280 bytes */
 	uint64_t reserved_end[16];
 };
 
-/* A pool of the program's, in its domain (allocator/table.h). Changes under the domain's lock, and is no
- * part of a transaction. */
+/* A block that a pool of the program's handed out (recorder/record/lives.h): one cache line. A line holds a
+ * block while @address is set and has neither of its two highest bits; @address is stored last, and one
+ * store of 0 ends the block. A change of a line and its events have one operation number. A reader of a
+ * dead process takes a change under way (pool_op of struct gm_thread) back unless that last store was made:
+ * it leaves the change's events out, and a block with GM_LIVE_ENDING is live. */
+#define GM_LIVE_ENDING (UINT64_C(1) << 63)	/* in @address: its thread is ending the block */
+#define GM_LIVE_BEGINNING (UINT64_C(1) << 62)	/* in @address: its thread is filling in the line */
+struct gm_live {			/* 64 bytes */
+	_Atomic(uint64_t) address;
+	uint64_t size;			/* bytes, as the pool says */
+	uint64_t stream;
+	uint64_t tsc;			/* when it was handed out */
+	uint64_t op;			/* operation that handed it out */
+	uint32_t stack;
+	uint32_t thread;		/* tid of the thread that asked for it */
+	uint32_t name;			/* string id: the program named it; 0 none */
+	uint16_t module;
+	uint8_t domain;
+	uint8_t kind;			/* enum gm_kind of the memory that it lies in */
+	uint32_t untraced;		/* 1: too small to leave events */
+	/* of the line, whatever it holds: how far behind it blocks lie whose place it is; for the writer */
+	_Atomic(uint32_t) reach;
+};
+
+/* Blocks of one class (small or large) that a pool handed out. Any thread adds to them. */
+struct gm_pool_sums {			/* 32 bytes */
+	_Atomic(int64_t) blocks, bytes;	/* now */
+	_Atomic(int64_t) total_blocks, total_bytes;	/* in all since the start or the last reset */
+};
+
+/* A pool of the program's, in its domain (allocator/table.h). No part of a transaction. Readers of a
+ * copy add up the pool's lines instead of using @blocks and @bytes. */
 enum gm_pool_source { GM_POOL_NONE, GM_POOL_LIBC10, GM_POOL_NVTX, GM_POOL_API, GM_POOL_SOURCES };
-struct gm_pool {
+struct __attribute__((aligned(64))) gm_pool {
+	struct gm_pool_sums classes[2];	/* of small blocks; of large ones */
+	_Atomic(int64_t) peak_blocks[GM_POOL_CLASSES], peak_bytes[GM_POOL_CLASSES];
+	int64_t kept_blocks[2], kept_bytes[2];	/* live when the totals were reset; by class as above */
 	uint32_t source;		/* enum gm_pool_source; stored last of these three */
 	uint32_t device;		/* CUDA ordinal, which is the number of its domain */
 	uint32_t name;			/* string id */
@@ -237,11 +274,43 @@ struct gm_pool {
 	_Atomic(uint64_t) outside;	/* blocks at addresses where that device has no known segment */
 	_Atomic(uint64_t) unknown_frees;	/* frees of addresses that were not handed out */
 	_Atomic(uint64_t) double_allocations;	/* of addresses still handed out: the older block ends */
-	_Atomic(uint64_t) lost;		/* calls that found no room, or no lock in time */
+	_Atomic(uint64_t) lost;		/* calls that found no room, or no lock */
 	/* what the pool itself reported with its last call; 0 where it reports none */
 	_Atomic(uint64_t) told_allocated_bytes, told_reserved_bytes;
 	uint64_t reserved64[4];
 };
+
+/* The statistics of what @pool handed out, into those of its domain. */
+static inline void gm_pool_count(const struct gm_pool *pool, struct gm_stats *stats)
+{
+	struct gm_stat *blocks = stats->stat[GM_STAT_ALLOCATION], *bytes = stats->stat[GM_STAT_ALLOCATED_BYTES];
+
+	blocks[GM_POOL_ALL] = bytes[GM_POOL_ALL] = (struct gm_stat){ 0, 0, 0, 0 };
+	for (unsigned int i = 0; i < 2; i++) {
+		const struct gm_pool_sums *from = &pool->classes[i];
+		struct gm_stat *in[2] = { &blocks[GM_POOL_SMALL + i], &bytes[GM_POOL_SMALL + i] };
+
+		in[0]->current = from->blocks;
+		in[0]->allocated = from->total_blocks;
+		in[0]->freed = (int64_t)((uint64_t)pool->kept_blocks[i] + (uint64_t)from->total_blocks -
+					 (uint64_t)from->blocks);
+		in[1]->current = from->bytes;
+		in[1]->allocated = from->total_bytes;
+		in[1]->freed = (int64_t)((uint64_t)pool->kept_bytes[i] + (uint64_t)from->total_bytes -
+					 (uint64_t)from->bytes);
+		for (unsigned int k = 0; k < 2; k++) {
+			struct gm_stat *all = k ? &bytes[GM_POOL_ALL] : &blocks[GM_POOL_ALL];
+
+			all->current = (int64_t)((uint64_t)all->current + (uint64_t)in[k]->current);
+			all->allocated = (int64_t)((uint64_t)all->allocated + (uint64_t)in[k]->allocated);
+			all->freed = (int64_t)((uint64_t)all->freed + (uint64_t)in[k]->freed);
+		}
+	}
+	for (unsigned int i = 0; i < GM_POOL_CLASSES; i++) {
+		blocks[i].peak = pool->peak_blocks[i];
+		bytes[i].peak = pool->peak_bytes[i];
+	}
+}
 
 struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	/* the device */
@@ -497,6 +566,7 @@ _Static_assert(sizeof(struct gm_chunk) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_thread) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_domain) <= 8192, "on-disk layout");
 _Static_assert(sizeof(struct gm_usage) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_live) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_tally) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_tcache_record) == 1280 &&
 	       offsetof(struct gm_tcache_record, undo_op) % 64 == 0, "on-disk layout");
@@ -504,6 +574,6 @@ _Static_assert(sizeof(struct gm_module) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_frame) == 48, "on-disk layout");
 _Static_assert(sizeof(struct gm_failure) == 256, "on-disk layout");
 _Static_assert(sizeof(struct gm_header) <= GM_HEADER_BYTES, "on-disk layout");
-_Static_assert(offsetof(struct gm_header, failure_shown) == 7840, "the same on every machine");
+_Static_assert(offsetof(struct gm_header, failure_shown) == 7904, "the same on every machine");
 
 #endif

@@ -159,6 +159,7 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	gm_rec.blocks = (void *)(map->base + offset[GM_REGION_BLOCKS]);
 	gm_rec.usage = (void *)(map->base + offset[GM_REGION_USAGE]);
 	gm_rec.tcaches = (void *)(map->base + offset[GM_REGION_TCACHES]);
+	gm_rec.lives = (void *)(map->base + offset[GM_REGION_LIVES]);
 	gm_rec.events = map->base + offset[GM_REGION_EVENTS];
 	gm_rec.budget = gm_rec.budget_most = budget_bytes;
 	gm_rec.populated = map->whole ? map->plan.file_bytes : GM_HEADER_BYTES;
@@ -328,11 +329,11 @@ bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uin
 	return !failed;
 }
 
-uint32_t gm_region_take(enum gm_region_id id, bool nested)
+uint32_t gm_region_take_many(enum gm_region_id id, uint32_t count, bool nested)
 {
 	struct gm_header *header = gm_header_get();
 	struct gm_region *region = &header->regions[id];
-	uint64_t used, size = region->item_bytes;
+	uint64_t used, size = region->item_bytes * (uint64_t)count;
 	uint32_t index = 0;
 
 	if (!gm_lock_unless_nested(&gm_rec.journal, nested)) {
@@ -341,7 +342,7 @@ uint32_t gm_region_take(enum gm_region_id id, bool nested)
 	}
 	used = gm_get(&region->used);
 	if (gm_region_reserve_locked(header, id, used + size) == 0) {
-		index = (uint32_t)(used / size);
+		index = (uint32_t)(used / region->item_bytes);
 		gm_set_release(&region->used, used + size);
 	}
 	gm_unlock(&gm_rec.journal);

@@ -2,7 +2,7 @@
  * journal.h - the journal's file as memory: its layout, its mapping, its growth.
  *
  *   header | domains | threads | segments | blocks | usage | modules | strings | stacks | frames |
- *   settings | failures | events | thread caches        each page aligned, and sparse until it is needed
+ *   settings | failures | events | thread caches | lives        each page aligned, and sparse until it is needed
  *
  * Thread context: the one thread in gm_recorder_start; growth under the journal lock.
  * Signal context: none. A forked child does not have the mapping (MADV_DONTFORK).
@@ -58,8 +58,13 @@ bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uin
 /* Wake the helper thread, if there is one, without asking for a snapshot. */
 void gm_helper_wake(struct gm_header *header);
 
-/* A new item of a table that is not append-only: its index; 0 when there is none left. Takes the
- * journal lock; @nested: does not wait for it. */
-uint32_t gm_region_take(enum gm_region_id id, bool nested);
+/* Take @count new items, one behind the other, of a table that is not append-only. Returns the index of the
+ * first; 0 when there is no room. Takes the journal lock; @nested: does not wait for it. */
+uint32_t gm_region_take_many(enum gm_region_id id, uint32_t count, bool nested);
+
+static inline uint32_t gm_region_take(enum gm_region_id id, bool nested)
+{
+	return gm_region_take_many(id, 1, nested);
+}
 
 #endif

@@ -12,6 +12,7 @@
 #define ROOMY (16 * MIB)		/* from here on the small areas have their full size */
 #define SEGMENTS_MOST (UINT64_C(512) * 1024)
 #define BLOCKS_MOST (UINT64_C(1024) * 1024)
+#define LIVES_MOST (UINT64_C(2048) * 1024)
 #define INTERNED_MOST (96 * MIB)
 #define SPAN_MOST (UINT64_C(1) << 40)
 #define EVENTS_MOST (UINT64_C(1) << 30)	/* of option history, in preload/options/options.def */
@@ -23,6 +24,7 @@ static const uint32_t item_bytes[GM_REGION_COUNT] = {
 	[GM_REGION_BLOCKS] = sizeof(struct gm_block),
 	[GM_REGION_USAGE] = sizeof(struct gm_usage),
 	[GM_REGION_TCACHES] = sizeof(struct gm_tcache_record),
+	[GM_REGION_LIVES] = sizeof(struct gm_live),
 	[GM_REGION_MODULES] = sizeof(struct gm_module),
 	[GM_REGION_FRAMES] = sizeof(struct gm_frame),
 	[GM_REGION_SETTINGS] = sizeof(struct gm_setting),
@@ -57,7 +59,7 @@ int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_pla
 	struct gm_plan plan = { .chunks = 0 };
 	uint64_t fixed = GM_HEADER_BYTES + plan_fixed(span >= ROOMY, plan.capacity);
 	uint64_t tables = SEGMENTS_MOST * sizeof(struct gm_segment) +
-			  BLOCKS_MOST * sizeof(struct gm_block);
+			  BLOCKS_MOST * sizeof(struct gm_block) + LIVES_MOST * sizeof(struct gm_live);
 	uint64_t interned = INTERNED_MOST, events, rest, segments;
 
 	if (history_events > UINT32_MAX / 2 * GM_CHUNK_EVENTS)
@@ -72,10 +74,12 @@ int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_pla
 			 GM_CHUNK_BYTES * GM_CHUNK_BYTES;
 		tables = gm_min_u64(tables, rest - interned - events);
 	}
-	/* Two blocks a segment: the allocator splits, what is passed through does not. */
-	segments = tables / (sizeof(struct gm_segment) + 2 * sizeof(struct gm_block));
+	/* Two blocks a segment: the allocator splits, what is passed through does not. Four lines of pools:
+	 * their tables are seldom half full. */
+	segments = tables / (sizeof(struct gm_segment) + 2 * sizeof(struct gm_block) + 4 * sizeof(struct gm_live));
 	plan.capacity[GM_REGION_SEGMENTS] = segments * sizeof(struct gm_segment);
 	plan.capacity[GM_REGION_BLOCKS] = 2 * segments * sizeof(struct gm_block);
+	plan.capacity[GM_REGION_LIVES] = 4 * segments * sizeof(struct gm_live);
 	plan.capacity[GM_REGION_STRINGS] = interned / 6;
 	plan.capacity[GM_REGION_STACKS] = interned / 6 * 4;
 	plan.capacity[GM_REGION_FRAMES] = interned / 6;

@@ -94,6 +94,7 @@ struct gm_recorder {
 	struct gm_block *blocks;
 	struct gm_usage *usage;
 	struct gm_tcache_record *tcaches;
+	struct gm_live *lives;
 	uint8_t *events;
 	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written */

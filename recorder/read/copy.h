@@ -9,6 +9,7 @@
  *   copy_make.c    from a file; the check of a layout           -> base, copied[]
  *   copy_live.c    from this process's own mapping, under its locks
  *   copy_resolve.c undo; thread caches; segments in order
+ *   copy_lives.c   what pools handed out, as segments and blocks
  *   copy_frees.c   frees that took effect (the address was handed out again) and were not recorded
  *   copy_events.c  events: validate, drop, sort, count; what was in flight
  *   copy_access.c  accessors that check, the clock
@@ -32,7 +33,7 @@ struct gm_flight {			/* an operation that had begun and not returned */
 	bool done;			/* a free whose address was handed out again: it took effect */
 };
 
-#define GM_SCRATCH_MOST 12u
+#define GM_SCRATCH_MOST 16u
 struct gm_scratch { struct { void *at; size_t bytes; } list[GM_SCRATCH_MOST]; };
 
 struct gm_copy {
@@ -50,6 +51,11 @@ struct gm_copy {
 	size_t event_count;
 	uint64_t dropped[GM_DOMAINS];	/* events that were recorded and are not in @events */
 	uint64_t dropped_total;		/* likewise, and those that found no room at all */
+	/* Of what pools handed out: each line of their tables as a segment with one block. Their ids follow those of
+	 * the regions. */
+	struct gm_segment *pool_segments;
+	struct gm_block *pool_blocks;
+	size_t pool_count;
 	uint32_t *segments;		/* ids of the live segments by (domain, address) */
 	size_t segment_count;
 	struct gm_flight *flights;
@@ -110,6 +116,7 @@ struct gm_domain *gm_copy_domain(const struct gm_copy *copy, unsigned int domain
 struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id);	/* used ones */
 struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id);	/* used ones */
 const struct gm_module *gm_copy_module(const struct gm_copy *copy, uint32_t id);
+struct gm_thread *gm_copy_thread(const struct gm_copy *copy, size_t index);
 const struct gm_frame *gm_copy_frame(const struct gm_copy *copy, uint32_t id);
 const struct gm_failure *gm_copy_failure(const struct gm_copy *copy, size_t index);
 struct gm_tcache_record *gm_copy_tcache(const struct gm_copy *copy, size_t index);
@@ -117,7 +124,7 @@ const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index);
 const struct gm_stack *gm_copy_stack(const struct gm_copy *copy, uint32_t id);
 const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *ret_length);
 
-/* Items in a region of the copy. */
+/* Items in a region of the copy: of segments and blocks, those of pools among them after gm_copy_resolve. */
 size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region);
 
 /* How many items ever found no room in a region. */

@@ -94,11 +94,18 @@ int gm_header_sign(const struct gm_header *header)
 	return !(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK);
 }
 
-size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region)
+static size_t region_items(const struct gm_copy *copy, enum gm_region_id region)
 {
 	uint32_t item = copy->header->regions[region].item_bytes;
 
 	return item ? copy->copied[region] / item : 0;
+}
+
+size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region)
+{
+	bool of_pools = region == GM_REGION_SEGMENTS || region == GM_REGION_BLOCKS;
+
+	return region_items(copy, region) + (of_pools ? copy->pool_count : 0);
 }
 
 uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region)
@@ -109,7 +116,7 @@ uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region)
 /* Item @index of a region, NULL past its end. */
 static void *item_at(const struct gm_copy *copy, enum gm_region_id region, uint64_t index)
 {
-	if (index >= gm_copy_items(copy, region))
+	if (index >= region_items(copy, region))
 		return NULL;
 	return copy->base + copy->header->regions[region].offset +
 	       index * copy->header->regions[region].item_bytes;
@@ -123,7 +130,10 @@ struct gm_domain *gm_copy_domain(const struct gm_copy *copy, unsigned int domain
 struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id)
 {
 	struct gm_segment *segment = id ? item_at(copy, GM_REGION_SEGMENTS, id) : NULL;
+	size_t of_pools = id - region_items(copy, GM_REGION_SEGMENTS);
 
+	if (id && !segment && of_pools < copy->pool_count)
+		segment = &copy->pool_segments[of_pools];
 	if (!segment || segment->used != 1 || segment->domain >= GM_DOMAINS ||
 	    segment->kind >= GM_KIND_COUNT || segment->size > UINT64_MAX - segment->address)
 		return NULL;
@@ -133,7 +143,10 @@ struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id)
 struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id)
 {
 	struct gm_block *block = id ? item_at(copy, GM_REGION_BLOCKS, id) : NULL;
+	size_t of_pools = id - region_items(copy, GM_REGION_BLOCKS);
 
+	if (id && !block && of_pools < copy->pool_count)
+		block = &copy->pool_blocks[of_pools];
 	if (!block || block->state == GM_BLOCK_UNUSED || block->state > GM_BLOCK_UNMAPPED ||
 	    block->domain >= GM_DOMAINS || block->kind >= GM_KIND_COUNT ||
 	    block->size > UINT64_MAX - block->address)
@@ -144,6 +157,11 @@ struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id)
 const struct gm_module *gm_copy_module(const struct gm_copy *copy, uint32_t id)
 {
 	return id ? item_at(copy, GM_REGION_MODULES, id) : NULL;
+}
+
+struct gm_thread *gm_copy_thread(const struct gm_copy *copy, size_t index)
+{
+	return item_at(copy, GM_REGION_THREADS, index);
 }
 
 const struct gm_frame *gm_copy_frame(const struct gm_copy *copy, uint32_t id)

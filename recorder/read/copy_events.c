@@ -148,7 +148,7 @@ static void scan_tables(struct scan *scan)
 	const struct gm_block *block = (const void *)
 		(copy->base + copy->header->regions[GM_REGION_BLOCKS].offset);
 
-	for (size_t i = gm_copy_items(copy, GM_REGION_BLOCKS); i > 1; i--)
+	for (size_t i = copy->copied[GM_REGION_BLOCKS] / sizeof(*block); i > 1; i--)
 		saw_op(scan, block[i - 1].op);
 }
 
@@ -188,6 +188,14 @@ static int begin(struct scan *scan, struct gm_copy *copy)
 		/* What was taken back is not complete, whatever an unused record still says. */
 		if (scan->undone_op[d] >> GM_OP_SLOT_SHIFT < GM_MAX_THREADS)
 			forget_flight(scan, scan->undone_op[d]);
+	}
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_THREADS); i++) {
+		uint64_t op = gm_copy_thread(copy, i)->pool_op;
+
+		if (!op || op >> GM_OP_SLOT_SHIFT != i || i >= GM_MAX_THREADS)
+			continue;
+		scan->any_undone = true;
+		scan->undone_of[i] = op;
 	}
 	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++) {
 		uint64_t op = gm_copy_tcache(copy, i)->undo_op;

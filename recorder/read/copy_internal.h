@@ -67,6 +67,7 @@ struct gm_counted { uint16_t module; uint8_t domain, kind; };
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow);
 
 /* The parts of gm_copy_resolve, in this order. 0 or -errno. */
+int gm_resolve_lives(struct gm_copy *copy);
 int gm_resolve_flights(struct gm_copy *copy);
 int gm_resolve_events(struct gm_copy *copy, uint64_t max_events);
 

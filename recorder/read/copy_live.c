@@ -26,7 +26,7 @@
 #define LEFT_LEAST (UINT64_C(1) << 20)	/* of a control group's memory, beside the copy and its JSON */
 
 static const enum gm_region_id locked_regions[] = {
-	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES
+	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES, GM_REGION_LIVES
 };
 
 /* Words that others may be storing to: each is read whole and once, an event's commit word before

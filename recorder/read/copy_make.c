@@ -251,6 +251,7 @@ static uint64_t moving(const struct gm_copy *copy)
 		sum = sum * 31 + thread->operations;
 		sum = sum * 31 + thread->events;
 		sum = sum * 31 + thread->flight_op;
+		sum = sum * 31 + thread->pool_op;
 	}
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		const struct gm_domain *domain = gm_copy_domain(copy, d);
@@ -288,13 +289,13 @@ static int read_moving(struct gm_copy *copy, int fd, uint64_t *ret_sum)
 static int read_tables(struct gm_copy *copy, int fd)
 {
 	static const enum gm_region_id tables[] = {
-		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE
+		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_LIVES
 	};
 	uint64_t before, after = 0;
 	int r = read_moving(copy, fd, &before);
 
 	for (unsigned int try = 0; !r && try < STABLE_TRIES; try++) {
-		r = read_regions(copy, fd, tables, 3);
+		r = read_regions(copy, fd, tables, sizeof(tables) / sizeof(tables[0]));
 		if (!r)
 			r = read_moving(copy, fd, &after);
 		copy->consistent = !r && before == after;

@@ -223,7 +223,9 @@ int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events)
 
 	resolve_undo(copy);
 	resolve_thread_caches(copy);
-	r = gm_resolve_flights(copy);
+	r = gm_resolve_lives(copy);
+	if (!r)
+		r = gm_resolve_flights(copy);
 	if (!r)
 		r = resolve_segments(copy);
 	if (!r)

@@ -54,8 +54,8 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 
 	if (to->size > segment->size)
 		gm_caches_flush_locked(change);
-	if (!gm_delta_init(&delta, change->number, change->number >= GM_DOMAIN_POOLS,
-			   segment->module, segment->kind, segment->flags, change->writer.nested))
+	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
+			   change->writer.nested))
 		return -ETIMEDOUT;
 	asked = more ? (int64_t)(to->size - block->requested) : 0;
 	delta.flow = (struct gm_flow){ .in_bytes = gm_more(more), .out_bytes = gm_less(more) };

@@ -17,8 +17,8 @@ struct gm_delta {
 	struct gm_usage *rows[3];	/* that it counts in; NULL: none */
 	enum gm_pool_class pool;	/* small or large */
 	uint8_t kind;
-	bool in_stats, in_live, in_pool;
-	bool held;			/* in a pool's domain: a piece that it holds, no block that it handed out */
+	bool in_stats, in_live;
+	bool held;			/* a piece that a pool of the program's holds */
 };
 
 static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kind)
@@ -31,14 +31,13 @@ static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kin
 bool gm_delta_find_rows(struct gm_domain_state *state, uint8_t domain, uint16_t module,
 			uint8_t kind, bool nested);
 
-/* Set up @delta with what a segment counts in; the caller sets the flows. @pool: @domain is a pool's.
- * Finds or makes the usage rows. Returns false when the journal lock could not be had. */
+/* Set up @delta with what a segment counts in; the caller sets the flows. Finds or makes the usage rows. Returns
+ * false when the journal lock could not be had. */
 static inline __attribute__((always_inline)) bool
-gm_delta_init(struct gm_delta *delta, uint8_t domain, bool pool, uint16_t module, uint8_t kind,
-	      uint8_t flags, bool nested)
+gm_delta_init(struct gm_delta *delta, uint8_t domain, uint16_t module, uint8_t kind, uint8_t flags, bool nested)
 {
 	struct gm_domain_state *state = &gm_rec.domain[domain];
-	bool held = pool && flags & GM_SEGMENT_HELD;
+	bool held = domain >= GM_DOMAIN_POOLS;
 	bool registered = held || flags & GM_SEGMENT_REGISTERED;
 
 	if (!registered && gm_unlikely(state->last_key != gm_usage_key(domain, module, kind)) &&
@@ -46,13 +45,10 @@ gm_delta_init(struct gm_delta *delta, uint8_t domain, bool pool, uint16_t module
 		return false;
 	*delta = (struct gm_delta){
 		.domain = &gm_rec.domains[domain],
-		/* nobody asks for (module, kind) of a pool */
-		.rows = { registered || pool ? NULL : state->last_rows[0],
-			  registered ? NULL : state->last_rows[1],
+		.rows = { registered ? NULL : state->last_rows[0], registered ? NULL : state->last_rows[1],
 			  registered ? NULL : state->last_rows[2] },
 		.pool = flags & GM_SEGMENT_SMALL ? GM_POOL_SMALL : GM_POOL_LARGE, .kind = kind,
-		.in_stats = !pool && !registered && kind != GM_KIND_IPC,
-		.in_live = !pool && !registered, .in_pool = pool, .held = held,
+		.in_stats = !registered && kind != GM_KIND_IPC, .in_live = !registered, .held = held,
 	};
 	return true;
 }
@@ -105,10 +101,8 @@ static inline __attribute__((always_inline)) void gm_delta_save(const struct gm_
 {
 	struct gm_stats *stats = &delta->domain->stats;
 
-	if (delta->in_pool && gm_unlikely(delta->held)) {
+	if (gm_unlikely(delta->held)) {
 		gm_delta_save_pair(delta, txn, GM_STAT_SEGMENT);
-	} else if (delta->in_pool) {
-		gm_delta_save_pair(delta, txn, GM_STAT_ALLOCATION);
 	} else if (delta->in_stats) {
 		gm_delta_save_pair(delta, txn, GM_STAT_ALLOCATION);
 		gm_delta_save_pair(delta, txn, GM_STAT_SEGMENT);
@@ -129,10 +123,8 @@ static inline __attribute__((always_inline)) void gm_delta_apply(const struct gm
 	struct gm_stats *stats = &delta->domain->stats;
 	const struct gm_flow *flow = &delta->flow, *requested = &delta->requested;
 
-	if (delta->in_pool && gm_unlikely(delta->held)) {
+	if (gm_unlikely(delta->held)) {
 		gm_delta_move_pair(delta, GM_STAT_SEGMENT);
-	} else if (delta->in_pool) {
-		gm_delta_move_pair(delta, GM_STAT_ALLOCATION);
 	} else if (delta->in_stats) {
 		gm_delta_move_pair(delta, GM_STAT_ALLOCATION);
 		gm_delta_move_pair(delta, GM_STAT_SEGMENT);

@@ -101,41 +101,10 @@ uint32_t gm_record_context_of(uint32_t id)
 	return block ? gm_rec.segments[__atomic_load_n(&block->segment, __ATOMIC_RELAXED)].context : 0;
 }
 
-unsigned int gm_record_given(uint8_t number, uint64_t address, uint64_t size, struct gm_given *ret,
-			     unsigned int max)
-{
-	uint64_t end = size < UINT64_MAX - address ? address + size : UINT64_MAX;
-	struct gm_change change;
-	unsigned int count = 0;
-
-	if (gm_change_enter(&change, number, UINT64_MAX) < 0)
-		return 0;
-	for (uint32_t id = change.domain->first_segment; id && count < max;
-	     id = gm_rec.segments[id].next) {
-		const struct gm_segment *segment = &gm_rec.segments[id];
-
-		if (!(segment->flags & GM_SEGMENT_HELD) && segment->address < end &&
-		    segment->address + segment->size > address)
-			ret[count++] = (struct gm_given){
-				segment->address, segment->size, segment->first_block
-			};
-	}
-	gm_change_leave(&change);
-	return count;
-}
-
 void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes)
 {
 	const struct gm_domain *domain = &gm_rec.domains[device];
 
 	*ret_free_bytes = gm_get(&domain->free_bytes);
 	*ret_total_bytes = __atomic_load_n(&domain->total_bytes, __ATOMIC_RELAXED);
-}
-
-void gm_record_name(uint32_t id, uint32_t name)
-{
-	struct gm_block *block = gm_block_at(gm_header_get(), id);
-
-	if (block)
-		__atomic_store_n(&block->name, name, __ATOMIC_RELAXED);
 }

@@ -3,9 +3,9 @@
  * again.
  *
  * Each pool has a domain of its own (struct gm_pool in journal/format.h), made when the pool is
- * first heard of. What it hands out is recorded there by gm_record_alloc and gm_record_free, as
- * memory of the driver is in the devices' domains; and so are the pieces of memory that it holds
- * (GM_SEGMENT_HELD). preload/pools/ calls all this.
+ * first heard of. The pieces of memory that it holds (GM_SEGMENT_HELD) are recorded there by gm_record_alloc and
+ * gm_record_free, as memory of the driver is in the devices' domains. What it hands out is in a table of its own
+ * (lives.h). preload/pools/ calls all this.
  *
  * Thread context: any, no lock of this floor held. Signal context: none. Lock: the domain's.
  */
@@ -48,16 +48,6 @@ uint32_t gm_record_comings(uint8_t domain);
 
 /* The id of the context with which @block, one of a heap's, dies. */
 uint32_t gm_record_context_of(uint32_t block);
-
-/* Blocks of a pool's domain that are handed out in [@address, +@size): some of them, at most @max.
- * Returns how many. */
-struct gm_given { uint64_t address, size; uint32_t block; };
-unsigned int gm_record_given(uint8_t domain, uint64_t address, uint64_t size,
-			     struct gm_given *ret, unsigned int max);
-
-/* The program has named @block, which a pool handed out. @name: a string id. The caller ensures
- * that the block does not end meanwhile. One word is stored, which no transaction changes. */
-void gm_record_name(uint32_t block, uint32_t name);
 
 /* The memory of a device in bytes, and how much of it was free when the driver was last asked. */
 void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);

@@ -16,6 +16,8 @@ int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
 	if (r)
 		return r;
 	*ret_stats = change.domain->stats;
+	if (change.domain->pool.source)
+		gm_pool_count(&change.domain->pool, ret_stats);
 	gm_change_leave(&change);
 	return 0;
 }
@@ -61,6 +63,32 @@ static void reset(struct gm_domain *domain, struct gm_txn *txn, enum gm_reset wh
 	domain->stats_resets++;
 }
 
+/* What the pool handed out, under the domain's lock, while threads go on counting. */
+static void reset_pool(struct gm_pool *pool, enum gm_reset which)
+{
+	int64_t blocks[2], bytes[2];
+
+	for (unsigned int i = 0; i < 2; i++) {
+		struct gm_pool_sums *class = &pool->classes[i];
+
+		blocks[i] = gm_get(&class->blocks);
+		bytes[i] = gm_get(&class->bytes);
+		if (which == GM_RESET_PEAK) {
+			gm_set(&pool->peak_blocks[GM_POOL_SMALL + i], blocks[i]);
+			gm_set(&pool->peak_bytes[GM_POOL_SMALL + i], bytes[i]);
+		} else {
+			gm_set(&class->total_blocks, 0);
+			gm_set(&class->total_bytes, 0);
+			pool->kept_blocks[i] = blocks[i];
+			pool->kept_bytes[i] = bytes[i];
+		}
+	}
+	if (which == GM_RESET_PEAK) {
+		gm_set(&pool->peak_blocks[GM_POOL_ALL], blocks[0] + blocks[1]);
+		gm_set(&pool->peak_bytes[GM_POOL_ALL], bytes[0] + bytes[1]);
+	}
+}
+
 int gm_record_reset_stats(uint8_t domain, enum gm_reset which)
 {
 	struct gm_change change;
@@ -73,6 +101,8 @@ int gm_record_reset_stats(uint8_t domain, enum gm_reset which)
 		return r;
 	gm_change_begin(&change, &txn);
 	reset(change.domain, &txn, which);
+	if (change.domain->pool.source)
+		reset_pool(&change.domain->pool, which);
 	gm_txn_end(&txn);
 	gm_change_leave(&change);
 	return 0;

@@ -13,8 +13,6 @@
 
 #define NO_OP UINT64_MAX		/* enter, but write nothing */
 
-/* What inserts and removes is compiled twice, for what pools of the program's hand out and for all else: of the
- * former most is constant. */
 #define INLINED static inline __attribute__((always_inline))
 
 INLINED int enter(struct gm_change *change, uint8_t domain, uint64_t op)
@@ -87,20 +85,13 @@ INLINED struct pair pair_of(struct gm_pair_ids ids)
 	};
 }
 
-/* Find a segment and a block that nobody has. Nothing of the domain changes yet. @pool: in its domain a segment that
- * becomes unused keeps its block. */
-INLINED int find_ids(const struct gm_change *change, bool pool, struct pair *ret)
+/* Find a segment and a block that nobody has. Nothing of the domain changes yet. */
+INLINED int find_ids(const struct gm_change *change, struct pair *ret)
 {
 	struct gm_domain_state *state = &gm_rec.domain[change->number];
 	struct gm_pair_ids ids = { .segment = change->domain->unused_segments };
 	bool nested = change->writer.nested, old_segment = ids.segment != GM_NONE, old_block;
 
-	if (pool && gm_likely(old_segment)) {
-		ids.block = gm_rec.segments[ids.segment].first_block;
-		*ret = pair_of(ids);
-		ret->old_segment = true;
-		return 0;
-	}
 	if (!old_segment) {
 		ids.segment = state->spare_segment;
 		state->spare_segment = GM_NONE;
@@ -196,25 +187,24 @@ INLINED void link_pair(struct gm_domain *domain, const struct pair *pair)
 	domain->last_segment = id;
 }
 
-/* What a pool of the program's hands out is no segment; what it holds is nothing else. */
-INLINED void alloc_events(const struct gm_change *change, const struct gm_alloc *alloc,
-				const struct gm_segment *segment, uint64_t tsc, bool pool, bool held)
+/* @held: a piece of memory that a pool of the program's holds, from which it hands out blocks of its own (lives.h). */
+static void alloc_events(const struct gm_change *change, const struct gm_alloc *alloc,
+			 const struct gm_segment *segment, uint64_t tsc, bool held)
 {
 	uint32_t stack = alloc->stack_of_block_only ? GM_NONE : alloc->stack;
 
 	if (!gm_rec.history)
 		return;
-	if (!pool || held)
-		gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address,
-				alloc->size, alloc->stream, stack);
+	gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address, alloc->size, alloc->stream,
+			stack);
 	if (!held)
 		gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, alloc->address,
 				alloc->requested, alloc->stream, stack);
 }
 
-INLINED int insert_locked(struct gm_change *change, const struct gm_alloc *alloc, bool pool, bool held,
-			  struct pair *pair)
+static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc, struct pair *pair)
 {
+	bool held = change->number >= GM_DOMAIN_POOLS;
 	struct gm_domain *domain = change->domain;
 	uint64_t tsc = alloc->tsc ? alloc->tsc : gm_stamp();
 	uint8_t flags = alloc->flags & (uint8_t)~(held ? 0 : GM_SEGMENT_SMALL);
@@ -224,14 +214,13 @@ INLINED int insert_locked(struct gm_change *change, const struct gm_alloc *alloc
 
 	if (alloc->size <= GM_SMALL_BYTES && alloc->kind != GM_KIND_GRAPH && !held)
 		flags |= GM_SEGMENT_SMALL;
-	if (!pool)
+	if (!held)
 		gm_caches_flush_locked(change);
-	if (!gm_delta_init(&delta, change->number, pool, alloc->module, alloc->kind,
-			   held ? flags : flags & (uint8_t)~GM_SEGMENT_HELD, change->writer.nested))
+	if (!gm_delta_init(&delta, change->number, alloc->module, alloc->kind, flags, change->writer.nested))
 		return -ETIMEDOUT;
 	delta.flow = (struct gm_flow){ .in = 1, .in_bytes = alloc->size };
 	delta.requested.in_bytes = alloc->requested;
-	r = find_ids(change, pool, pair);
+	r = find_ids(change, pair);
 	if (r < 0)
 		return r;
 	gm_change_begin(change, &txn);
@@ -242,23 +231,14 @@ INLINED int insert_locked(struct gm_change *change, const struct gm_alloc *alloc
 	fill_segment(pair->segment, alloc, change, tsc, flags);
 	fill_block(pair->block, alloc, change, tsc, held);
 	gm_delta_apply(&delta);
-	if (!pool)
+	if (!held)
 		gm_change_comes(change);
 	if (gm_untraced(alloc->requested) && !held)
-		gm_change_untraced(change, pool ? 1 : 2);
+		gm_change_untraced(change, 2);
 	else if (gm_likely(alloc->size))
-		alloc_events(change, alloc, pair->segment, tsc, pool, held);
+		alloc_events(change, alloc, pair->segment, tsc, held);
 	gm_txn_end(&txn);
 	return 0;
-}
-
-/* Not inlined: in the way of what pools hand out it would take registers. */
-__attribute__((noinline))
-static int insert_other(struct gm_change *change, const struct gm_alloc *alloc, struct pair *pair)
-{
-	bool pool = alloc->domain >= GM_DOMAIN_POOLS;
-
-	return insert_locked(change, alloc, pool, pool && alloc->flags & GM_SEGMENT_HELD, pair);
 }
 
 int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block)
@@ -273,8 +253,7 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 	r = enter(&change, alloc->domain, op);
 	if (r < 0)
 		return r;
-	r = alloc->domain >= GM_DOMAIN_POOLS && !(alloc->flags & GM_SEGMENT_HELD) ?
-	    insert_locked(&change, alloc, true, false, &pair) : insert_other(&change, alloc, &pair);
+	r = insert_locked(&change, alloc, &pair);
 	gm_change_leave(&change);
 	if (gm_likely(r == 0))
 		*ret_block = pair.ids.block;
@@ -283,18 +262,16 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 	return r;
 }
 
-/* The block's operation number says which flight is complete: none of a pool's has one. */
-INLINED void save_remove(struct gm_txn *txn, const struct pair *pair, bool pool)
+/* The block's operation number says which flight is complete. */
+INLINED void save_remove(struct gm_txn *txn, const struct pair *pair)
 {
 	gm_txn_save(txn, &pair->segment->used);
 	gm_txn_save(txn, &pair->block->state);
-	if (pool)
-		return;
 	gm_txn_save(txn, &pair->block->op);
 	gm_txn_save(txn, &pair->block->next);
 }
 
-INLINED void unlink_pair(struct gm_domain *domain, const struct pair *pair, uint64_t op, bool pool)
+INLINED void unlink_pair(struct gm_domain *domain, const struct pair *pair, uint64_t op)
 {
 	struct gm_segment *segment = pair->segment;
 	uint32_t prev = segment->prev, next = segment->next;
@@ -313,14 +290,12 @@ INLINED void unlink_pair(struct gm_domain *domain, const struct pair *pair, uint
 	domain->unused_segments = pair->ids.segment;
 	gm_set(&pair->block->state, GM_BLOCK_UNUSED);
 	pair->block->op = op;
-	if (pool)			/* the segment keeps it */
-		return;
 	pair->block->next = domain->unused_blocks;
 	domain->unused_blocks = pair->ids.block;
 }
 
-INLINED void free_events(const struct gm_change *change, const struct pair *pair, uint64_t tsc,
-			 uint64_t stream, uint32_t stack, bool pool, bool held)
+static void free_events(const struct gm_change *change, const struct pair *pair, uint64_t tsc,
+			uint64_t stream, uint32_t stack, bool held)
 {
 	const struct gm_segment *segment = pair->segment;
 	const struct gm_block *block = pair->block;
@@ -333,21 +308,19 @@ INLINED void free_events(const struct gm_change *change, const struct pair *pair
 		gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
 				block->requested, stream, stack);
 	}
-	if (!pool || held)
-		gm_change_event(change, segment, GM_ACTION_SEGMENT_FREE, tsc, segment->address,
-				segment->size, stream, stack);
+	gm_change_event(change, segment, GM_ACTION_SEGMENT_FREE, tsc, segment->address, segment->size, stream, stack);
 }
 
-INLINED int remove_locked(struct gm_change *change, const struct pair *pair, uint64_t tsc,
-			  uint64_t stream, uint32_t stack, bool pool, bool held)
+int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc, uint64_t stream,
+		     uint32_t stack)
 {
-	const struct gm_segment *segment = pair->segment;
-	const struct gm_block *block = pair->block;
+	struct pair pair = pair_of(ids);
+	const struct gm_segment *segment = pair.segment;
+	const struct gm_block *block = pair.block;
 	struct gm_delta delta;
 	struct gm_txn txn;
 
-	if (!gm_delta_init(&delta, change->number, pool, segment->module, segment->kind,
-			   held ? segment->flags : segment->flags & (uint8_t)~GM_SEGMENT_HELD,
+	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
 			   change->writer.nested))
 		return -ETIMEDOUT;
 	delta.flow = (struct gm_flow){ .out = 1, .out_bytes = segment->size };
@@ -355,28 +328,18 @@ INLINED int remove_locked(struct gm_change *change, const struct pair *pair, uin
 	if (stack == GM_STACK_OF_BLOCK)
 		stack = block->stack;
 	gm_change_begin(change, &txn);
-	save_remove(&txn, pair, pool);
+	save_remove(&txn, &pair);
 	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
 	gm_delta_apply(&delta);
-	unlink_pair(change->domain, pair, change->op, pool);
+	unlink_pair(change->domain, &pair, change->op);
 	/* What else the records say stays until they are used again. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
-		gm_change_untraced(change, pool ? 2 : 3);
+		gm_change_untraced(change, 3);
 	else if (gm_likely(segment->size))
-		free_events(change, pair, tsc, stream, stack, pool, held);
+		free_events(change, &pair, tsc, stream, stack, change->number >= GM_DOMAIN_POOLS);
 	gm_txn_end(&txn);
 	return 0;
-}
-
-int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc, uint64_t stream,
-		     uint32_t stack)
-{
-	struct pair pair = pair_of(ids);
-	bool pool = change->number >= GM_DOMAIN_POOLS;
-
-	return remove_locked(change, &pair, tsc, stream, stack, pool,
-			     pool && pair.segment->flags & GM_SEGMENT_HELD);
 }
 
 void gm_record_freeing(uint32_t id)
@@ -414,17 +377,13 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 {
 	struct gm_change change;
 	struct gm_block *block;
-	struct pair pair;
 	int r = enter_block(&change, id, op, &block);
 
 	if (r < 0)
 		return r;
 	if (!tsc)
 		tsc = gm_stamp_before();
-	pair = pair_of((struct gm_pair_ids){ block->segment, id });
-	r = change.number >= GM_DOMAIN_POOLS && !(pair.segment->flags & GM_SEGMENT_HELD) ?
-	    remove_locked(&change, &pair, tsc, stream, stack, true, false) :
-	    gm_remove_locked(&change, pair.ids, tsc, stream, stack);
+	r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id }, tsc, stream, stack);
 	gm_change_leave(&change);
 	if (gm_unlikely(r == -ETIMEDOUT))
 		gm_count(&gm_header_get()->operations_lost, 1);

@@ -26,6 +26,7 @@
 #define HOLD_SLICE_NS UINT64_C(1000000)	/* that one pause counts at most: gm_passed_ns */
 
 __thread struct gm_thread_local gm_tls;
+const struct gm_lock gm_tcache_rank = { .rank = GM_RANK_TCACHE };
 
 static bool is_dead(uint32_t tid)
 {

@@ -26,6 +26,9 @@ struct gm_thread_local {
 };
 extern __thread struct gm_thread_local gm_tls __attribute__((visibility("hidden")));
 
+/* For the check of ranks alone. */
+extern const struct gm_lock gm_tcache_rank __attribute__((visibility("hidden")));
+
 /* One record under way. */
 struct gm_writer {
 	struct gm_slot *slot;		/* NULL: goes through slot 0 */
@@ -67,6 +70,34 @@ static inline void gm_writer_leave(const struct gm_writer *writer)
 		gm_set_release(&writer->slot->busy, 0);
 	else if (!writer->nested)
 		gm_set_release(&gm_tls.busy, 0);
+}
+
+/* Enter as the one who may change what belongs to this thread alone: its thread caches, and lines in the tables of
+ * pools. Returns the thread's slot; NULL: it has none, or somebody is in it (a signal handler interrupted this
+ * thread, a raw clone() shares its slot, a reader copies the journal). Never waits. */
+static inline struct gm_slot *gm_slot_enter_own(void)
+{
+	struct gm_slot *slot = gm_tls.slot;
+	uint32_t nobody = GM_TCACHE_NOBODY;
+
+	if (gm_unlikely(!slot))
+		return NULL;
+	/* Both seq_cst: gm_slot_enter. */
+	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&slot->tcache_owner, &nobody, GM_TCACHE_OWNER,
+								 memory_order_seq_cst, memory_order_relaxed)))
+		return NULL;
+	if (gm_unlikely(atomic_load_explicit(&slot->busy, memory_order_seq_cst))) {
+		gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
+		return NULL;
+	}
+	gm_lock_rank_taken(&gm_tcache_rank, false);
+	return slot;
+}
+
+static inline void gm_slot_leave_own(struct gm_slot *slot)
+{
+	gm_lock_rank_released(&gm_tcache_rank);
+	gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
 }
 
 /* The next operation number of the writer. */

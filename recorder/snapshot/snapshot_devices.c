@@ -32,6 +32,10 @@ static void put_row(struct gm_snap *snap, const struct gm_usage *row, bool by_mo
 		gm_jsonw_key_text(w, "kind", gm_kind_name(row->kind));
 	}
 	gm_jsonw_key_i64(w, "allocated_bytes", row->current_bytes);
+	if (row->domain >= GM_DOMAIN_POOLS) {	/* made of what is live: nothing is known of before */
+		gm_jsonw_end(w);
+		return;
+	}
 	gm_jsonw_key_i64(w, "peak_bytes", row->peak_bytes);
 	gm_jsonw_key_i64(w, "total_allocated_bytes", row->allocated_bytes);
 	gm_jsonw_key_i64(w, "total_freed_bytes", row->freed_bytes);

@@ -111,7 +111,8 @@ static void check_segment(struct check *check, uint32_t id)
 	INSIST(check, sum == segment->size, id);
 	INSIST(check, !stack || gm_copy_stack(check->copy, stack), id);
 	INSIST(check, !module || gm_copy_module(check->copy, module), id);
-	check->sum.segments++;
+	/* What pools hand out is in no list. */
+	check->sum.segments += segment->domain < GM_DOMAIN_POOLS || segment->flags & GM_SEGMENT_HELD;
 	INSIST(check, !(segment->flags & GM_SEGMENT_HELD) || segment->domain >= GM_DOMAIN_POOLS, id);
 	if (counts_in_stats(segment) &&
 	    (segment->domain < GM_DOMAIN_POOLS || segment->flags & GM_SEGMENT_HELD)) {

@@ -72,6 +72,7 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 		[GM_REGION_SETTINGS] = { 64 * 16, 16 },
 		[GM_REGION_FAILURES] = { 8 * 256, 256 },
 		[GM_REGION_EVENTS] = { plan.chunks * 4096ull, 4096 },
+		[GM_REGION_LIVES] = { 64 * 64, 64 },
 	};
 	uint64_t at = GM_HEADER_BYTES;
 
@@ -118,6 +119,7 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 	jb->h->regions[GM_REGION_BLOCKS].used = 128;
 	jb->h->regions[GM_REGION_USAGE].used = 64;
 	jb->h->regions[GM_REGION_TCACHES].used = 1280;
+	jb->h->regions[GM_REGION_LIVES].used = 64;
 	jb->h->regions[GM_REGION_MODULES].used = 128;
 	jb->h->regions[GM_REGION_FRAMES].used = 48;
 	jb->h->regions[GM_REGION_STRINGS].used = 8;
@@ -365,6 +367,27 @@ JB_UNUSED static uint32_t jb_put(struct jb *jb, struct jb_what what)
 	domain->last_segment = id;
 	jb_count(jb, &jb->segments[id], &jb->blocks[id], 1);
 	return id;
+}
+
+/* A pool of the program's in domain @d. */
+JB_UNUSED static void jb_pool(struct jb *jb, unsigned int d, uint32_t name)
+{
+	jb_domain(jb, d)->pool.source = GM_POOL_API;
+	jb_domain(jb, d)->pool.name = name;
+}
+
+/* A line in the table of a pool (lives.h). */
+JB_UNUSED static struct gm_live *jb_line(struct jb *jb, struct jb_what what)
+{
+	struct gm_live *lines = jb_region(jb, GM_REGION_LIVES);
+	struct gm_live *line = &lines[jb_take(jb, GM_REGION_LIVES, 64) / 64];
+
+	*line = (struct gm_live){
+		.address = what.address, .size = what.size, .stream = what.stream, .tsc = what.tsc, .op = what.op,
+		.stack = what.stack, .thread = what.thread, .module = what.module, .domain = what.domain,
+		.kind = what.kind,
+	};
+	return line;
 }
 
 /* Tables and the two events of an allocation. */

@@ -13,6 +13,7 @@
 #include "recorder/journal/sys.h"
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
+#include "recorder/record/lives.h"
 #include "recorder/record/pools.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -25,8 +26,11 @@ static const struct gm_stats *stats(uint8_t domain)
 static void stat_is(uint8_t domain, enum gm_stat_name name, enum gm_pool_class pool,
 		    int64_t current, int64_t peak, int64_t allocated, int64_t freed)
 {
-	const struct gm_stat *s = &stats(domain)->stat[name][pool];
+	struct gm_stats now = *stats(domain);
+	const struct gm_stat *s = &now.stat[name][pool];
 
+	if (domain >= GM_DOMAIN_POOLS)
+		gm_pool_count(gm_pool_at(domain), &now);
 	ck_assert_int_eq(s->current, current);
 	ck_assert_int_eq(s->peak, peak);
 	ck_assert_int_eq(s->allocated, allocated);
@@ -162,10 +166,12 @@ END_TEST
 START_TEST(test_pool)
 {
 	struct gm_alloc piece = aux_alloc(0, 0x10000000, 4 * MIB), alloc;
-	struct gm_given given[4];
-	uint64_t low, high;
+	struct gm_lives lives = { .domain = 0 };
+	struct gm_handed block = { .module = 7 };
+	uint64_t low, high, at = 0;
 	struct gm_piece found;
-	uint32_t held, first, second;
+	uint32_t held, first;
+	bool twice = false;
 	uint8_t pool;
 
 	aux_start(1000);
@@ -187,26 +193,29 @@ START_TEST(test_pool)
 	piece.requested = 0;
 	piece.flags = GM_SEGMENT_HELD;
 	ck_assert_int_eq(gm_record_alloc(0, &piece, &held), 0);
-	alloc.context = 0;
-	ck_assert_int_eq(gm_record_alloc(0, &alloc, &first), 0);
-	alloc.address += 2 * MIB;
-	alloc.size = alloc.requested = 2 * MIB;
-	ck_assert_int_eq(gm_record_alloc(0, &alloc, &second), 0);
+	ck_assert(gm_lives_begin(&lives, pool));
+	block.address = 0x10000000;
+	block.size = MIB;
+	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+	block.address += 2 * MIB;
+	block.size = 2 * MIB;
+	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+	ck_assert(!twice);
 	aux_sound();
 	stat_is(pool, GM_STAT_ALLOCATED_BYTES, GM_POOL_ALL, 3 * MIB, 3 * MIB, 3 * MIB, 0);
 	stat_is(pool, GM_STAT_ALLOCATED_BYTES, GM_POOL_SMALL, MIB, MIB, MIB, 0);
 	stat_is(pool, GM_STAT_RESERVED_BYTES, GM_POOL_ALL, 4 * MIB, 4 * MIB, 4 * MIB, 0);
 	stat_is(pool, GM_STAT_ACTIVE_BYTES, GM_POOL_ALL, 0, 0, 0, 0);
-	ck_assert_int_eq(row(pool, 7, 0xff)->current_bytes, 3 * MIB);
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_ALLOC), 3);	/* the driver's among them */
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_SEGMENT_ALLOC), 2);
-	ck_assert_uint_eq(gm_record_given(pool, 0x10000000 + MIB, 2 * MIB, given, 4), 1);
-	ck_assert_uint_eq(given[0].block, second);
-	ck_assert_uint_eq(gm_record_given(pool, 0x10000000, 4 * MIB, given, 4), 2);
-	ck_assert_uint_eq(gm_record_given(pool, 0x10000000, UINT64_MAX, given, 4), 2);
+	ck_assert_uint_eq(gm_lives_size(&lives, 0x10000000), MIB);
+	ck_assert_uint_eq(gm_lives_size(&lives, 0x10000000 + 512), 0);
 
-	ck_assert_int_eq(gm_record_free(0, first, 0, 0), 0);
-	ck_assert_int_eq(gm_record_free(0, second, 0, 0), 0);
+	ck_assert_int_eq(gm_lives_end(&lives, 0x10000000, GM_NONE), 0);
+	ck_assert_int_eq(gm_lives_end(&lives, 0x10000000, GM_NONE), -ENOENT);
+	ck_assert_uint_eq(gm_lives_end_next(&lives, 0x10000000, 2 * MIB, &at), 0);
+	ck_assert_uint_eq(gm_lives_end_next(&lives, 0x10000000, UINT64_MAX, &at), 0x10000000 + 2 * MIB);
+	ck_assert_uint_eq(gm_lives_end_next(&lives, 0x10000000, UINT64_MAX, &at), 0);
 	ck_assert_int_eq(gm_record_free(0, held, 0, 0), 0);
 	aux_sound();
 	stat_is(pool, GM_STAT_RESERVED_BYTES, GM_POOL_ALL, 0, 4 * MIB, 4 * MIB, 4 * MIB);
@@ -215,6 +224,52 @@ START_TEST(test_pool)
 	for (unsigned int i = 2; i < GM_MAX_POOLS; i++)
 		ck_assert_uint_ne(gm_record_pool(GM_POOL_API, 2, 8, 6 + i), 0);
 	ck_assert_uint_eq(gm_record_pool(GM_POOL_API, 2, 8, 1), 0);
+	aux_sound();
+}
+END_TEST
+
+/* A pool's table grows by levels: every block is found, in whichever level it lies, and those that end make room. */
+START_TEST(test_pool_grows)
+{
+	struct gm_lives lives = { .domain = 0 };
+	uint64_t before, count = 40000, at = 0, ended = 0;
+	struct gm_handed block = { .module = 7 };
+	bool twice = false;
+	uint8_t pool;
+
+	aux_start(1000);
+	pool = gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5);
+	ck_assert(gm_lives_begin(&lives, pool));
+	for (uint64_t i = 0; i < count; i++) {
+		block.address = 0x10000000 + i * 512;
+		block.size = 512 + i % 7;
+		ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+	}
+	ck_assert(!twice);
+	ck_assert_uint_ge(gm_get(&lives.levels), 3);
+	for (uint64_t i = 0; i < count; i++)
+		ck_assert_uint_eq(gm_lives_size(&lives, 0x10000000 + i * 512), 512 + i % 7);
+	aux_sound();
+	/* One that is handed out again is one that ended, also where it lies in an old level. */
+	block.address = 0x10000000;
+	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+	ck_assert(twice);
+	stat_is(pool, GM_STAT_ALLOCATION, GM_POOL_ALL, (int64_t)count, (int64_t)count, (int64_t)count + 1, 1);
+	aux_sound();
+	before = gm_region(GM_REGION_LIVES)->used;
+	for (unsigned int round = 0; round < 5; round++) {
+		for (uint64_t i = round; i < count; i += 2)
+			ck_assert_int_eq(gm_lives_end(&lives, 0x10000000 + i * 512, GM_NONE), round < 2 ? 0 : -ENOENT);
+	}
+	for (uint64_t i = 0; i < count; i++) {
+		block.address = 0x90000000 + i * 768;
+		ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+	}
+	ck_assert_uint_eq(gm_region(GM_REGION_LIVES)->used, before);
+	while (gm_lives_end_next(&lives, 0x90000000, UINT64_MAX, &at))
+		ended++;
+	ck_assert_uint_eq(ended, count);
+	stat_is(pool, GM_STAT_ALLOCATION, GM_POOL_ALL, 0, (int64_t)count, 2 * (int64_t)count + 1, 2 * (int64_t)count + 1);
 	aux_sound();
 }
 END_TEST
@@ -408,6 +463,30 @@ static int small_limit(int resource, struct rlimit *ret)
 	return 0;
 }
 
+/* A pool's table finds no memory for a level: what has no line is refused, counted, and takes one that comes free. */
+static void fill_pool(void)
+{
+	uint8_t pool = gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5);
+	struct gm_handed block = { .address = 0x10000000, .size = 512 };
+	struct gm_lives lives = { .domain = 0 };
+	bool twice = false;
+	int r = 0;
+
+	ck_assert_uint_eq(pool, GM_DOMAIN_POOLS);
+	gm_lives_begin(&lives, pool);
+	for (unsigned int i = 0; i < 1 << 16 && !r; i++, block.address += 512)
+		r = gm_lives_add(&lives, &block, &twice);
+	ck_assert_int_eq(r, -ENOMEM);
+	ck_assert_uint_gt(gm_region(GM_REGION_LIVES)->refused, 0);
+	aux_sound();
+	for (uint64_t at = 0; gm_lives_end_next(&lives, 0, UINT64_MAX, &at);)
+		;
+	block.address -= 512;
+	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), gm_get(&lives.levels) ? 0 : -ENOMEM);
+	gm_lives_end(&lives, block.address, GM_NONE);
+	aux_sound();
+}
+
 START_TEST(test_full)
 {
 	static uint32_t blocks[1 << 16];
@@ -427,6 +506,7 @@ START_TEST(test_full)
 	}
 	ck_assert_int_eq(r, -ENOMEM);
 	ck_assert_uint_eq(blocks[count], 0);
+	fill_pool();
 	ck_assert_uint_gt(count, 500);
 	ck_assert_uint_gt(gm_region(GM_REGION_SEGMENTS)->refused +
 			  gm_region(GM_REGION_BLOCKS)->refused, 0);
@@ -436,6 +516,12 @@ START_TEST(test_full)
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &blocks[1]), 0);
 	for (unsigned int i = 0; i < count; i++)
 		ck_assert_int_eq(gm_record_free(0, blocks[i], 0, 0), 0);
+	aux_sound();
+	for (unsigned int i = 0; i < 4000; i++) {
+		alloc = aux_alloc(0, 0x1000, 512);
+		ck_assert_int_eq(gm_record_alloc(0, &alloc, &blocks[0]), 0);
+		ck_assert_int_eq(gm_record_free(0, blocks[0], 0, 0), 0);
+	}
 	aux_sound();
 	ck_assert_uint_gt(gm_recorder_header()->horizon, 0);	/* history made room for itself */
 }
@@ -643,6 +729,7 @@ int main(void)
 	tcase_add_test(tc, test_many_modules);
 	tcase_add_test(tc, test_device);
 	tcase_add_test(tc, test_pool);
+	tcase_add_test(tc, test_pool_grows);
 	tcase_add_test(tc, test_storm);
 	tcase_add_loop_test(tc, test_growth_fails, 1, 25);
 	suite_add_tcase(suite, tc);

@@ -96,6 +96,17 @@ static void fill_journal(void)
 	fly(1, OP(1, 300), GM_ACTION_FREE_REQUESTED, 0x1000000, 700);
 	jb.failures[0] = (struct gm_failure){ .number = 1, .tsc = 650, .requested_bytes = 1 << 30,
 					      .result = 2, .entry = "cuMemAlloc_v2" };
+	jb_pool(&jb, GM_DOMAIN_POOLS, jb_string(&jb, "mine"));
+	for (uint64_t i = 0; i < 4; i++) {
+		struct jb_what what = device_bytes(0x1000000 + i * 4096, 4096, OP(1, 210 + i), 610 + i);
+
+		what.domain = GM_DOMAIN_POOLS;
+		what.module = 1;
+		what.stack = 8;
+		jb_line(&jb, what);
+	}
+	jb.threads[2].pool_op = OP(2, 99);
+	jb.threads[2].pool_address = 0x1001000 | GM_LIVE_ENDING;
 	jb_domain(&jb, 0)->undo_op = OP(2, 101);
 	jb_undo(&jb, 0, &jb.segments[2].used);
 }
