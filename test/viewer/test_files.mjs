@@ -109,7 +109,7 @@ test("what is no snapshot gets a sentence", () => {
 		[bytesOf('{"format":"gpumem-snapshot"}'), /does not say its version/], [good.subarray(0, 3000), /cut off/],
 		[bytesOf("\x80"), /neither|pickle/], [Uint8Array.of(0x80, 2, 0x63, 111, 115, 10), /names code to run, which is never done/],
 		[Uint8Array.of(0x80, 9, 0x2e), /protocol 9/], [Uint8Array.of(0x80, 2, 0x4e, 0x2e), /a pickle, but not a snapshot of PyTorch/],
-		[Uint8Array.of(0x80, 2, 0x68, 7, 0x2e), /memo number that stands for nothing/], [Uint8Array.of(0x1f, 0x8b, 8, 0), /gzip/],
+		[Uint8Array.of(0x80, 2, 0x68, 7, 0x2e), /memo number that stands for nothing/], [Uint8Array.of(0x1f, 0x8b, 8, 0), /gzip/], [bytesOf("a 1 512 0 7f00\nx 1\n"), /line 2 of this history/],
 		[bytesOf("GPUMJNL1 and more"), /a journal.*gpumem view/], [bytesOf("<!DOCTYPE html><p>"), /a page/],
 	])
 		assert.match(refusal(bytes), wanted);

@@ -98,10 +98,10 @@ const CONTROLS = {
 		["pan", async (page) => { await wheel(".canvas .top", -300)(page); await drag(".canvas .top", [0.5, 0.5], [0.4, 0.5])(page); }],
 		["pin", click(".canvas .top", 0.5, 0.93)], ["legend", first(".legend .chip")], ["all", button("All")],
 		["strip", drag(".strip", [0.3, 0.5], [0.6, 0.5])], ["cursor", click(".strip", 0.4, 0.5)], ["step", press("]", "]")], ["step back", press("[")],
-		["filter", type("filter", "forward")], ["theme", press("Shift+D")], ["side", first(".bars li")], ["key of the axis", press("t")],
+		["filter", type("filter", "forward")], ["bytes", press("Shift+ArrowUp", "ArrowUp")], ["what changes", button("What changes")], ["theme", press("Shift+D")], ["side", first(".bars li")], ["key of the axis", press("t")],
 	],
 	allocator: [
-		["order", button("address")], ["most free", button("free")], ["events", choose("which events", "segments")], ["next event", button("event ›")],
+		["order", button("address")], ["most free", button("free")], ["events", choose("which events", "segments")], ["next event", button("event ›")], ["closer", wheel(".canvas .top", -200)], ["colour", choose("colour by", "kind")],
 		["row", async (page) => { await page.locator(".event").nth(3).click(); }], ["block", click(".canvas .top", 0.1, 0.05)],
 	],
 	flame: [

@@ -6,6 +6,9 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
+import { phasesOf } from "../../tools/viewer/src/model/groups.js";
+import { wholesOf } from "../../tools/viewer/src/model/model.js";
+import { rangesOf, stateAt, sumsOf } from "../../tools/viewer/src/model/segments.js";
 import { events } from "../../tools/viewer/src/work/state.js";
 import { modelOf, openPack } from "../../tools/viewer/src/work/open.js";
 import { table } from "../../tools/viewer/src/work/tables.js";
@@ -273,3 +276,79 @@ test("tables: sorted, searched in all frames, a click filters or pins", { skip }
 	assert.ok((await page.evaluate(() => gpumem.state.life)) >= 0);
 	assert.match(await page.locator(".side").innerText(), /Allocated by/);
 }));
+
+/* ---- sources that add up ------------------------------------------------------------------------ */
+
+const pooled = runPools("kept = both_levels(1, 300)\nsnapshot()")("api-1");
+
+test("a whole GPU is what the command sums: pools' blocks in the place of their pieces, everything else beside", async () => {
+	const paths = [pooled, runPools("kept = both_levels(0, 300)\nsnapshot()")("api-1"), runPools(ranOut)("oom-1"), join(room, "gpumem-training.json")];
+	writeFileSync(paths.at(-1), gunzipSync(readFileSync(join(DATA, "gpumem-training.json.gz"))));
+	for (const path of paths) {
+		const [{ doc, models }] = await readPage(pageOf("whole", path)), [whole] = wholesOf(doc, models);
+		const [driver] = models, [{ models: wanted }] = await readPage(pageOf("wanted", "--level", "pool", path)), of = wanted.find(({ source }) => source.device === 0);
+		for (const name of ["action", "addr", "size", "time"])
+			assert.deepEqual(Array.from(whole.source.events[name]), Array.from(of.source.events[name]), `${path} ${name}`);
+		assert.deepEqual(whole.curve.values, of.curve.values);
+		assert.deepEqual(whole.reserved.values.at(-1), driver.reserved.values.at(-1), "from the driver is what the driver gave, once");
+		const summary = JSON.parse(gpumem("summary", "--json", path)), found = {};
+		const { group, names } = whole.grouped("site");
+		for (let l = 0; l < whole.lives.count; l++)
+			if (whole.lives.died[l] === whole.count + 1 && !whole.lives.pending[l] && whole.lives.weight[l])
+				found[names[group[l]]] = (found[names[group[l]]] ?? 0) + whole.lives.weight[l];
+		assert.deepEqual(found, Object.fromEntries(summary.by_site.filter((row) => row.allocated_bytes).map((row) => [row.site, row.allocated_bytes])), path);
+		const peak = [...folded(gpumem("flame", "--format", "folded", "--weigh", "peak", "--device", "0", path)).values()].reduce((sum, value) => sum + value, 0);
+		assert.equal(whole.curve.values[whole.curve.peak], peak);
+		const state = stateAt(whole, rangesOf(whole), whole.count), live = sumsOf(state);
+		assert.equal(live.live + live.waiting, whole.curve.values[whole.count]);
+	}
+});
+
+test("all sources, at three cursors, under three filters, have one sum in every view after every other", { skip }, async () => {
+	const path = pageOf("sums", pooled), [{ doc, models }] = await readPage(path), all = [...models, ...wholesOf(doc, models)];
+	await visit(path, {}, async (page) => {
+		const names = await page.getByLabel("device or pool").locator("option").allInnerTexts();
+		assert.equal(names.length, all.length);
+		assert.ok(names.some((name) => /^GPU 0, whole/.test(name)), names.join());
+		const VIEWS = ["timeline", "allocator", "flame", "tables"];
+		let compared = 0;
+		for (const [number, model] of all.entries()) {
+			if (model.source.device === null)
+				continue;
+			await page.getByLabel("device or pool").selectOption(String(number));
+			await settle(page);
+			assert.equal(await page.evaluate(() => gpumem.source.name), model.source.name);
+			const site = model.grouped("site").names[0];
+			for (const terms of [[], ["size>8KiB"], [`-site=${site}`]]) {
+				model.filter(terms);
+				for (const at of [model.count >> 1, "peak", model.count]) {
+					const wanted = model.curve.values[model.state(at)];
+					await page.evaluate((changes) => gpumem.set(changes), { terms, at, weigh: "live" });
+					for (let k = 0; k < VIEWS.length; k++) {
+						const view = VIEWS[(k + compared) % VIEWS.length];
+						await page.locator(`[data-view=${view}]`).click();
+						await settle(page);
+						const sum = await page.evaluate(() => {
+							const { view: shown, filtered, state, source } = gpumem;
+							if (state.view === "timeline")
+								return document.querySelector(".side .big").textContent + (state.at === "peak" ? ` ${(filtered ?? source).peakBytes}` : "");
+							return state.view === "flame" ? shown.data.total : state.view === "tables" ? shown.sums.live ?? 0 :
+								Array.from(shown.data.requested).reduce((total, size, b) => total + (shown.data.match[b] ? size : 0), 0);
+						});
+						assert.equal(sum, view === "timeline" ? `${bytes(wanted)}${at === "peak" ? ` ${wanted}` : ""}` : wanted, `${model.source.name} ${terms} ${at} ${view}`);
+						compared++;
+					}
+				}
+			}
+		}
+		assert.ok(compared >= 4 * 9 * 4 - 36, String(compared));
+	});
+});
+
+test("what threads without ranges allocate is in the range of the leading thread, as backward is", () => {
+	const note = (stage, name, time_us, thread) => ({ stage, name, time_us, thread, device: 0, domain: null, range: 0 });
+	const root = { process: { pid: 7 }, annotations: [note("START", "loader", 1, 9), note("START", "step", 5, 7), note("START", "backward", 10, 7), note("END", "", 20, 7), note("END", "", 30, 9)] };
+	const time = [2, 6, 12, 12, 25], thread = [0, 0, 1, 2, 1], none = time.map(() => 0);
+	const { phase, names } = phasesOf({ numbers: [7, 8, 9], root }, { level: "pool", device: 0, count: time.length, events: { action: none, annotation: none, thread, time } });
+	assert.deepEqual(Array.from(phase, (id) => names[id]), ["(no phase)", "step", "backward", "loader", "step"]);
+});

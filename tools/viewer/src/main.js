@@ -52,6 +52,12 @@ class App {
 		return at === null ? of.focus : at === "peak" ? of.peak : at;
 	}
 
+	/* The snapshot that this one is compared with: the one that is chosen, or the next; -1: there is none. */
+	get partner() {
+		const { other, doc } = this.state, numbers = this.docs.filter(Boolean).map((one) => one.number).filter((one) => one !== doc);
+		return numbers.includes(other) ? other : numbers.find((one) => one > doc) ?? numbers[0] ?? -1;
+	}
+
 	/* Where state @s is on the axis, and the state at place @x; undefined until the times are here. */
 	place(s) { return this.axis?.place(this.state.mode, s); }
 	stateAt(x) { return this.axis?.state(this.state.mode, x); }
@@ -59,7 +65,7 @@ class App {
 	/* Another source or another axis has a window of its own. */
 	set(changes) {
 		const { state } = this, other = (key) => key in changes && changes[key] !== state[key];
-		const window = { from: null, to: null, low: null, high: null, near: null, to_near: null };
+		const window = { from: null, to: null, low: null, high: null, first: null, last: null };
 		if (other("doc") || other("source"))
 			this.store.set({ ...window, at: null, life: -1, mode: "", path: [], ...changes });
 		else
@@ -105,7 +111,7 @@ class App {
 				performance.mark("asked");
 				const doc = await this.asker.ask("openPack", { number, text });
 				performance.mark("open");
-				this.add(doc, doc.number >= this.state.doc);
+				await this.add(doc, doc.number >= this.state.doc);
 			} catch (error) {
 				this.fail(error, "open");
 			}
@@ -116,12 +122,26 @@ class App {
 			this.build();
 	}
 
-	add(doc, ready = true) {
+	async add(doc, ready = true) {
+		if (doc.sources[this.state.source]?.pending && this.state.doc === doc.number)
+			await this.makeWholes(doc);
 		this.docs[doc.number] = doc;
 		if (this.head)
 			this.update();
 		else if (ready)
 			this.build();
+	}
+
+	/* Whole GPUs are put together when one is asked for. */
+	async makeWholes(doc) {
+		for (const source of await this.asker.ask("wholes", { doc: doc.number }))
+			doc.sources[source.number] = source;
+	}
+
+	async chooseSource(number) {
+		if (this.doc.sources[number].pending)
+			await this.makeWholes(this.doc);
+		this.set({ source: number });
 	}
 
 	welcome() {
@@ -139,7 +159,7 @@ class App {
 		if (!this.docs[state.doc])
 			state.doc = this.docs.findIndex(Boolean);
 		const { sources } = this.docs[state.doc];
-		if (!sources[state.source]) {
+		if (!sources[state.source] || sources[state.source].pending) {
 			const pools = sources.filter(({ level, lives }) => level === "pool" && lives);
 			state.source = (pools.length ? pools : sources).reduce((a, b) => b.lives > a.lives ? b : a).number;
 		}
@@ -150,8 +170,8 @@ class App {
 			state.from = state.to = null;
 		if (!isPart(state.low, state.high, 2 ** 60))
 			state.low = state.high = null;
-		if (!isPart(state.near, state.to_near, 2 ** 60))
-			state.near = state.to_near = null;
+		if (!isPart(state.first, state.last, 2 ** 60))
+			state.first = state.last = null;
 		if (state.at !== "peak" && !is(state.at, source.events))
 			state.at = null;
 		if (!is(state.life, source.lives - 1))
@@ -232,7 +252,7 @@ class App {
 
 	/* The source of @device at the level that is looked at, or else the one that tells most. */
 	chooseDevice(device) {
-		const all = this.doc.sources.filter((source) => source.device === device);
+		const all = this.doc.sources.filter((source) => source.device === device && !source.pending);
 		if (!all.length)
 			throw new Error(`this snapshot has nothing of ${device === null ? "the host" : `GPU ${device}`}`);
 		this.set({ source: (all.find(({ level }) => level === this.source.level) ?? all.at(-1)).number });

@@ -12,8 +12,10 @@
  *   by            what stripes are coloured by, and sums made by
  *   terms         the filter: texts that filter.js reads; "f" in the address, once for each
  *   find          the text that is looked for in the flame graph and in tables
- *   order, near, to_near, events   of the allocator: the order of segments, the bytes in sight, which events are listed
+ *   order, first, last, events   of the allocator: the order of segments, the bytes of them in sight, which events are listed
  *   weigh, path   of the flame graph: what the width means, the function that is as wide as the page ("z": once for each caller)
+ *   invert, against   of it, too: from who allocates; beside the other snapshot. 0: no
+ *   fold          1: user code first, frames of interpreter, allocator and dispatcher folded; 0: all frames
  *   table, sort, up   of tables: which, sorted by what, and whether the smallest is first
  *   other, when   of the comparison: the other snapshot, -1: the next one; at the end or at the peak
  *   theme         "light", "dark" or "" (as the system says)
@@ -23,7 +25,7 @@ import { WAYS } from "./model/groups.js";
 
 const FIRST = {
 	doc: 0, source: -1, view: "timeline", mode: "", from: null, to: null, low: null, high: null, at: null, life: -1, by: "site",
-	terms: [], find: "", order: "size", near: null, to_near: null, events: "all", weigh: "live", path: [], table: "groups", sort: "",
+	terms: [], find: "", order: "size", first: null, last: null, events: "all", weigh: "live", invert: 0, against: 0, path: [], fold: 1, table: "groups", sort: "",
 	up: 0, other: -1, when: "end", theme: "",
 };
 const WORDS = {
@@ -34,7 +36,7 @@ const WORDS = {
 };
 const LISTS = { terms: "f", path: "z" };
 /* What changes with every movement or letter: its last value is what Back goes to. */
-const PASSING = new Set(["from", "to", "low", "high", "near", "to_near", "at", "find"]);
+const PASSING = new Set(["from", "to", "low", "high", "first", "last", "at", "find"]);
 
 const isTerm = (text) => {
 	try {

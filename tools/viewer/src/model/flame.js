@@ -2,6 +2,9 @@
  * flame.js - stacks as a tree of functions with what they weigh: at a moment, or over a window. Frames that are called
  * alike are one, as in `gpumem flame`.
  */
+import { shorten } from "./stacks.js";
+
+const LONG = 16;		/* fewer frames are no stack that was cut */
 export const WEIGHTS = ["live", "peak", "end", "bytes", "count", "churn"];
 
 /*
@@ -23,8 +26,48 @@ export const weigher = (model, weigh, { at, from, to }) => {
 	}
 };
 
-/* @return { total, nodes }: each { label, parent, weight, self, frame } by number, parents before children; 0 is the root. */
-export const flameOf = (model, weighs) => {
+/*
+ * The functions of each stack that weighs something, outermost first, as [label, frame, ...]; by number of the stack. @fold:
+ * without the interpreter's own frames, and what the allocator and the dispatcher call among themselves as one. A stack that
+ * was cut, because it is as long as any may be, is put below the frames that others have above its outermost two.
+ */
+const pathsOf = (stacks, weights, fold) => {
+	const paths = new Map(), above = new Map(), roots = new Set();
+	let longest = 0;
+	const add = (id) => {
+		const path = [], frames = stacks.list(id);
+		for (let i = frames.length; i-- > 0;) {
+			const f = frames[i], folded = fold ? stacks.foldOf(f) : "", label = folded ? `(${folded})` : fold ? shorten(stacks.flameLabel(f)) : stacks.flameLabel(f);
+			if (folded !== "interpreter" && !(folded && path.at(-2) === label))
+				path.push(label, f);
+		}
+		paths.set(id, { path, length: frames.length });
+		longest = Math.max(longest, frames.length);
+	};
+	for (let id = 1; id < stacks.count; id++)
+		if (weights[id])
+			add(id);
+	const isCut = ({ path, length }) => length === longest && longest >= LONG && !roots.has(path[0]);
+	for (const { path, length } of paths.values())
+		if (length < longest || longest < LONG)
+			roots.add(path[0]);
+	for (const one of paths.values())
+		for (let k = 0; fold && !isCut(one) && k + 2 < one.path.length; k += 2) {
+			const key = `${one.path[k]}\n${one.path[k + 2]}`;
+			if (!(above.get(key)?.length <= k))
+				above.set(key, one.path.slice(0, k));
+		}
+	for (const one of paths.values())
+		if (fold && isCut(one))
+			one.path.unshift(...above.get(`${one.path[0]}\n${one.path[2]}`) ?? []);
+	return paths;
+};
+
+/*
+ * @return { total, nodes }: each { label, parent, weight, self, frame } by number, parents before children; 0 is the root.
+ * @fold: see above; @invert: from who allocates to who called.
+ */
+export const flameOf = (model, weighs, { fold = false, invert = false } = {}) => {
 	const { stacks, lives } = model, byStack = new Float64Array(stacks.count + 1);
 	let total = 0;
 	for (let l = 0; l < lives.count; l++) {
@@ -35,38 +78,32 @@ export const flameOf = (model, weighs) => {
 		byStack[id > 0 && id < stacks.count ? id : 0] += weight;
 		total += weight;
 	}
-	const self = new Float64Array(stacks.parent.length || 1), sum = new Float64Array(stacks.parent.length || 1);
-	for (let id = 1; id < stacks.count; id++)
-		self[stacks.tip[id]] += byStack[id];
-	for (let n = stacks.parent.length - 1; n > 0; n--) {
-		sum[n] += self[n];
-		sum[stacks.parent[n]] += sum[n];
-	}
-	const nodes = [{ label: "", parent: -1, weight: total, self: byStack[0] + self[0], frame: -1 }];
-	const merged = new Int32Array(stacks.parent.length), labels = new Map(), children = new Map();
-	const labelOf = new Int32Array(stacks.frameCount).fill(-1);
-	for (let n = 1; n < stacks.parent.length; n++) {
-		if (!sum[n])
-			continue;
-		const frame = stacks.frameOf[n], up = merged[stacks.parent[n]];
-		if (labelOf[frame] < 0) {
-			const text = stacks.flameLabel(frame);
-			if (!labels.has(text))
-				labels.set(text, labels.size);
-			labelOf[frame] = labels.get(text);
+	const nodes = [{ label: "", parent: -1, weight: total, self: 0, frame: -1 }], children = new Map(), labels = new Map();
+	const below = (up, label, frame) => {
+		if (!labels.has(label))
+			labels.set(label, labels.size);
+		const key = up * 2 ** 26 + labels.get(label);
+		if (!children.has(key)) {
+			children.set(key, nodes.length);
+			nodes.push({ label, parent: up, weight: 0, self: 0, frame });
 		}
-		const key = up * 2 ** 26 + labelOf[frame];
-		let at = children.get(key);
-		if (at === undefined) {
-			at = nodes.length;
-			nodes.push({ label: stacks.flameLabel(frame), parent: up, weight: 0, self: 0, frame });
-			children.set(key, at);
+		return children.get(key);
+	};
+	for (const [id, { path }] of pathsOf(stacks, byStack, fold)) {
+		let at = 0;
+		for (let i = 0; i < path.length; i += 2) {
+			const k = invert ? path.length - 2 - i : i;
+			at = below(at, path[k], path[k + 1]);
+			nodes[at].weight += byStack[id];
 		}
-		nodes[at].weight += sum[n];
-		nodes[at].self += self[n];
-		merged[n] = at;
+		if (at)
+			nodes[at].self += byStack[id];
+		else
+			byStack[0] += byStack[id];
 	}
-	if (byStack[0] + self[0] > 0)
-		nodes.push({ label: "(no stack)", parent: 0, weight: byStack[0] + self[0], self: byStack[0] + self[0], frame: -1 });
+	if (byStack[0] > 0) {
+		const at = below(0, "(no stack)", -1);
+		nodes[at].weight = nodes[at].self = nodes[0].self = byStack[0];
+	}
 	return { total, nodes };
 };

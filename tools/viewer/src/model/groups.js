@@ -67,8 +67,9 @@ export const notesOf = (doc, source) => {
 };
 
 /*
- * The range that each event is in, by thread: ranges of one thread and domain nest, ranges with a number are
- * everybody's. The text is that of the innermost.
+ * The range that each event is in, by thread: ranges of one thread and domain nest, ranges with a number are everybody's.
+ * The text is that of the innermost. A thread without one is in that of the leading thread, which is the main thread or else
+ * the first that has ranges: PyTorch runs backward in threads of its own, while that one waits within a range.
  */
 export const phasesOf = (doc, source) => {
 	const { thread } = source.events, { count } = source;
@@ -86,7 +87,8 @@ export const phasesOf = (doc, source) => {
 			stacks.set(of, []);
 		return stacks.get(of);
 	};
-	const notes = notesOf(doc, source);
+	const notes = notesOf(doc, source), ranged = notes.filter(({ note }) => note.stage === "START" && !note.range), main = doc.root.process?.pid;
+	const leader = (ranged.find(({ thread: by }) => doc.numbers[by] === main) ?? ranged[0])?.thread;
 	for (let i = 0, next = 0; i < count; i++) {
 		for (; next < notes.length && notes[next].row <= i; next++) {
 			const { note, thread: by } = notes[next], where = note.range ? everybody : openOf(by);
@@ -98,7 +100,7 @@ export const phasesOf = (doc, source) => {
 					where.splice(at, 1);
 			}
 		}
-		phase[i] = (openOf(thread[i]).at(-1) ?? everybody.at(-1))?.id ?? 0;
+		phase[i] = (openOf(thread[i]).at(-1) ?? openOf(leader).at(-1) ?? everybody.at(-1))?.id ?? 0;
 	}
 	return { phase, names };
 };

@@ -1,11 +1,12 @@
 /*
  * json.js - a snapshot of ours (docs/snapshot.md) as a document (document.js), for files that are dropped onto the
  * page. `gpumem view` does the same in C (tools/read/snapshot_read.c, tools/write/view_pack.c); names and
- * lines are those of the file (C++ stays mangled), and why memory ran out is not explained: both are the command's.
+ * lines are those of the file (of C++ without parameters), and why memory ran out is not explained: both are the command's.
  */
 import { BadInput } from "./bad_input.js";
 import { ACT, BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, SEGMENT_EXPANDABLE, SEGMENT_REGISTERED,
 	SEGMENT_UNMAPPED, findEvents, findMates, sourceName } from "./document.js";
+import { demangle } from "./demangle.js";
 import { baseName } from "./stacks.js";
 import { index, isObject, list, number, text } from "./values.js";
 
@@ -48,7 +49,7 @@ class Reading {
 		for (let f = 0; f < count; f++) {
 			const frame = from[f] ?? {}, module = baseName(modules[index(frame.module)] ?? "");
 			const made = module ? `${module}+0x${Math.max(0, number(frame.offset)).toString(16)}` : "??";
-			frames.name[f] = this.texts.of(text(frame.name) || made);
+			frames.name[f] = this.texts.of(demangle(text(frame.name)) || made);
 			frames.file[f] = this.texts.of(text(frame.filename) || module);
 			frames.line[f] = number(frame.line);
 			frames.module[f] = this.texts.of(module);

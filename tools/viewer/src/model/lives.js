@@ -74,7 +74,7 @@ const columnOf = (name, { early, count }, { level, events, segments, blocks, bir
 		addr: ({ row, block }) => row >= 0 ? events.addr[row] : blocks.addr[block],
 		size: ({ row, block }) => row >= 0 ? events.size[row] : blocks.requested[block],
 		/* A free in a pool has the stack of its allocation. */
-		stack: ({ row, block }) => row < 0 ? blocks.stack[block] : level === "pool" ? events.stack[row] : 0,
+		stack: ({ row, block }) => row < 0 ? blocks.stack[block] : level === "pool" || events.pool?.[row] ? events.stack[row] : 0,
 		module: ({ row, block }) => row >= 0 ? events.module[row] : blocks.module[block],
 		kind: ({ row, block }) => row >= 0 ? events.kind[row] : blocks.kind[block],
 		stream: ({ row, segment }) => row >= 0 ? events.stream[row] : segments.stream[segment],

@@ -9,6 +9,7 @@ import { liveCurve, reservedCurve } from "./curve.js";
 import { groupLives, phasesOf } from "./groups.js";
 import { livesOf, sequence } from "./lives.js";
 import { Stacks } from "./stacks.js";
+import { wholeOf } from "./whole.js";
 import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 
 /* The call sites of all sources of a level are decided together: what all their stacks share is left out. */
@@ -35,6 +36,19 @@ export const modelsOf = (doc) => {
 	for (const level of levels.values())
 		shareStacks(doc, level.stacks, level.models);
 	return models;
+};
+
+/* The models of whole GPUs, where @models, those of all sources of @doc, have pools. Their call sites are decided together
+ * with those of what has no pool, as the command does. */
+export const wholesOf = (doc, models) => {
+	const driver = models.filter(({ source }) => source.level === "driver"), stacks = new Stacks(doc);
+	const poolsOf = ({ source: { device } }) => models.filter(({ source }) => source.level === "pool" && source.device === device);
+	const made = driver.map((model) => {
+		const pools = poolsOf(model);
+		return pools.length ? new Model(doc, wholeOf(model, pools), stacks) : model;
+	});
+	shareStacks(doc, stacks, made);
+	return made.filter((model) => model.source.level === "whole");
 };
 
 export class Model {

@@ -96,14 +96,16 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 	/* What the tables have and no event brought was there before the history. */
 	for (let s = 0; s < segments.addr.length; s++) {
 		const from = segments.addr[s], to = from + segments.size[s];
-		const more = { stream: segments.stream[s], kind: segments.kind[s], expandable: (segments.flags[s] & SEGMENT_EXPANDABLE) !== 0 };
+		/* Memory of a private pool, as CUDA graphs have one. */
+		const priv = segments.pool0[s] || segments.pool1[s] ? `${segments.pool0[s]}, ${segments.pool1[s]}` : "";
+		const more = { stream: segments.stream[s], kind: segments.kind[s], expandable: (segments.flags[s] & SEGMENT_EXPANDABLE) !== 0, priv };
 		if (whole[more.kind]) {
 			(handles.get(from) ?? make(-1, from, segments.size[s], more)).kept = true;
 			continue;
 		}
 		const { pieces, gaps } = open.take(from, to);
 		for (const piece of pieces)
-			piece.kept = true;
+			Object.assign(piece, { kept: true, priv });
 		for (const [low, high] of gaps)
 			make(-1, low, high - low, more).kept = true;
 	}

@@ -14,10 +14,30 @@ const PLUMBING_MODULES = ["libcudart", "libcuda.", "libgpumem", "libc10_cuda."];
 const isPlumbing = (name, module) => PLUMBING_MODULES.some((word) => module.startsWith(word)) ||
 	PLUMBING_NAMES.some((word) => name.startsWith(word)) || /^cuda[A-Z]/.test(name);
 /* A step of PyTorch's backward, which runs in a thread without Python: the name that PyTorch has for it; null for others. */
-const backwardOf = (name) => /^torch::autograd::generated::([^:]{1,200})::apply\(/.exec(name)?.[1] ?? null;
+const backwardOf = (name) => /^torch::autograd::generated::([^:]{1,200})::apply(?:\(|$)/.exec(name)?.[1] ?? null;
 const isInstalled = (file) => file.includes("-packages/") || file.includes("/lib/python3.") || file[0] === "<";
 
 export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
+
+/* What stands between the user's code and the allocation: frames of the interpreter's own, and of the dispatcher. */
+const INTERPRETER = /^(python[0-9.]*|libpython)/;
+const DISPATCHER = /^(void |auto )?(c10::(impl|Dispatcher|KernelFunction|BoxedKernel)|at::(_ops|redispatch)|torch::autograd::(VariableType|THPVariable|ADInplaceOrView)|at::\(anonymous namespace\)::.*wrapper_|pybind11::|_ZNK?3c10(4impl|10Dispatcher)|_ZN2at4_ops|_ZN5torch8autograd(12VariableType|L\d+THPVariable))/;
+
+/* A name of C++ without the arguments of its templates and without its parameters. */
+export const shorten = (name) => {
+	if (name.length < 40 || name[0] === "<" || /:\d+\)$|operator/.test(name))
+		return name;
+	let short = "", depth = 0;
+	for (const letter of name) {
+		if (letter === "<" && !depth++)
+			short += "<…>";
+		else if (letter === ">")
+			depth = Math.max(0, depth - 1);
+		else if (!depth)
+			short += letter;
+	}
+	return short.replace(/\((?!anonymous)(?:[^()]|\([^()]*\))*\)( const)?$/, "(…)");
+};
 
 export const NO_STACK = "(no stack)";
 
@@ -59,6 +79,13 @@ export class Stacks {
 		if (this.python(f))
 			return isInstalled(this.file(f)) ? PYTHON_OTHER : PYTHON_OWN;
 		return isPlumbing(this.name(f), this.module(f)) ? PLUMBING : backwardOf(this.name(f)) ? BACKWARD : NATIVE;
+	}
+
+	/* What frame @f belongs to that is not the user's: "interpreter", "allocator", "dispatcher"; "": nothing. */
+	foldOf(f) {
+		if (this.python(f))
+			return "";
+		return this.sorts[f] === PLUMBING ? "allocator" : INTERPRETER.test(this.module(f)) ? "interpreter" : DISPATCHER.test(this.name(f)) ? "dispatcher" : "";
 	}
 
 	/* How a frame is called where there is one line for it; files of Python from the directory in which the process ran. */
@@ -183,7 +210,7 @@ export class Stacks {
 	lines(id) {
 		return this.list(id).map((f) => ({
 			name: this.name(f), file: this.file(f), line: this.line(f), module: this.module(f),
-			python: this.python(f), site: this.site(id) === f,
+			python: this.python(f), site: this.site(id) === f, fold: this.site(id) === f ? "" : this.foldOf(f),
 		}));
 	}
 

@@ -1,6 +1,6 @@
 /* chips.js - what restricts the numbers of all views, at their head: filters, the window, the cursor; each can be taken away. */
 import { h, replace } from "./dom.js";
-import { brief, count, duration } from "./format.js";
+import { brief, bytes, count, duration } from "./format.js";
 
 /* How a term of the filter reads where there is little room. */
 const words = (term) => /^-?[a-z]+[:=@<>]/.test(term) ? brief(term) : `“${term}”`;
@@ -8,7 +8,7 @@ const words = (term) => /^-?[a-z]+[:=@<>]/.test(term) ? brief(term) : `“${term
 export class Chips {
 	constructor(app) {
 		this.app = app;
-		this.element = h("div", { class: "terms", role: "group", "aria-label": "what is left out", hidden: true });
+		this.element = h("div", { class: "terms", role: "group", "aria-label": "what is left out" });
 	}
 
 	/* As [text, hint, what takes it away]. */
@@ -18,6 +18,8 @@ export class Chips {
 		return [
 			...state.terms.map((term, i) => [words(term), term, () => app.set({ terms: state.terms.filter((_, k) => k !== i) })]),
 			state.from !== null && [`${place(from)} – ${place(to)}`, "the window", () => app.set({ from: null, to: null })],
+			state.high !== null && [`${bytes(state.low)} – ${bytes(state.high)}`, "the bytes in sight", () => app.set({ low: null, high: null })],
+			state.first !== null && [`segments ${bytes(state.first)} – ${bytes(state.last)}`, "the segments in sight", () => app.set({ first: null, last: null })],
 			state.at !== null && [state.at === "peak" ? "at the peak" : `at event ${count(state.at)}`, "the cursor", () => app.set({ at: null })],
 		].filter(Boolean);
 	}
@@ -27,8 +29,7 @@ export class Chips {
 		if (key === this.key)
 			return;
 		this.key = key;
-		this.element.hidden = !list.length;
-		replace(this.element, list.map(([text, title, remove]) => h("span", { class: "term" }, h("span", { title }, text),
+		replace(this.element, list.length ? null : h("span", { class: "soft" }, "Everything is shown: no filter, no window."), list.map(([text, title, remove]) => h("span", { class: "term" }, h("span", { title }, text),
 			h("button", { type: "button", "aria-label": `remove: ${title}`, onclick: remove }, "✕"))));
 	}
 }

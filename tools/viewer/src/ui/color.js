@@ -1,8 +1,13 @@
 /*
- * color.js - the colours of stripes, flames and chips: hues that are told apart, equally light to the eye (OKLCH),
- * for a light and a dark page. Colours are 0xAABBGGRR, as a canvas has them in memory.
+ * color.js - the colours of stripes, flames and chips (OKLCH). Colours are 0xAABBGGRR, as a canvas has them in memory.
+ *
+ * The first twelve, for the largest groups, were searched for by a computer: they differ in lightness, and stay apart for
+ * people who see no red, no green or no blue, which test_looks.mjs computes.
  */
-const HUES = [255, 55, 150, 25, 305, 195, 95, 345, 125, 275, 75, 225];
+export const PALETTE = [
+	[0.713, 0.114, 249], [0.803, 0.086, 30], [0.603, 0.115, 97], [0.578, 0.152, 349], [0.86, 0.09, 223], [0.472, 0.17, 263],
+	[0.852, 0.17, 115], [0.613, 0.158, 280], [0.691, 0.126, 1], [0.472, 0.081, 95], [0.723, 0.146, 111], [0.47, 0.17, 338],
+];
 
 const channel = (v) => {
 	const c = v <= 0.0031308 ? 12.92 * v : 1.055 * Math.max(v, 0) ** (1 / 2.4) - 0.055;
@@ -21,15 +26,17 @@ export const oklch = (light, chroma, hue) => {
 
 /* Colours are made for so many ranks: those beyond have again what the pale ones of them have. */
 export const RANKS = 128;
-export const rankOf = (rank) => rank < RANKS ? rank : HUES.length + (rank - RANKS) % (RANKS - HUES.length);
+export const rankOf = (rank) => rank < RANKS ? rank : PALETTE.length + (rank - RANKS) % (RANKS - PALETTE.length);
 
 /* Group of rank @rank, 0 the largest; @shade, 0 to 6, tells neighbours of one group apart. */
 export const groupColor = (rank, shade, dark) => {
-	const light = (dark ? 0.66 : 0.72) + (shade - 3) * 0.013;
-	if (rank < HUES.length)
-		return oklch(light, dark ? 0.115 : 0.125, HUES[rank]);
+	const by = (shade - 3) * 0.007;
+	if (rank < PALETTE.length) {
+		const [light, chroma, hue] = PALETTE[rank];
+		return oklch(light + by, chroma, hue);
+	}
 	/* Beyond those, hues are near to one another: they are paler, and say only that there is another. */
-	return oklch(light - 0.01, 0.045, (rankOf(rank) * 137.508) % 360);
+	return oklch((dark ? 0.5 : 0.78) + by, 0.03, (rankOf(rank) * 137.508) % 360);
 };
 
 export const css = (color) =>

@@ -46,6 +46,13 @@ export const switcher = (choices, chosen, choose, label) => {
 	return element;
 };
 
+/* A button that is pressed or not. */
+export const toggle = (text, title, press) => {
+	const element = h("button", { class: "button", type: "button", title, "aria-pressed": "false", onclick: press }, text);
+	element.show = (on) => element.setAttribute("aria-pressed", String(Boolean(on)));
+	return element;
+};
+
 /* A canvas of the size of its box, in device pixels; @return { context, width, height, ratio } in CSS pixels. */
 export const fit = (canvas) => {
 	const ratio = window.devicePixelRatio || 1, box = canvas.getBoundingClientRect();

@@ -24,7 +24,7 @@ export const acceptDrops = (app) => {
 export const openFile = async (app, file) => {
 	try {
 		const doc = await app.asker.ask("openFile", { name: file.name, file });
-		app.add(doc);
+		await app.add(doc);
 		app.succeed("open");
 		app.set({ doc: doc.number, source: -1 });
 	} catch (error) {

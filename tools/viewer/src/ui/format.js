@@ -1,4 +1,6 @@
 /* format.js - numbers as people read them: bytes in binary units, durations, counts. */
+import { shorten } from "../model/stacks.js";
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /* As `gpumem` itself writes them: the largest unit that leaves it at 1 or more. */
@@ -73,7 +75,7 @@ export const hex = (value) => value < 0 ?
 export const blockName = (addr, generation) => `b${hex(addr).slice(2)}_${generation}`;
 
 /* A call site where there is little room: its file without the folders, so that the line is not what is cut off. */
-export const brief = (site) => site.replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)( #[0-9a-f]{8}| ← .*)?$/, " ($1)$2");
+export const brief = (site) => shorten(site).replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)( #[0-9a-f]{8}| ← .*)?$/, " ($1)$2");
 
 export const percent = (part, whole) => {
 	if (!whole)

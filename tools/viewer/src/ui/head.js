@@ -1,6 +1,8 @@
 /* head.js - the line at the top: what program it is, which source, the views, the filter, the theme. */
-import { h, replace } from "./dom.js";
+import { h, replace, toggle } from "./dom.js";
 import { bytes, clock, count } from "./format.js";
+import { openFile } from "./drop.js";
+import { save } from "./save.js";
 import { VIEWS } from "../views/views.js";
 import { showHelp } from "./keys.js";
 
@@ -22,7 +24,7 @@ const aboutOf = (doc) => {
 /* Where a program hands its memory out a second time, the driver's level is called so. */
 const sourceText = (source, doc) => {
 	const driver = source.level === "driver" && source.device !== null && doc.sources.some(({ level }) => level === "pool");
-	return `${source.name}${driver ? ", driver" : ""}: peak ${bytes(source.peakBytes)}`;
+	return `${source.name}${driver ? ", driver" : ""}${source.pending ? "" : `: peak ${bytes(source.peakBytes)}`}`;
 };
 
 export class Head {
@@ -31,7 +33,7 @@ export class Head {
 		this.name = h("span", { class: "name" });
 		this.about = h("span", { class: "about" });
 		this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => app.set({ doc: Number(this.snapshot.value), source: -1 }) });
-		this.source = h("select", { "aria-label": "device or pool", onchange: () => app.set({ source: Number(this.source.value) }) });
+		this.source = h("select", { "aria-label": "device or pool", onchange: () => app.chooseSource(Number(this.source.value)) });
 		this.tabs = h("nav", { class: "tabs", role: "tablist" }, VIEWS.map(({ name, title }, i) =>
 			h("button", {
 				type: "button", role: "tab", title: `${title} (${i + 1})`, "data-view": name,
@@ -45,21 +47,32 @@ export class Head {
 					this.field.value = "";
 			},
 		});
+		this.fold = toggle("ƒ", "User code first: frames of the interpreter, the allocator and the dispatcher are folded", () => app.set({ fold: 1 - app.state.fold }));
+		this.fold.className = "icon";
+		this.fold.setAttribute("aria-label", "user code first");
 		this.theme = h("button", {
 			class: "icon", type: "button", title: "Light or dark", "aria-label": "light or dark",
 			onclick: () => app.set({ theme: app.dark ? "light" : "dark" }),
 		}, "◐");
+		const files = h("input", { type: "file", multiple: true, onchange: async () => {
+			for (const file of files.files)
+				await openFile(app, file);
+			files.value = "";
+		} });
+		this.open = h("button", { class: "icon", type: "button", title: "Open snapshots, journals or histories", "aria-label": "open", onclick: () => files.click() }, "+");
+		this.save = h("button", { class: "icon", type: "button", title: "Save this view: a table as CSV, a picture as PNG", "aria-label": "save", onclick: () => save(app) }, "⤓");
 		this.help = h("button", { class: "icon", type: "button", title: "Keys (?)", "aria-label": "help", onclick: showHelp }, "?");
 		this.element = h("header", { class: "head" },
 			h("div", { class: "title" }, this.name, this.about), this.snapshot, this.source, this.tabs, this.field,
-			this.theme, this.help);
+			this.open, this.save, this.fold, this.theme, this.help);
 	}
 
 	update() {
 		const { app } = this, { doc } = app;
+		this.fold.show(app.state.fold);
 		for (const tab of this.tabs.children)
 			tab.setAttribute("aria-selected", String(tab.dataset.view === app.state.view));
-		const key = `${app.docs.length} ${app.state.doc} ${app.state.source}`;
+		const key = `${app.docs.length} ${app.state.doc} ${app.state.source} ${app.source.lives}`;
 		if (this.key === key)
 			return;
 		this.key = key;

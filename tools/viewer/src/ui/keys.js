@@ -6,7 +6,8 @@ const HELP = [
 	["1 … 6", "the views"], ["← →", "move along the axis"], ["+ −", "closer, farther"], ["0", "all of it"],
 	["P", "to the peak"], ["[ ]", "the event before, the next one"], ["T", "real time, or the order of events"],
 	["/", "filter"], ["Esc", "let go of the allocation, then of the filter"], ["Shift D", "light or dark"],
-	["wheel", "closer, farther; with Shift: along the axis"], ["drag", "move; with Shift: choose a part"],
+	["wheel", "closer, farther; with Shift along the axis, with Ctrl in bytes"],
+	["↑ ↓", "along the bytes; with Shift closer and farther"], ["drag", "move; with Shift choose a part, or a box"],
 	["click", "pin an allocation"], ["double click", "its life, from its birth to its end"],
 ];
 
@@ -41,7 +42,7 @@ export const keys = (app) => {
 	const does = {
 		ArrowLeft: () => pan(app, -0.15), ArrowRight: () => pan(app, 0.15), a: () => pan(app, -0.15), d: () => pan(app, 0.15),
 		"+": () => scale(app, 0.7), "=": () => scale(app, 0.7), "-": () => scale(app, 1 / 0.7), w: () => scale(app, 0.7),
-		s: () => scale(app, 1 / 0.7), 0: () => app.set({ from: null, to: null, low: null, high: null }), "[": () => step(app, -1), "]": () => step(app, 1),
+		s: () => scale(app, 1 / 0.7), 0: () => app.set({ from: null, to: null, low: null, high: null, first: null, last: null }), "[": () => step(app, -1), "]": () => step(app, 1),
 		p: () => app.set({ at: "peak", life: -1 }), t: () => app.set({ mode: app.state.mode === "time" ? "order" : "time" }),
 		Escape: () => escape(app), "?": showHelp, "/": () => app.head.field.focus(),
 		D: () => app.set({ theme: app.dark ? "light" : "dark" }),

@@ -3,6 +3,7 @@
  * or of the peak, and who holds the memory then.
  */
 import { h, pressable, replace } from "./dom.js";
+import { shorten } from "../model/stacks.js";
 import { brief, bytes, count, duration, hex, percent, plural } from "./format.js";
 
 const MOST = 14, LINES = 12;
@@ -24,9 +25,9 @@ export class Side {
 		if (this.element.hidden)
 			return;
 		if (state.life >= 0)
-			this.wantLife({ ...app.of, life: state.life });
+			this.wantLife({ ...app.of, life: state.life, fold: state.fold });
 		else
-			this.wantMoment({ ...app.of, at: state.at, by: state.by, most: MOST });
+			this.wantMoment({ ...app.of, at: state.at, by: state.by, most: MOST, fold: state.fold });
 	}
 
 	/* ---- one allocation ---- */
@@ -72,15 +73,26 @@ export class Side {
 		const { app } = this;
 		if (!frames.length)
 			return [h("div", { class: "sub" }, title), h("div", { class: "note" }, "(no stack)")];
-		const rows = frames.map((frame, i) => h("li", {
-			class: frame.site ? "site" : "", hidden: i >= LINES, title: "show only what this function asked for",
-			...pressable(() => app.addTerm(`frame=${frame.name}`)),
-		}, h("code", {}, frame.name), h("span", { class: "where" }, frame.line > 0 ? `${frame.file}:${frame.line}` :
-			frame.module || frame.file)));
-		const more = frames.length > LINES ? h("button", {
+		/* What is folded is a row for each run of it, which a click opens. */
+		const runs = [];
+		for (const frame of frames)
+			if (app.state.fold && frame.fold && frame.fold === runs.at(-1)?.fold)
+				runs.at(-1).frames.push(frame);
+			else
+				runs.push({ fold: app.state.fold ? frame.fold : "", frames: [frame] });
+		const rowOf = (frame) => h("li", { class: frame.site ? "site" : "", title: "show only what this function asked for", ...pressable(() => app.addTerm(`frame=${frame.name}`)) },
+			h("code", {}, app.state.fold ? shorten(frame.name) : frame.name), h("span", { class: "where" }, frame.line > 0 ? `${frame.file}:${frame.line}` : frame.module || frame.file));
+		const rows = runs.map(({ fold, frames: list }) => {
+			if (!fold)
+				return rowOf(list[0]);
+			const row = h("li", { class: "folded", title: "show them", ...pressable(() => row.replaceWith(...list.map(rowOf))) }, `${plural(list.length, "frame")} of the ${fold}`);
+			return row;
+		});
+		rows.forEach((row, i) => { row.hidden = i >= LINES; });
+		const more = rows.length > LINES ? h("button", {
 			class: "button", type: "button",
 			onclick: () => { rows.forEach((row) => { row.hidden = false; }); more.remove(); },
-		}, `${frames.length - LINES} more frames`) : null;
+		}, `${rows.length - LINES} more frames`) : null;
 		return [h("div", { class: "sub" }, title), h("ol", { class: "stack" }, rows), more];
 	}
 

@@ -2,14 +2,15 @@
  * vlist.js - a list of any number of rows, of which only those in sight exist. Browsers do not make an element of more
  * than some ten million pixels: a longer list maps the scroll bar to its rows in proportion, and the wheel moves by rows.
  *
- * @row(i) makes the element of row i, or returns null if it is not known yet; @range(first, count) says what is in sight.
+ * @empty is said where there is no row. @row(i) makes the element of row i, or returns null if it is not known yet; @range(first, count) says what is in sight.
  */
 import { h, replace } from "./dom.js";
 
 const MOST = 8e6;
 
 export class VirtualList {
-	constructor({ rowHeight, row, range, label }) {
+	constructor({ rowHeight, row, range, label, empty }) {
+		this.empty = h("div", { class: "empty" }, empty);
 		this.rowHeight = rowHeight;
 		this.row = row;
 		this.range = range;
@@ -76,7 +77,7 @@ export class VirtualList {
 		const rows = [];
 		for (let i = first; i < first + count; i++)
 			rows.push(this.row(i) ?? h("div", { class: "vlist-row" }));
-		replace(this.layer, rows);
+		replace(this.layer, rows.length ? rows : this.empty);
 		this.layer.style.transform = `translateY(${-Math.round((this.first - first) * this.rowHeight)}px)`;
 	}
 }

@@ -3,8 +3,9 @@
  * long as all the memory that the driver gave; and the list of events beside it.
  */
 import { css } from "../ui/color.js";
-import { fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
 import { bytes, hex, plural } from "../ui/format.js";
+import { Legend, byChoice } from "../ui/legend.js";
 import { Events } from "./events.js";
 
 const GAP = 3, SIDE = 16;
@@ -19,15 +20,19 @@ export class Allocator {
 		this.note = h("div", { class: "refusal", hidden: true });
 		this.sums = h("div", { class: "sums" });
 		this.sorter = switcher(ORDERS, app.state.order, (order) => app.set({ order }), "order of segments");
+		this.by = byChoice(app, "colour by");
+		this.legend = new Legend(app);
 		this.canvas = h("div", { class: "canvas" }, this.surface, this.tip);
 		this.element = h("div", { class: "stage split" }, this.events.element, h("div", { class: "stage" },
-			h("div", { class: "tools" }, h("span", { class: "labelled" }, "segments by", this.sorter),
+			h("div", { class: "tools" }, h("span", { class: "labelled" }, "segments by", this.sorter), h("label", {}, "colour by", this.by),
 				h("button", { class: "button", type: "button", title: "[", onclick: () => this.step(-1) }, "‹ event"),
 				h("button", { class: "button", type: "button", title: "]", onclick: () => this.step(1) }, "event ›"), this.sums),
-			this.note, this.canvas));
+			this.note, this.canvas, this.legend.element));
 		this.surface.addEventListener("pointermove", (event) => this.point(event));
 		this.surface.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-		this.surface.addEventListener("click", (event) => this.choose(event));
+		this.surface.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+		this.surface.addEventListener("pointerdown", (event) => { this.drag = { y: event.offsetY, ...this.part, moved: false }; });
+		this.surface.addEventListener("click", (event) => !this.drag?.moved && this.choose(event));
 		this.want = app.wants("allocator", (answer) => this.take(answer));
 	}
 
@@ -39,7 +44,9 @@ export class Allocator {
 	update() {
 		const { app } = this, { at, by, order } = app.state;
 		this.sorter.show(order);
+		this.by.value = by;
 		this.events.update();
+		this.legend.update(this.canvas.clientWidth);
 		this.want({ ...app.of, at, by, dark: app.dark });
 		this.paint();
 	}
@@ -82,7 +89,28 @@ export class Allocator {
 		return list;
 	}
 
-	/* The scale at which all segments fit, and the rows that each of them takes: { segment, from, to, x, y }. */
+	/* The bytes in sight of all that the driver gave, segment by segment. */
+	get part() {
+		const { first, last } = this.app.state, total = this.data?.sums.reserved || 1;
+		return first === null || first >= total ? { first: 0, last: total } : { first, last: Math.min(last, total) };
+	}
+
+	/* Show the bytes @first to @last, held within what there is. */
+	zoom(first, last) {
+		const total = this.data.sums.reserved || 1, length = Math.max(512, Math.min(total, last - first)), from = Math.max(0, Math.min(total - length, first));
+		this.app.set(length >= total ? { first: null, last: null } : { first: from, last: from + length });
+	}
+
+	wheel(event) {
+		event.preventDefault();
+		if (!this.rows)
+			return;
+		const { first, last } = this.part, factor = Math.exp(Math.max(-200, Math.min(200, event.deltaY * (event.deltaMode === 1 ? 30 : 1))) * 0.002);
+		const at = first + (last - first) * Math.max(0, Math.min(1, (event.offsetY - 4) / (this.rows * (this.tall + 6))));
+		this.zoom(at - (at - first) * factor, at + (last - at) * factor);
+	}
+
+	/* The scale at which the part in sight fits, and the rows that each of them takes: { segment, from, to, x, y }. */
 	lay() {
 		const { data } = this, box = this.canvas.getBoundingClientRect();
 		const width = Math.floor(box.width) - 2 * SIDE, height = Math.floor(box.height) - 12;
@@ -95,16 +123,18 @@ export class Allocator {
 			if (room > 0.6 * rows * width)
 				break;
 		}
-		const rows = Math.max(1, Math.floor(height / (this.tall + 6))), total = data.sums.reserved || 1;
-		this.scale = (rows * width - Math.min(order.length * GAP, 0.4 * rows * width)) / total / 1.002;
+		const rows = this.rows = Math.max(1, Math.floor(height / (this.tall + 6))), total = data.sums.reserved || 1, { first, last } = this.part;
+		const closer = total / (last - first), above = Math.round((first / total) * rows * closer);
+		this.scale = closer * (rows * width - Math.min(order.length * GAP, 0.4 * rows * width)) / total / 1.002;
 		const gap = Math.min(GAP, (0.4 * rows * width) / Math.max(1, order.length));
 		this.pieces = [];
-		let x = 0, row = 0;
+		let x = 0, row = -above;		/* rows above what is in sight are counted, and not drawn */
 		for (const segment of order) {
 			let from = 0;
 			while (from < data.size[segment]) {
 				const bytesLeft = (width - x) / this.scale, part = Math.min(data.size[segment] - from, bytesLeft);
-				this.pieces.push({ segment, from, to: from + part, x: SIDE + x, y: 4 + row * (this.tall + 6) });
+				if (row >= 0 && row <= rows)
+					this.pieces.push({ segment, from, to: from + part, x: SIDE + x, y: 4 + row * (this.tall + 6) });
 				x += part * this.scale;
 				from += part;
 				if (width - x < 0.5) {
@@ -178,12 +208,50 @@ export class Allocator {
 					c.strokeRect(left, y - 1, Math.max(2, right - left), tall + 2);
 				}
 			}
-			if (wide > 3) {
-				c.strokeStyle = line;
-				c.lineWidth = 1;
-				c.strokeRect(x - 0.5, y - 0.5, wide + 1, tall + 1);
-			}
+			if (wide > 3)
+				this.outline(c, { x, y, wide, whole: [from === 0, to >= data.size[segment]] }, line);
+			if (from === 0 && wide > 90 && tall >= 18)
+				this.label(c, segment, x, y, wide);
 		}
+	}
+
+	/* A segment's edges: open where it goes on in another row, and joined at the left of those rows. */
+	outline(c, { x, y, wide, whole: [begins, ends] }, line) {
+		const { tall } = this, left = x - 0.5, right = x + wide + 0.5, top = y - 0.5, bottom = y + tall + 0.5;
+		c.strokeStyle = line;
+		c.lineWidth = 1;
+		c.beginPath();
+		c.moveTo(left, top);
+		c.lineTo(right, top);
+		c[ends ? "lineTo" : "moveTo"](right, bottom);
+		c.lineTo(left, bottom);
+		if (begins) {
+			c.lineTo(left, top);
+		} else {
+			c.moveTo(left - 5, top - tall / 2 - 6);
+			c.lineTo(left - 5, top + tall / 2);
+			c.lineTo(left, top + tall / 2);
+		}
+		c.stroke();
+	}
+
+	segmentText(segment) {
+		const { data } = this, { stream, kind, priv } = data.about[segment];
+		return [`s${hex(data.addr[segment]).slice(2)}`, bytes(data.size[segment]), stream, kind, priv ? `private pool ${priv}` : ""].filter(Boolean).join(" · ");
+	}
+
+	label(c, segment, x, y, wide) {
+		c.font = "10px system-ui, sans-serif";
+		const text = cut(c, this.segmentText(segment), wide - 10);
+		if (!text)
+			return;
+		c.globalAlpha = 0.72;
+		c.fillStyle = variable("--panel");
+		c.fillRect(x + 2, y + this.tall - 14, c.measureText(text).width + 6, 12);
+		c.globalAlpha = 1;
+		c.fillStyle = variable("--ink");
+		c.textBaseline = "middle";
+		c.fillText(text, x + 5, y + this.tall - 8);
 	}
 
 	/* ---- the pointer ---- */
@@ -202,13 +270,19 @@ export class Allocator {
 	}
 
 	point(event) {
+		if (event.buttons & 1 && this.drag && this.rows) {
+			const { first, last, y } = this.drag, by = ((event.offsetY - y) / (this.rows * (this.tall + 6))) * (last - first);
+			this.drag.moved ||= Math.abs(event.offsetY - y) > 4;
+			if (this.drag.moved && this.app.state.first !== null)
+				this.zoom(first - by, last - by);
+		}
 		const found = this.data && this.under(event.offsetX, event.offsetY), { data, tip } = this;
 		tip.hidden = !found;
 		if (!found)
 			return;
 		const { segment, block } = found, about = data.about[segment];
 		const where = h("div", { class: "soft" }, `in ${about.stray ? "memory outside of all segments" : `a segment of ${bytes(data.size[segment])}`} at ${hex(data.addr[segment])}, `,
-			[about.stream, about.kind, about.expandable ? "expandable" : ""].filter(Boolean).join(", "));
+			[about.stream, about.kind, about.expandable ? "expandable" : "", about.priv ? `private pool ${about.priv}` : ""].filter(Boolean).join(", "));
 		if (block < 0) {
 			replace(tip, h("b", {}, `${bytes(this.hole(segment, found.at))} free`), where);
 		} else {

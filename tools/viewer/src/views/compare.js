@@ -1,42 +1,37 @@
 /*
- * compare.js - two snapshots side by side, on one scale, and below them their difference by call site, module and so on.
+ * compare.js - snapshots side by side, as of the ranks of a job, on one scale; and below them the difference of two by call
+ * site, module and so on.
  */
+import { alongTicks, byteTicks } from "../ui/axes.js";
 import { fit, h, replace, switcher, variable } from "../ui/dom.js";
 import { brief, bytes, count, duration } from "../ui/format.js";
+import { byChoice } from "../ui/legend.js";
 import { VirtualList } from "../ui/vlist.js";
 
-const BY = [["site", "call site"], ["stack", "stack"], ["module", "module"], ["kind", "kind"], ["size", "size"], ["stream", "stream"],
-	["thread", "thread"], ["phase", "phase"]];
+const LEFT = 64;
 const signed = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${bytes(Math.abs(value))}`;
 
 export class Compare {
 	constructor(app) {
 		this.app = app;
 		this.other = h("select", { "aria-label": "compare with", onchange: () => app.set({ other: Number(this.other.value) }) });
-		const by = this.by = h("select", { "aria-label": "difference by", onchange: () => app.set({ by: by.value }) },
-			BY.map(([value, text]) => h("option", { value }, text)));
+		this.by = byChoice(app, "difference by");
 		this.moment = switcher([["end", "at the end"], ["peak", "at the peak", "each at its own"]], app.state.when, (when) => app.set({ when }), "moment");
 		this.note = h("span", { class: "soft" });
-		this.sides = [0, 1].map(() => ({ title: h("div", { class: "side-title" }), canvas: h("canvas", { role: "img", "aria-label": "live bytes over time" }) }));
-		this.pair = h("div", { class: "two" }, this.sides.map(({ title, canvas }) => h("div", { class: "one" }, title, h("div", { class: "graph" }, canvas))));
+		this.sides = [];
+		this.pair = h("div", { class: "two" });
 		this.head = h("div", { class: "table-head differs", role: "row" }, ["name", "before", "after", "difference", "blocks"].map((text) => h("span", {}, text)));
-		this.list = new VirtualList({ rowHeight: 28, label: "differences", row: (i) => this.row(i) });
-		this.body = h("div", { class: "stage" }, h("div", { class: "tools" }, h("label", {}, "with", this.other), h("label", {}, "by", by), this.moment, this.note), this.pair,
+		this.list = new VirtualList({ empty: "Nothing differs.", rowHeight: 28, label: "differences", row: (i) => this.row(i) });
+		this.body = h("div", { class: "stage" }, h("div", { class: "tools" }, h("label", {}, "with", this.other), h("label", {}, "by", this.by), this.moment, this.note), this.pair,
 			h("div", { class: "table" }, this.head, this.list.element));
 		this.alone = h("div", { class: "welcome" }, h("div", {}, h("h1", {}, "Drop a second snapshot here"),
-			h("p", {}, "It is compared with the one that is open. Or have both in the page from the start: ", h("code", {}, "gpumem view BEFORE AFTER"))));
+			h("p", {}, "Live bytes of all that are open are shown on one scale, and what has grown is listed. It is compared with the one that is open. Or have both in the page from the start: ", h("code", {}, "gpumem view BEFORE AFTER"))));
 		this.element = h("div", { class: "stage" }, this.alone);
 		this.want = app.wants("compare", (answer, args) => this.take(answer, args));
 	}
 
-	/* The snapshot that is compared with the one that is chosen: the next one, if none is named. */
-	get partner() {
-		const { app } = this, { other, doc } = app.state, numbers = app.docs.filter(Boolean).map((one) => one.number).filter((one) => one !== doc);
-		return numbers.includes(other) ? other : numbers.find((one) => one > doc) ?? numbers[0] ?? -1;
-	}
-
 	update() {
-		const { app } = this, { partner } = this, { by, when } = app.state, shown = partner < 0 ? this.alone : this.body;
+		const { app } = this, { partner } = app, { by, when } = app.state, shown = partner < 0 ? this.alone : this.body;
 		if (this.element.firstChild !== shown)
 			replace(this.element, shown);
 		if (partner < 0)
@@ -45,7 +40,7 @@ export class Compare {
 			h("option", { value: String(one.number), selected: one.number === partner }, one.name)));
 		this.by.value = by;
 		this.moment.show(when);
-		this.want({ ...app.of, other: partner, by, when, width: Math.floor(this.sides[0].canvas.clientWidth) });
+		this.want({ ...app.of, other: partner, by, when, all: app.docs.length, width: Math.max(0, Math.floor(this.pair.clientWidth / Math.min(2, app.docs.length)) - LEFT - 40) });
 		this.draw();
 	}
 
@@ -60,26 +55,57 @@ export class Compare {
 		this.app.shown();
 	}
 
-	/* Both curves, with one scale of bytes; each has its own time. */
+	/* All snapshots, with one scale of bytes; each has its own time. The two that are compared come first. */
 	draw() {
 		const { app, data } = this;
 		if (!data)
 			return;
-		const halves = [[app.doc, app.source], [app.docs[data.other], app.docs[data.other]?.sources[data.source]]], top = Math.max(1, ...data.peaks) * 1.05;
-		halves.forEach(([doc, source], i) => {
-			const { title, canvas } = this.sides[i], { context: c, width, height } = fit(canvas), curve = data.curves[i];
-			replace(title, h("b", {}, doc?.name ?? ""), source ? h("span", { class: "soft" },
-				` ${source.name}: peak ${bytes(data.peaks[i])}, end ${bytes(source.endBytes)}, ${duration(source.length)}`) : null);
-			c.clearRect(0, 0, width, height);
-			c.fillStyle = variable("--canvas");
-			c.fillRect(0, 0, width, height);
-			c.fillStyle = variable("--accent");
-			for (let x = 0; curve && x < width; x++) {
-				const tall = (curve[Math.min(curve.length - 1, x)] / top) * height;
-				c.fillRect(x, height - tall, 1, tall);
-			}
+		const rank = ({ doc }) => doc === app.state.doc ? 0 : doc === data.other ? 1 : 2, sides = [...data.sides].sort((a, b) => rank(a) - rank(b) || a.doc - b.doc);
+		while (this.sides.length < sides.length) {
+			const title = h("div", { class: "side-title" }), canvas = h("canvas", { role: "img", "aria-label": "live bytes over time" });
+			this.sides.push({ title, canvas, element: h("div", { class: "one" }, title, h("div", { class: "graph" }, canvas)) });
+		}
+		const shown = this.sides.slice(0, sides.length).map(({ element }) => element), top = Math.max(1, ...sides.map(({ peak }) => peak)) * 1.08;
+		if (this.pair.childElementCount !== shown.length)
+			replace(this.pair, shown);
+		this.pair.classList.toggle("many", sides.length > 2);
+		sides.forEach((side, i) => {
+			const { title, canvas, element } = this.sides[i], what = ["before", "after", ""][rank(side)];
+			element.onclick = () => rank(side) === 2 && app.set({ other: side.doc });
+			replace(title, h("b", {}, `${what ? `${what}: ` : ""}${app.docs[side.doc]?.name ?? ""}`), h("span", { class: "soft" },
+				` ${side.name}: peak ${bytes(side.peak)}, end ${bytes(side.end)}, ${duration(side.length)}`));
+			this.drawSide(fit(canvas), side, top);
 		});
 	}
+
+	drawSide({ context: c, width, height }, { curve, length, peak }, top) {
+		const box = { left: LEFT, width: Math.max(1, width - LEFT - 8), height: height - 20 }, y = (value) => box.height - (value / top) * box.height;
+		c.clearRect(0, 0, width, height);
+		c.font = "11px system-ui, sans-serif";
+		c.textBaseline = "middle";
+		c.textAlign = "right";
+		for (const { at, text } of byteTicks(0, top, box.height / 36)) {
+			c.fillStyle = variable("--line");
+			c.fillRect(box.left, Math.round(y(at)), box.width, 1);
+			c.fillStyle = variable("--soft");
+			c.fillText(text, box.left - 5, Math.min(box.height - 5, Math.max(6, y(at))));
+		}
+		c.fillStyle = variable("--accent");
+		for (let x = 0; curve && x < box.width; x++) {
+			const value = curve[Math.min(curve.length - 1, Math.floor((x / box.width) * curve.length))];
+			c.fillRect(box.left + x, y(value), 1, box.height - y(value));
+		}
+		c.fillStyle = variable("--mark");
+		c.fillRect(box.left, Math.round(y(peak)), box.width, 1);
+		c.textAlign = "center";
+		c.fillStyle = variable("--soft");
+		for (const { at, text } of alongTicks("time", 0, length, box.width / 90)) {
+			const half = c.measureText(text).width / 2;
+			c.fillText(text, Math.max(box.left + half, Math.min(width - half, box.left + (at / length) * box.width)), box.height + 11);
+		}
+	}
+
+	rowsToSave() { return this.data?.rows ?? []; }
 
 	row(i) {
 		const row = this.data?.rows[i], growth = row ? row.b - row.a : 0;

@@ -19,7 +19,7 @@ export class Events {
 			CHOICES.map(([value, text]) => h("option", { value }, text)));
 		this.number = h("span", { class: "soft" });
 		this.list = new VirtualList({
-			rowHeight: 42, label: "events", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
+			empty: "No event passes the filter.", rowHeight: 42, label: "events", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
 		});
 		this.list.element.addEventListener("keydown", (event) => this.key(event));
 		this.element = h("section", { class: "events" }, h("div", { class: "events-head" }, this.choice, this.number),

@@ -3,7 +3,7 @@
  * function to the full width, a double click filters every view by it.
  */
 import { css, hueOf, oklch } from "../ui/color.js";
-import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { cut, fit, h, replace, switcher, toggle, variable } from "../ui/dom.js";
 import { bytes, count, percent, plural } from "../ui/format.js";
 import { testOf } from "../model/filter.js";
 
@@ -32,9 +32,11 @@ export class Flame {
 		this.search = h("input", { class: "field", type: "search", placeholder: "Search: text or /regex/", "aria-label": "search in the flame graph",
 			oninput: () => app.set({ find: this.search.value }) });
 		this.note = h("span", { class: "soft" });
+		this.inverter = toggle("Who allocates", "inverted: from the function that allocates to those that called it", () => app.set({ invert: 1 - app.state.invert, path: [] }));
+		this.differ = toggle("Difference", "beside the other snapshot: red has grown, blue has shrunk", () => app.set({ against: 1 - app.state.against }));
 		this.element = h("div", { class: "stage" },
 			h("div", { class: "tools" }, this.weights, this.search,
-				h("button", { class: "button", type: "button", onclick: () => this.zoom(0) }, "All"), this.note),
+				h("button", { class: "button", type: "button", onclick: () => this.zoom(0) }, "All"), this.inverter, this.differ, this.note),
 			h("div", { class: "canvas" }, this.scroller, this.tip));
 		this.surface.addEventListener("pointermove", (event) => this.point(event));
 		this.surface.addEventListener("pointerleave", () => { this.tip.hidden = true; this.hover = -1; this.paint(); });
@@ -47,10 +49,15 @@ export class Flame {
 
 	update() {
 		const { app } = this, { weigh, at, find } = app.state, whole = { mode: "order", from: null, to: null };
+		const { fold, invert, against } = app.state;
 		this.weights.show(weigh);
+		this.inverter.show(invert);
+		this.differ.show(against);
+		this.differ.hidden = app.partner < 0;
 		if (document.activeElement !== this.search)
 			this.search.value = find;
-		this.want({ ...app.of, weigh, at: weigh === "live" ? at : null, window: ["bytes", "count", "churn"].includes(weigh) ? app.part : whole });
+		this.want({ ...app.of, weigh, at: weigh === "live" ? at : null, window: ["bytes", "count", "churn"].includes(weigh) ? app.part : whole,
+			fold: fold === 1, invert: invert === 1, other: against ? app.partner : -1 });
 		this.look();
 	}
 
@@ -108,9 +115,9 @@ export class Flame {
 					matched += data.weight[n];
 					end = data.begin[n] + data.weight[n];
 				}
-		const left = data.left ? `; the smallest ${plural(data.left, "function")} left out` : "";
+		const was = data.before ? `, ${this.amount(data.was)} before` : "", left = data.left ? `; the smallest ${plural(data.left, "function")} left out` : "";
 		replace(this.note, (found ? `${this.amount(matched)} of ${this.amount(data.total)} (${percent(matched, data.total) || "0%"}) in what was found` :
-			this.amount(data.total)) + left);
+			data.total ? this.amount(data.total) : "Nothing: no allocation passes the filter, or none is live here.") + was + left);
 	}
 
 	zoom(n) {
@@ -124,7 +131,7 @@ export class Flame {
 
 	filter(n) {
 		if (n > 0)
-			this.app.addTerm(`frame=${this.data.labels[n]}`);
+			this.app.addTerm(`frame=${this.data.names[n]}`);
 	}
 
 	/* ---- painting ---- */
@@ -166,7 +173,7 @@ export class Flame {
 				continue;
 			drawn[data.depth[n]] = right;
 			c.globalAlpha = above && n !== root ? 0.55 : 1;
-			c.fillStyle = n === 0 ? faint : this.found?.[n] ? found : colorOf(data.labels[n], app.dark);
+			c.fillStyle = n === 0 ? faint : this.found?.[n] ? found : data.before ? this.grown(n) : colorOf(data.labels[n], app.dark);
 			if (this.found && !this.found[n] && n !== 0)
 				c.globalAlpha *= 0.45;
 			c.fillRect(left, y, Math.max(0.6, right - left - (right - left > 3 ? 1 : 0)), TALL - 1);
@@ -181,6 +188,12 @@ export class Flame {
 				c.fillText(text, left + 5, y + TALL / 2);
 			}
 		}
+	}
+
+	/* Red of what has grown since the other snapshot, blue of what has shrunk: by how much of the larger of the two. */
+	grown(n) {
+		const { weight, before } = this.data, now = weight[n], was = before[n], share = (now - was) / Math.max(now, was, 1), { dark } = this.app;
+		return css(oklch((dark ? 0.5 : 0.9) - Math.abs(share) * (dark ? 0.05 : 0.18), 0.01 + Math.abs(share) * 0.13, share > 0 ? 27 : 255));
 	}
 
 	/* ---- the pointer ---- */
@@ -210,7 +223,7 @@ export class Flame {
 			return;
 		replace(tip, h("b", {}, this.amount(data.weight[n])), h("span", { class: "soft" }, ` ${percent(data.weight[n], data.total)} of all`,
 			data.self[n] ? `, ${this.amount(data.self[n])} by itself` : ""), h("div", { class: "site" }, n ? data.labels[n] : "all stacks"),
-		n ? h("div", { class: "soft" }, data.where[n]) : null);
+		n ? h("div", { class: "soft" }, data.where[n]) : null, data.before ? h("div", {}, `${this.amount(data.before[n])} in ${this.app.docs[this.app.partner]?.name}`) : null);
 		const box = this.element.querySelector(".canvas"), x = event.offsetX, y = event.offsetY - this.scroller.scrollTop;
 		const right = x + 18 + tip.offsetWidth > box.clientWidth, low = y + 18 + tip.offsetHeight > box.clientHeight;
 		tip.style.left = `${Math.max(4, right ? x - 14 - tip.offsetWidth : x + 18)}px`;

@@ -36,7 +36,7 @@ export class Tables {
 		this.note = h("span", { class: "soft" });
 		this.head = h("div", { class: "table-head", role: "row" });
 		this.list = new VirtualList({
-			rowHeight: 28, label: "rows", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
+			empty: "No allocation passes the filter and the search.", rowHeight: 28, label: "rows", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
 		});
 		this.element = h("div", { class: "stage" }, h("div", { class: "tools" }, this.tabs), h("div", { class: "tools" }, this.search, this.note),
 			h("div", { class: "table" }, this.head, this.list.element));
@@ -81,6 +81,8 @@ export class Tables {
 		this.fresh = true;
 		this.ask(0, 80);
 	}
+
+	async rowsToSave() { return (await this.app.ask("table", { ...this.wanted, first: 0, count: 1e9 })).rows.map(({ example: _, ...row }) => row); }
 
 	ask(first, many) { this.want({ ...this.wanted, first: Math.max(0, first), count: many }); }
 

@@ -5,13 +5,12 @@
 import { css, hueOf, oklch } from "../ui/color.js";
 import { alongTicks, byteTicks } from "../ui/axes.js";
 import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { brief, bytes, count, duration } from "../ui/format.js";
+import { bytes, duration } from "../ui/format.js";
+import { Legend, byChoice } from "../ui/legend.js";
 import { Pointer } from "./timeline_pointer.js";
 
-const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["stream", "stream"], ["kind", "kind"],
-	["thread", "thread"], ["phase", "phase"], ["stack", "stack"]];
 export const MARGIN = { left: 78, right: 16, top: 12, bottom: 30 }, LANE = 17;
-const LEGEND = 14, NONE = { points: [], ranges: [], ghost: null }, WHOLE = { from: null, to: null, low: null, high: null };
+const NONE = { points: [], ranges: [], ghost: null }, WHOLE = { from: null, to: null, low: null, high: null };
 
 /* 0xAABBGGRR of a style's color. */
 const packed = (text) => {
@@ -28,16 +27,18 @@ export class Timeline {
 		this.canvas = h("div", { class: "canvas" }, this.base, this.top, this.tip);
 		this.mode = switcher([["time", "time", "real time"], ["order", "events", "a step for each event"]], app.state.mode,
 			(mode) => app.set({ mode }), "what lies along the axis");
-		this.by = h("select", { "aria-label": "colour by", onchange: () => app.set({ by: this.by.value }) },
-			BY.map(([value, text]) => h("option", { value, selected: value === app.state.by }, text)));
-		this.legend = h("div", { class: "legend", "aria-label": "colours" });
+		this.by = byChoice(app, "colour by");
+		this.keys = Object.fromEntries([["given", "from the driver"], ["idle", "idle of it"], ["limit", "all of the device"],
+			["all", "all that is live"]].map(([name, text]) => [name, h("span", { class: `key ${name}`, hidden: true }, text)]));
+		this.legend = new Legend(app, Object.values(this.keys));
 		this.element = h("div", { class: "stage" },
 			h("div", { class: "tools" }, h("label", {}, "colour by", this.by), h("span", { class: "labelled" }, "along", this.mode),
 				h("button", { class: "button", type: "button", title: "P", onclick: () => this.toPeak() }, "Peak"),
-				h("button", { class: "button", type: "button", title: "0", onclick: () => app.set(WHOLE) }, "All")),
-			this.canvas, this.legend);
+				h("button", { class: "button", type: "button", title: "0", onclick: () => app.set(WHOLE) }, "All"),
+				h("button", { class: "button", type: "button", title: "leave out what is there from the beginning of this window to its end",
+					onclick: () => this.fitChanges() }, "What changes")),
+			this.canvas, this.legend.element);
 		this.wantFrame = app.wants("frame", (frame) => this.take(frame));
-		this.wantLegend = app.wants("legend", (legend) => this.showLegend(legend));
 		this.wantMarks = app.wants("marks", (marks) => this.takeMarks(marks));
 		this.pointer = new Pointer(this);
 		this.marks = NONE;
@@ -54,17 +55,15 @@ export class Timeline {
 			this.takeMarks(NONE);
 		}
 		this.measure();
+		this.follow();
 		this.ask();		/* the picture before what is around it */
-		this.wantLegend({ ...app.of, by: state.by, dark: app.dark, most: this.roomForKeys(), window: app.part });
+		this.legend.update(this.box.width);
 		this.wantMarks({ doc: state.doc, source: state.source });
 		this.mode.show(state.mode);
 		this.by.value = state.by;
 		this.explainLines();
 		this.paint();
 	}
-
-	/* How many colours the legend explains: what three rows have room for where names are long. */
-	roomForKeys() { return Math.max(4, Math.min(LEGEND, Math.floor(this.canvas.clientWidth / 120))); }
 
 	takeMarks(marks) {
 		const lanes = Math.min(4, marks.ranges.reduce((most, { depth }) => Math.max(most, depth + 1), 0)), moved = lanes !== this.lanes;
@@ -104,12 +103,43 @@ export class Timeline {
 		performance.mark("frame");
 		this.picture?.bitmap.close();
 		this.picture = frame;
-		this.low = frame.view.low;
-		this.high = frame.view.high;
+		this.follow();
 		this.explainLines();
 		this.paint();
 		this.pointer.refresh();
 		this.app.shown();
+	}
+
+	/* The bytes in sight: those that are chosen, or those of the picture. */
+	follow() {
+		const { low, high } = this.app.state, view = this.picture?.view;
+		if (view && high === null)
+			this.fits = view.high;
+		this.low = low ?? 0;
+		this.high = high ?? this.fits;
+	}
+
+	/* Show the bytes from @low to @high, held above nothing. */
+	stretch(low, high) {
+		const least = Math.max(0, low), most = Math.max(least + 512, high + least - low);
+		this.app.set(least === 0 && most >= this.fits && this.fits ? { low: null, high: null } : { low: least, high: most });
+	}
+
+	/* Filter out what is there from the beginning of the window to its end: the base that everything else stands on. */
+	fitChanges() {
+		const { app } = this, { from, to } = app.window, [first, last] = [from, to].map((place) => app.stateAt(place));
+		if (app.axis)
+			app.addTerm(`-alive@#${Math.max(1, first)}..#${last}`);
+	}
+
+	/* Along the bytes; with Shift closer and farther. */
+	key({ key, shiftKey }) {
+		const by = { ArrowUp: 1, ArrowDown: -1 }[key], { low, high } = this, length = high - low;
+		if (by && shiftKey)
+			this.stretch(low, by > 0 ? low + length * 0.7 : low + length / 0.7);
+		else if (by)
+			this.stretch(low + by * length * 0.15, high + by * length * 0.15);
+		return by !== undefined;
 	}
 
 	toPeak() {
@@ -407,24 +437,11 @@ export class Timeline {
 	/* A line is explained while it is in the picture. */
 	explainLines() {
 		const lines = this.picture ? this.lines() : {};
-		for (const [name, key] of Object.entries(this.keys ?? {})) {
+		this.keys.limit.title = bytes(this.limit());
+		for (const [name, key] of Object.entries(this.keys)) {
 			const [bytesAt] = lines[name] ?? [() => Infinity];
 			key.hidden = !this.picture?.lines.all.some((_, x) => bytesAt(x) <= this.high);
 		}
-	}
-
-	showLegend({ by, list, others }) {
-		if (by !== this.app.state.by)
-			return;
-		this.keys = Object.fromEntries([["given", "from the driver"], ["idle", "idle of it"], ["limit", "all of the device"],
-			["all", "all that is live"]].map(([name, text]) => [name, h("span", { class: `key ${name}` }, text)]));
-		this.keys.limit.title = bytes(this.limit());
-		this.explainLines();
-		replace(this.legend, Object.values(this.keys), list.map(({ name, label, color, peak }) => h("button", {
-			class: "chip", type: "button", title: `${name}\n${bytes(peak)} where this window has most: show only this`,
-			onclick: () => this.app.addTerm(`${by}=${name}`),
-		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(label)))),
-		others ? h("span", { class: "chip" }, `and ${count(others)} more`) : null);
 	}
 }
 

@@ -7,6 +7,9 @@ import { h, replace, variable } from "../ui/dom.js";
 import { bytes, duration } from "../ui/format.js";
 import { lifeText } from "./timeline.js";
 
+/* A part that is chosen higher than this is of the bytes, too. */
+const BOX = 24;
+
 export class Pointer {
 	constructor(timeline) {
 		this.timeline = timeline;
@@ -44,10 +47,15 @@ export class Pointer {
 		return from + ((x - box.left) / box.width) * (to - from);
 	}
 
+	bytesAt(y) {
+		const { box, low, high } = this.timeline;
+		return low + ((box.top + box.height - y) / box.height) * (high - low);
+	}
+
 	press(event) {
 		if (event.button || !this.timeline.picture)
 			return;
-		this.drag = { x: event.offsetX, y: event.offsetY, ...this.app.window, choose: event.shiftKey };
+		this.drag = { x: event.offsetX, y: event.offsetY, ...this.app.window, low: this.timeline.low, high: this.timeline.high, choose: event.shiftKey };
 		this.timeline.top.setPointerCapture(event.pointerId);
 	}
 
@@ -63,12 +71,16 @@ export class Pointer {
 		drag.moved = true;
 		this.hide();
 		if (drag.choose) {
-			drag.to_x = event.offsetX;
+			Object.assign(drag, { to_x: event.offsetX, to_y: event.offsetY });
 			timeline.paint();
 			return;
 		}
 		const by = ((event.offsetX - drag.x) / timeline.box.width) * (drag.to - drag.from);
 		this.app.zoom(drag.from - by, drag.to - by);
+		if (this.app.state.high !== null) {
+			const up = ((event.offsetY - drag.y) / timeline.box.height) * (drag.high - drag.low);
+			timeline.stretch(drag.low + up, drag.high + up);
+		}
 	}
 
 	release(event) {
@@ -76,6 +88,10 @@ export class Pointer {
 		this.drag = null;
 		if (!drag)
 			return;
+		if (drag.choose && drag.moved && Math.abs(event.offsetY - drag.y) > BOX) {
+			const [high, low] = [Math.min(drag.y, event.offsetY), Math.max(drag.y, event.offsetY)].map((y) => this.bytesAt(y));
+			this.timeline.stretch(low, high);
+		}
 		if (drag.choose && drag.moved)
 			app.zoom(Math.min(this.placeAt(drag.x), this.placeAt(event.offsetX)),
 				Math.max(this.placeAt(drag.x), this.placeAt(event.offsetX)));
@@ -97,7 +113,13 @@ export class Pointer {
 
 	wheel(event) {
 		event.preventDefault();
-		const { app } = this, { from, to } = app.window;
+		const { app, timeline } = this, { from, to } = app.window;
+		if (event.ctrlKey || event.metaKey) {
+			const { low, high } = timeline, at = Math.max(low, Math.min(high, this.bytesAt(event.offsetY)));
+			const by = Math.exp(Math.max(-200, Math.min(200, event.deltaY * (event.deltaMode === 1 ? 30 : 1))) * 0.002);
+			timeline.stretch(at - (at - low) * by, at + (high - at) * by);
+			return;
+		}
 		const along = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
 		const unit = event.deltaMode === 1 ? 30 : 1;
 		if (Math.abs(along) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
@@ -191,7 +213,8 @@ export class Pointer {
 		const { timeline, drag } = this, { picture } = timeline, { view, ids } = picture;
 		if (drag?.to_x !== undefined) {
 			c.fillStyle = variable("--hover");
-			c.fillRect(Math.min(drag.x, drag.to_x), timeline.box.top, Math.abs(drag.to_x - drag.x), timeline.box.height);
+			const { top, height } = timeline.box, tall = Math.abs(drag.to_y - drag.y), box = tall > BOX;
+			c.fillRect(Math.min(drag.x, drag.to_x), box ? Math.min(drag.y, drag.to_y) : top, Math.abs(drag.to_x - drag.x), box ? tall : height);
 		}
 		if (this.life === NOBODY || !(this.column >= 0))
 			return;

@@ -1,10 +1,13 @@
 /* compare.js - two snapshots, and their difference by what lives have in common: what `gpumem diff` says. */
 import { isLeft } from "../model/lives.js";
-import { modelOf, openDocuments } from "./open.js";
+import { modelOf, openDocuments, wholes } from "./open.js";
 
 /* The source of document @other that corresponds to the source of @model in its own; -1: there is none. */
-const matching = (model, other) => {
-	const { models } = openDocuments()[other] ?? { models: [] }, { source } = model;
+export const matching = (model, other) => {
+	const { source } = model;
+	if (source.level === "whole" && openDocuments()[other])
+		wholes({ doc: other });
+	const { models } = openDocuments()[other] ?? { models: [] };
 	const alike = (test) => models.findIndex((one) => test(one.source));
 	const same = alike((one) => one.name === source.name && one.level === source.level);
 	return same >= 0 ? same : alike((one) => one.device === source.device && one.level === source.level);
@@ -27,22 +30,32 @@ const addTo = (rows, model, { by, when }, bytes, blocks) => {
 	}
 };
 
+/* Every snapshot's source that corresponds to that of @model: its curve in @width columns, and what is said of it. */
+const sidesOf = (model, { doc, source, terms }, width) => openDocuments().map((entry, number) => {
+	const at = !entry ? -1 : number === doc ? source : matching(model, number);
+	if (at < 0)
+		return null;
+	const one = modelOf({ doc: number, source: at, terms }), { curve, axis } = one;
+	return {
+		doc: number, name: one.source.name, peak: curve.values[curve.peak], end: curve.values[one.count], length: axis.length,
+		curve: width > 0 ? one.strip("time", 0, axis.length, width).most : null,
+	};
+}).filter(Boolean);
+
 /*
  * What source @source of @doc and the same of @other have, by @by: "end", what is live and not freed, or "peak", each at
  * its own. Rows that differ, the largest growth first.
  */
 export const compare = ({ other, by, when, width, ...of }) => {
-	const model = modelOf(of), number = matching(model, other), rows = new Map();
-	const curveOf = (one) => width ? one.strip("time", 0, one.axis.length, width).most : null;
+	const model = modelOf(of), number = matching(model, other), rows = new Map(), sides = sidesOf(model, of, width);
 	if (number < 0)
-		return { other, source: -1, rows: [], same: 0, a: 0, b: 0, curves: [curveOf(model), null], peaks: [model.curve.values[model.curve.peak], 0] };
-	const second = modelOf({ ...of, doc: other, source: number });
+		return { other, source: -1, rows: [], same: 0, a: 0, b: 0, sides };
 	addTo(rows, model, { by, when }, "a", "blocksA");
-	addTo(rows, second, { by, when }, "b", "blocksB");
+	addTo(rows, modelOf({ ...of, doc: other, source: number }), { by, when }, "b", "blocksB");
 	const all = [...rows.values()], differ = all.filter((row) => row.a !== row.b || row.blocksA !== row.blocksB);
 	differ.sort((x, y) => (y.b - y.a) - (x.b - x.a) || (x.name < y.name ? -1 : 1));
 	return {
-		other, source: number, curves: [model, second].map(curveOf), peaks: [model, second].map(({ curve }) => curve.values[curve.peak]), rows: differ, same: all.length - differ.length,
+		other, source: number, sides, rows: differ, same: all.length - differ.length,
 		a: all.reduce((sum, row) => sum + row.a, 0), b: all.reduce((sum, row) => sum + row.b, 0),
 	};
 };

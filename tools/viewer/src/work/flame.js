@@ -1,16 +1,36 @@
 /* flame.js - a flame graph, laid out: of very many functions the smallest are left out. */
 import { flameOf, weigher } from "../model/flame.js";
+import { matching } from "./compare.js";
 import { modelOf } from "./open.js";
 
 const MOST = 60000;		/* nodes that are sent */
 
+/* What each function of @nodes weighs in @others, by the labels above it. */
+const beside = (nodes, others) => {
+	const keys = new Map(), places = others.map(() => 0), found = nodes.map(() => 0);
+	others.forEach(({ label, parent }, n) => {
+		places[n] = n ? `${places[parent]}\n${label}` : "";
+		keys.set(places[n], n);
+	});
+	const paths = [];
+	nodes.forEach(({ label, parent }, n) => {
+		paths[n] = n ? `${paths[parent]}\n${label}` : "";
+		found[n] = keys.has(paths[n]) ? others[keys.get(paths[n])].weight : 0;
+	});
+	return found;
+};
+
 /*
  * @return by node, parents first: label, depth, where it begins and how much it weighs; the largest first among those of
- * one parent; left: how many nodes are left out. @window: a part of the axis.
+ * one parent; left: how many nodes are left out. @window: a part of the axis. @other: a snapshot, of which before is what
+ * each function weighs in it, at its own moment; -1: none.
  */
-export const flame = ({ weigh, at, window, ...of }) => {
-	const model = modelOf(of);
-	const { total, nodes } = flameOf(model, weigher(model, weigh, { at: model.state(at), ...model.states(window) }));
+export const flame = ({ weigh, at, window, fold, invert, other, ...of }) => {
+	const model = modelOf(of), ways = { fold, invert }, number = other >= 0 ? matching(model, other) : -1;
+	const { total, nodes } = flameOf(model, weigher(model, weigh, { at: model.state(at), ...model.states(window) }), ways);
+	const second = number >= 0 ? modelOf({ ...of, doc: other, source: number }) : null;
+	const against = second && flameOf(second, weigher(second, weigh, { at: second.state(null), from: 0, to: second.count }), ways);
+	const before = against ? beside(nodes, against.nodes) : null;
 	const least = nodes.length > MOST ? nodes.map(({ weight }) => weight).sort((a, b) => b - a)[MOST] : 0;
 	const children = nodes.map(() => []);
 	for (let n = 1; n < nodes.length; n++)
@@ -31,7 +51,7 @@ export const flame = ({ weigh, at, window, ...of }) => {
 	}
 	const place = new Map(order.map((n, i) => [n, i]));
 	return {
-		total, weigh, left: nodes.length - order.length, labels: order.map((n) => nodes[n].label), begin: Float64Array.from(order, (n) => begin.get(n)),
+		total, weigh, before: before && Float64Array.from(order, (n) => before[n]), was: against?.total ?? null, left: nodes.length - order.length, labels: order.map((n) => nodes[n].label), names: order.map((n) => nodes[n].frame < 0 ? nodes[n].label : model.stacks.flameLabel(nodes[n].frame)), begin: Float64Array.from(order, (n) => begin.get(n)),
 		weight: Float64Array.from(order, (n) => nodes[n].weight), self: Float64Array.from(order, (n) => nodes[n].self),
 		depth: Uint16Array.from(order, (n) => depth.get(n)),
 		parent: Int32Array.from(order, (n) => nodes[n].parent < 0 ? -1 : place.get(nodes[n].parent)),

@@ -4,9 +4,10 @@
 /* global JOURNAL_READER, FileReaderSync */
 import { BadInput } from "../model/bad_input.js";
 import { documentOf } from "../model/document.js";
-import { fileDocument } from "../model/file.js";
+import { fileDocument, unpackGzip } from "../model/file.js";
 import { isJournal, journalDocument } from "../model/journal.js";
-import { modelsOf } from "../model/model.js";
+import { modelsOf, wholesOf } from "../model/model.js";
+import { wholeNames } from "../model/whole.js";
 import { PackReader, unpackText } from "../model/pack.js";
 import { clean, cleanAll } from "../model/values.js";
 import { hex } from "../ui/format.js";
@@ -24,6 +25,14 @@ export const modelOf = ({ doc, source, terms }) => {
 };
 export const openDocuments = () => open;
 
+export const aboutSource = (model, number) => ({
+	number, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
+	dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
+	begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, peak: model.curve.peak,
+	peakBytes: model.curve.values[model.curve.peak], focus: model.state(null), endBytes: model.curve.values[model.count],
+	hasStacks: model.stacks.count > 1,
+});
+
 /* Of what the program died, where, and the stack of the thread that did. */
 const crashOf = (failure, stacks) => failure?.type !== "crash" ? null : {
 	what: `The program died of ${failure.signal_name ?? `signal ${failure.signal}`}`, stack: stacks.lines(failure.stack),
@@ -40,14 +49,16 @@ const about = (entry, number) => {
 		host: root.host ?? null, settings: root.allocator_settings ?? {}, history: root.history ?? null,
 		refused: root.refused ?? null, failure: root.failure ?? null, failures: root.failures ?? [],
 		modules: root.modules ?? [], explanation: doc.explanation, crash: crashOf(root.failure, models[0].stacks), note: doc.note ?? "",
-		sources: models.map((model, i) => ({
-			number: i, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
-			dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
-			begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, peak: model.curve.peak,
-			peakBytes: model.curve.values[model.curve.peak], focus: model.state(null), endBytes: model.curve.values[model.count],
-			hasStacks: model.stacks.count > 1,
-		})),
+		sources: [...models.map(aboutSource), ...wholeNames(doc).map((source, i) => ({ ...source, number: models.length + i, lives: 0, events: 0, pending: true }))],
 	};
+};
+
+/* Whole GPUs as further sources of document @doc. They take time: they are made when one is asked for. */
+export const wholes = ({ doc: number }) => {
+	const { doc, models } = open[number], first = doc.sources.length;
+	if (models.length === first)
+		models.push(...wholesOf(doc, models));
+	return models.slice(first).map((model, i) => aboutSource(model, first + i));
 };
 
 const add = (doc) => {
@@ -93,7 +104,7 @@ export const openFile = async ({ name, file }) => {
 	const journal = JOURNAL_READER && isJournal(new Uint8Array(await file.slice(0, 8).arrayBuffer()));
 	if (journal)
 		return add(await journalDocument(await unpackText(JOURNAL_READER), partsOf(file), name));
-	return add(fileDocument(new Uint8Array(await file.arrayBuffer()), name));
+	return add(fileDocument(await unpackGzip(new Uint8Array(await file.arrayBuffer())), name));
 };
 
 export const forget = ({ doc }) => {

@@ -1,0 +1,145 @@
+/* How the page looks: colours that stay apart, small windows, paper, empty states; and how files come in and go out. */
+// timeout: 400
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { gunzipSync, gzipSync } from "node:zlib";
+import { csvOf } from "../../tools/viewer/src/ui/save.js";
+import { PALETTE, css, groupColor } from "../../tools/viewer/src/ui/color.js";
+import { launch, missing, openPage, settle } from "./browser.mjs";
+import { DATA, gpumem, pageOf, room, runApp } from "./documents.mjs";
+
+const skip = missing || false;
+const browser = missing ? null : await launch();
+after(() => browser?.close());
+const run = runApp(["app_training", "--steps", "20", "--leak"]), training = pageOf("training", run("exit"));
+const visit = async (path, options, use) => {
+	const opened = await openPage(browser, path, { wait: false, ...options });
+	await opened.page.waitForFunction(() => globalThis.gpumem?.head);
+	await settle(opened.page);
+	await use(opened.page);
+	assert.deepEqual([opened.errors, opened.requests], [[], []]);
+	await opened.close();
+};
+
+/* What is seen of linear RGB by who lacks a kind of cones: Machado, Oliveira and Fernandes, 2009, severity 1. */
+const SEEN = {
+	all: [1, 0, 0, 0, 1, 0, 0, 0, 1], "no red": [0.152286, 1.052583, -0.204868, 0.114503, 0.786281, 0.099216, -0.003882, -0.048116, 1.051998],
+	"no green": [0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.01182, 0.04294, 0.968881],
+	"no blue": [1.255528, -0.076749, -0.178779, -0.078411, 0.930809, 0.147602, 0.004733, 0.691367, 0.3039],
+};
+const labOf = (color, seen) => {
+	const rgb = css(color).match(/\d+/g).map(Number).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+	const [r, g, b] = [0, 3, 6].map((k) => Math.max(0, Math.min(1, seen[k] * rgb[0] + seen[k + 1] * rgb[1] + seen[k + 2] * rgb[2])));
+	const l = Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b), m = Math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b);
+	const s = Math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
+	return [0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s, 1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s, 0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s];
+};
+
+test("the colours of the twelve largest groups stay apart, whoever looks, and differ in lightness", () => {
+	for (const dark of [false, true])
+		for (const [who, seen] of Object.entries(SEEN)) {
+			const labs = PALETTE.map((_, rank) => labOf(groupColor(rank, 3, dark), seen));
+			for (let i = 0; i < labs.length; i++)
+				for (let k = 0; k < i; k++) {
+					const apart = Math.hypot(...labs[i].map((v, c) => v - labs[k][c]));
+					assert.ok(apart > 0.1, `${i} and ${k}, ${who}: ${apart}`);		/* 0.02 can just be seen */
+				}
+		}
+	const lights = PALETTE.map(([light]) => light);
+	assert.ok(Math.max(...lights) - Math.min(...lights) > 0.35);
+	for (let shade = 0; shade < 7; shade++)
+		assert.ok(Math.abs(labOf(groupColor(0, shade, false), SEEN.all)[0] - PALETTE[0][0]) < 0.04, "shades of one group are near to it");
+});
+
+test("everything can be reached in a window of 800 pixels, and of 2560", { skip }, async () => {
+	const path = pageOf("two", run("exit"), join(DATA, "torch-snapshot.pickle"));
+	for (const [width, height] of [[800, 700], [2560, 1300]])
+		for (const view of ["timeline", "allocator", "flame", "tables", "summary", "compare"])
+			await visit(path, { hash: `view=${view}`, width, height }, async (page) => {
+				const found = await page.evaluate(() => {
+					const all = [...document.querySelectorAll(".head button, .head select, .head input, .tools button, .tools select, .tools input")].filter((one) => one.getClientRects().length);
+					return { beyond: [document.body.scrollWidth - innerWidth, document.body.scrollHeight - innerHeight], count: all.length,
+						outside: all.map((one) => [one.textContent || one.ariaLabel, one.getBoundingClientRect()]).filter(([, box]) => box.left < 0 || box.right > innerWidth + 1 || box.width < 20).map(([name]) => name) };
+				});
+				assert.deepEqual([found.beyond, found.outside], [[0, 0], []], `${view} at ${width}`);
+				assert.ok(found.count > 12);
+				const canvas = await page.locator("main canvas").first().boundingBox().catch(() => null);
+				assert.ok(view === "summary" || view === "tables" || canvas.height >= 100, `${view}: ${canvas?.height}`);
+			});
+});
+
+test("on paper there is the view, light, without its controls", { skip }, () => visit(training, { hash: "view=tables", dark: true }, async (page) => {
+	await page.emulateMedia({ media: "print" });
+	assert.equal(await page.locator(".table .vlist-row").first().isVisible(), true);
+	assert.deepEqual(await page.locator(".head .icon:visible, .head .field:visible").count(), 0);
+	const pdf = await page.pdf().catch(() => null);
+	assert.ok(pdf === null || pdf.length > 5000);
+}));
+
+test("a view that has nothing to show says so", { skip }, () => visit(training, { hash: "f=nowhere-at-all" }, async (page) => {
+	for (const [view, text] of [["tables", /No allocation passes/], ["flame", /Nothing: no allocation passes/], ["allocator", /No event passes/], ["timeline", /nothing passes the filter/]]) {
+		await page.locator(`[data-view=${view}]`).click();
+		await settle(page);
+		assert.match(await page.locator(".middle").innerText(), text, view);
+	}
+}));
+
+test("the button opens files: gzip of a snapshot, and a history of gpumem replay", { skip }, () => visit(training, {}, async (page) => {
+	const choose = async (...files) => {
+		const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByLabel("open", { exact: true }).click()]);
+		await chooser.setFiles(files);
+		await page.waitForFunction((name) => gpumem.doc.name === name, files.at(-1).split("/").at(-1));
+		await settle(page);
+	};
+	const packed = join(room, "packed.json.gz"), history = join(room, "history.txt");
+	writeFileSync(packed, gzipSync(readFileSync(run("exit"))));
+	await choose(packed);
+	const [first, second] = await page.evaluate(() => [gpumem.docs[0].sources[0], gpumem.docs[1].sources[0]]);
+	assert.deepEqual([second.peakBytes, second.lives, second.events], [first.peakBytes, first.lives, first.events]);
+	writeFileSync(history, "# conf=\n# segment_alloc 2097152 0 7f0000000000\na 1 1048576 0 7f0000000000\na 2 512 7 7f0000100000\nr 1\nf 1\na 1 4096 0 7f0000000000\n# oom 9999999999 0\n");
+	await choose(history);
+	assert.deepEqual(await page.evaluate(() => [gpumem.source.peakBytes, gpumem.source.endBytes, gpumem.source.lives, gpumem.source.events]), [1048576 + 512, 4096 + 512, 3, 7]);
+	await choose(join(room, "history.txt"));
+	assert.equal(await page.getByRole("alert").count(), 0);
+}));
+
+test("tables are saved as CSV, pictures as PNG", { skip }, () => visit(training, { hash: "view=tables" }, async (page) => {
+	const save = async () => {
+		const [download] = await Promise.all([page.waitForEvent("download"), page.getByLabel("save", { exact: true }).click()]);
+		return [download.suggestedFilename(), readFileSync(await download.path())];
+	};
+	const [name, csv] = await save(), [head, ...rows] = csv.toString().split("\n"), { by_site: sites } = JSON.parse(gpumem("summary", "--json", run("exit")));
+	assert.equal(name, "app_training.tables.csv");
+	const left = Object.fromEntries(rows.map((row) => row.split(",")).map((row) => [row[0], Number(row[head.split(",").indexOf("left")])]));
+	for (const { site, allocated_bytes: bytes } of sites)
+		assert.equal(left[site], bytes, site);
+	await page.locator("[data-view=timeline]").click();
+	await settle(page);
+	const [picture, png] = await save();
+	assert.equal(picture, "app_training.timeline.png");
+	assert.deepEqual([...png.subarray(1, 4)], [...Buffer.from("PNG")]);
+	assert.ok(png.readUInt32BE(16) > 600 && png.length > 5000);
+	assert.equal(csvOf([{ a: "=1+1", b: 'x"y', c: -1 }]), "a,b,c\n\"'=1+1\",\"x\"\"y\",-1");
+}));
+
+test("three ranks stand side by side on one scale, with axes, and a click compares another", { skip }, () => {
+	const torch = join(room, "torch.json");
+	writeFileSync(torch, gunzipSync(readFileSync(join(DATA, "torch-oom.json.gz"))));
+	return visit(pageOf("ranks", run("exit"), torch, run("exit")), { hash: "view=compare" }, async (page) => {
+		await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 3);
+		await settle(page);
+		assert.equal(await page.locator(".two .one").count(), 3);
+		const inked = await page.locator(".two canvas").evaluateAll((list) => list.map((canvas) => {
+			const { data } = canvas.getContext("2d").getImageData(0, 0, 60, canvas.height);
+			return data.filter((v, i) => i % 4 === 3 && v > 60).length;
+		}));
+		assert.ok(inked.every((many) => many > 40), `numbers along each axis: ${inked}`);
+		const before = await page.evaluate(() => gpumem.partner);
+		await page.locator(".two .one").nth(2).click();
+		await settle(page);
+		assert.notEqual(await page.evaluate(() => gpumem.partner), before);
+		assert.match(await page.locator(".side-title").nth(1).innerText(), /^after: exit/);
+	});
+});

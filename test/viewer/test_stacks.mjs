@@ -1,0 +1,137 @@
+/* User code first: what is folded, stacks that were cut, the flame graph upside down and beside another run. */
+// timeout: 400
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { gunzipSync } from "node:zlib";
+import { demangle } from "../../tools/viewer/src/model/demangle.js";
+import { fileDocument } from "../../tools/viewer/src/model/file.js";
+import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
+import { shorten } from "../../tools/viewer/src/model/stacks.js";
+import { launch, missing, openPage, settle } from "./browser.mjs";
+import { DATA, pageOf, readPage, room } from "./documents.mjs";
+
+const skip = missing || false;
+const browser = missing ? null : await launch();
+after(() => browser?.close());
+const unpacked = (name) => {
+	const path = join(room, `${name}.json`);
+	writeFileSync(path, gunzipSync(readFileSync(join(DATA, `${name}.json.gz`))));
+	return path;
+};
+const pools = pageOf("pools", unpacked("gpumem-training")), [{ models }] = await readPage(pools), torch = models.find(({ source }) => source.level === "pool");
+const visit = async (path, options, use) => {
+	const opened = await openPage(browser, path, options);
+	await settle(opened.page);
+	await use(opened.page);
+	assert.deepEqual([opened.errors, opened.requests], [[], []]);
+	await opened.close();
+};
+const peakOf = (ways) => flameOf(torch, weigher(torch, "peak", { at: 0, from: 0, to: 0 }), ways);
+const top = ({ nodes }) => nodes.filter(({ parent }) => parent === 0);
+
+test("the interpreter's frames go, the allocator's and the dispatcher's are one, and nothing is lost", () => {
+	const all = peakOf({}), folded = peakOf({ fold: true }), sum = (flame) => top(flame).reduce((bytes, { weight }) => bytes + weight, 0);
+	assert.deepEqual([folded.total, sum(folded), sum(all)], [all.total, all.total, all.total]);
+	const { stacks } = torch, isOf = (kind) => ({ frame }) => frame >= 0 && stacks.foldOf(frame) === kind;
+	assert.ok(all.nodes.filter(isOf("interpreter")).length > 100);
+	assert.equal(folded.nodes.filter(isOf("interpreter")).length, 0);
+	for (const { label, parent } of folded.nodes)
+		assert.ok(!/^\((allocator|dispatcher)\)$/.test(label) || folded.nodes[parent].label !== label, "two of them below each other");
+	assert.ok(folded.nodes.length < all.nodes.length / 2, `${folded.nodes.length} of ${all.nodes.length}`);
+	const python = (flame) => flame.nodes.filter(({ frame }) => frame >= 0 && stacks.python(frame)).reduce((bytes, { self }) => bytes + self, 0);
+	assert.equal(python(folded) >= python(all), true);
+});
+
+test("the flame graph upside down has the same bytes, by who allocates", () => {
+	const upright = peakOf({ fold: true }), inverted = peakOf({ fold: true, invert: true }), found = {}, wanted = {};
+	for (const { label, self } of upright.nodes)
+		if (self && label)
+			wanted[label] = (wanted[label] ?? 0) + self;
+	for (const { label, weight } of top(inverted))
+		found[label] = weight;
+	assert.deepEqual(found, wanted);
+});
+
+test("a stack that was cut stands below the frames of others, not at the root", () => {
+	const name = (f) => `f${f}`, parent = [0], frameOf = [0], tip = [0];
+	const add = (...frames) => {
+		let at = 0;
+		for (const f of frames) {
+			parent.push(at);
+			frameOf.push(f);
+			at = parent.length - 1;
+		}
+		tip.push(at);
+		return tip.length - 1;
+	};
+	const range = (from, to) => Array.from({ length: to - from }, (_, i) => from + i);
+	const ids = [add(...range(1, 12)), add(...range(4, 24)), add(...range(40, 60))];	/* whole; cut, of 20 frames; cut, and nobody else has them */
+	const list = (id) => { const found = []; for (let n = tip[id]; n; n = parent[n]) found.push(frameOf[n]); return found; };
+	const stacks = { count: tip.length, list, flameLabel: name, foldOf: () => "" }, lives = { count: 3, stack: ids };
+	const { nodes, total } = flameOf({ stacks, lives }, () => 10, { fold: true });
+	assert.equal(total, 30);
+	assert.deepEqual(top({ nodes }).map(({ label, weight }) => [label, weight]), [["f1", 20], ["f40", 10]]);
+	assert.deepEqual(top(flameOf({ stacks, lives }, () => 10)).map(({ label }) => label), ["f1", "f4", "f40"], "with all frames it is as recorded");
+	const share = (flame) => 1 - Math.max(...top(flame).map(({ weight }) => weight)) / flame.total;
+	assert.ok(share(peakOf({ fold: true })) < share(peakOf({})), `${share(peakOf({ fold: true }))}, was ${share(peakOf({}))}`);
+});
+
+test("names of C++ without their templates and parameters", () => {
+	assert.deepEqual(["at::native::_flatten_nd_linear(at::Tensor const&, std::function<void (int)>)", "short<int>(int)", "Block.forward (a_rather_long_name_of_a_file/train.py:9)",
+		"x::(anonymous namespace)::y<std::vector<int>, 3>::z(std::array<int, 3>) const", "<lambda>"].map(shorten),
+	["at::native::_flatten_nd_linear(…)", "short<int>(int)", "Block.forward (a_rather_long_name_of_a_file/train.py:9)", "x::(anonymous namespace)::y<…>::z(…)", "<lambda>"]);
+});
+
+test("one switch folds stacks and the flame graph", { skip }, () => visit(pools, { hash: "view=flame&weigh=peak" }, async (page) => {
+	const labels = () => page.evaluate(() => [...gpumem.view.data.labels]);
+	const folded = await labels();
+	assert.ok(folded.includes("(allocator)") && !folded.some((label) => /PyEval|_PyObject/.test(label)));
+	await page.evaluate(() => gpumem.set({ life: 5000 }));
+	await settle(page);
+	const rows = await page.locator(".stack li").count();
+	assert.ok(await page.locator(".stack .folded").count() > 0);
+	await page.locator(".stack .folded").first().click();
+	assert.ok(await page.locator(".stack li").count() > rows, "a click opens what is folded");
+	await page.getByLabel("user code first").click();
+	await settle(page);
+	assert.equal(await page.locator(".stack .folded:visible").count(), 0);
+	assert.ok((await labels()).length > folded.length);
+	await page.getByLabel("user code first").click();
+	await page.getByRole("button", { name: "Who allocates" }).click();
+	await settle(page);
+	const [first] = await page.evaluate(() => [gpumem.view.data.labels[1]]);
+	assert.notEqual(first, folded[1]);
+	assert.equal(await page.getByRole("button", { name: "Difference" }).isVisible(), false, "there is no other run");
+}));
+
+test("the flame graph beside another run says what each function had there", { skip }, () => visit(pageOf("two", unpacked("torch-training"), unpacked("torch-oom")), { hash: "view=flame&weigh=peak" }, async (page) => {
+	await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
+	await page.getByRole("button", { name: "Difference" }).click();
+	await settle(page);
+	const [labels, before, was, total] = await page.evaluate(() => [[...gpumem.view.data.labels], [...gpumem.view.data.before], gpumem.view.data.was, gpumem.view.data.total]);
+	const [one, two] = await readPage(pageOf("two", join(room, "torch-training.json"), join(room, "torch-oom.json")));
+	const of = ({ models: [model] }) => flameOf(model, weigher(model, "peak", { at: 0, from: 0, to: 0 }), { fold: true });
+	assert.deepEqual([total, was, before[0]], [of(one).total, of(two).total, of(two).total]);
+	const n = labels.findIndex((label, i) => i && before[i] > 0);
+	assert.equal(before[n], top(of(two)).find(({ label }) => label === labels[n])?.weight ?? before[n]);
+	assert.match(await page.locator(".tools .soft").last().innerText(), /before/);
+}));
+
+test("names of C++ in a file that is dropped are those of the command, without templates and parameters", async () => {
+	const dropped = fileDocument(readFileSync(join(room, "gpumem-training.json")), "dropped"), [{ doc }] = await readPage(pools), namesOf = ({ stacks: { frames }, texts }) => Array.from(frames.name, (id) => texts[id]);
+	const plain = (name) => {
+		let short = "", depth = 0;
+		for (const letter of name.replaceAll("(anonymous namespace)", "@").replace(/ \[clone.*$|\[abi:[^\]]*\]/g, ""))
+			depth += letter === "<" ? 1 : letter === ">" ? -1 : (short += depth ? "" : letter, 0);
+		return short.split("(")[0].split(" ").at(-1).replaceAll("@", "(anonymous namespace)");
+	};
+	const wanted = namesOf(doc), mangled = JSON.parse(readFileSync(join(room, "gpumem-training.json"))).frames.map(({ name }) => name);
+	const cplusplus = namesOf(dropped).map((name, f) => [name, wanted[f]]).filter((_, f) => mangled[f].startsWith("_Z"));
+	const alike = cplusplus.filter(([name, right]) => plain(name.replaceAll("<…>", "").replace(/::…$/, "")) === plain(right));
+	assert.ok(cplusplus.length > 300 && alike.length > cplusplus.length * 0.95, `${alike.length} of ${cplusplus.length}`);
+	assert.equal(demangle("_Z"), "_Z");
+	for (let cut = 2; cut < mangled.find((name) => name.length > 400).length; cut += 7)
+		assert.equal(typeof demangle(mangled.find((name) => name.length > 400).slice(0, cut)), "string");
+});

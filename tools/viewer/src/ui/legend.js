@@ -1,0 +1,39 @@
+/* legend.js - by what stripes and blocks are coloured, and what the colours are: of the window, the largest first. */
+import { css } from "./color.js";
+import { h, replace } from "./dom.js";
+import { brief, bytes, count } from "./format.js";
+
+const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["stream", "stream"], ["kind", "kind"],
+	["thread", "thread"], ["phase", "phase"], ["stack", "stack"]];
+const MOST = 14;
+
+/* What colours and sums are by: one choice of all views. */
+export const byChoice = (app, label) => {
+	const element = h("select", { "aria-label": label, onchange: () => app.set({ by: element.value }) },
+		BY.map(([value, text]) => h("option", { value }, text)));
+	return element;
+};
+
+export class Legend {
+	/* @keys: elements that stand before the colours. */
+	constructor(app, keys = []) {
+		this.app = app;
+		this.keys = keys;
+		this.element = h("div", { class: "legend", "aria-label": "colours" });
+		this.want = app.wants("legend", (legend) => this.show(legend));
+	}
+
+	/* As many colours as three rows of @width have room for where names are long. */
+	update(width) {
+		const { app } = this;
+		this.want({ ...app.of, by: app.state.by, dark: app.dark, most: Math.max(4, Math.min(MOST, Math.floor(width / 120))), window: app.part });
+	}
+
+	show({ by, list, others }) {
+		replace(this.element, this.keys, list.map(({ name, label, color, peak }) => h("button", {
+			class: "chip", type: "button", title: `${name}\n${bytes(peak)} where this window has most: show only this`,
+			onclick: () => this.app.addTerm(`${by}=${name}`),
+		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(label)))),
+		others ? h("span", { class: "chip" }, `and ${count(others)} more`) : null);
+	}
+}
