@@ -9,7 +9,6 @@ Left out, and marked as such, are PyTorch's table and the C library's frames; lo
 import glob
 import html
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("B", os.path.join(ROOT, "build")))
 COLUMNS = 112
 WIDTH, LINE, LEFT, TOP = 8.0, 18, 18, 52       # of a character, of a line, of the margins
-COLOURS = {"prompt": "#7ec699", "command": "#ffffff", "text": "#d4d4d4", "note": "#8a8a8a"}
+COLOURS = {"prompt": "#7ec699", "command": "#ffffff", "text": "#d4d4d4"}
 
 
 def terminal():
@@ -42,14 +41,8 @@ def terminal():
     for line in run.stderr.splitlines():
         yield "text", line.replace(place + "/", "")
     yield "command", "gpumem summary " + name
-    dropped = False
-    for line in summary.stdout.split("\ncould not be had")[0].splitlines():
-        if line.startswith("|"):
-            if not dropped:
-                yield "note", "        [the table of torch.cuda.memory_summary(), of the same numbers]"
-            dropped = True
-        elif not re.match(r"  (__libc|_start)", line):
-            yield "text", line
+    for line in summary.stdout.splitlines():
+        yield "text", line.replace(place + "/", "")
 
 
 def folded(lines):

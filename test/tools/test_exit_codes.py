@@ -89,7 +89,7 @@ with Room() as room:
                                 ("options", ["nonsense"], 2), ("options", ["stacks"], 0), ("help", ["top"], 0), ("help", ["nonsense"], 2)):
         run = gpumem(verb, *words)
         check("%s %s: exit %d" % (verb, " ".join(words).replace(good, "FILE"), status), run.returncode == status and bool(run.stderr) == (status > 1), run)
-    run = subprocess.run(["bash", "-c", '"$0" summary <(sleep 0.5; cat "$1")', GPUMEM, good],
+    run = subprocess.run(["bash", "-c", '"$0" summary --full <(sleep 0.5; cat "$1")', GPUMEM, good],
                          capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
     check("a command's output, which comes late, is waited for", run.returncode == 0 and "CUDA memory summary" in run.stdout, run)
     # ---- a device that is not there is no device with nothing on it --------------------------------------------------
@@ -170,8 +170,8 @@ with Room() as room:
                          timeout=60, check=False)
     check("which works", run.returncode == 0 and run.stdout, run)
     with open(journal, "rb") as file:
-        run = subprocess.run([GPUMEM, "summary", "-"], stdin=file, capture_output=True, text=True, timeout=60, check=False)
-    check("a journal on standard input", run.returncode == 0 and run.stdout.replace("-\n", "") == gpumem("summary", journal).stdout, run)
+        run = subprocess.run([GPUMEM, "summary", "--full", "-"], stdin=file, capture_output=True, text=True, timeout=60, check=False)
+    check("a journal on standard input", run.returncode == 0 and run.stdout.replace("-\n", "") == gpumem("summary", "--full", journal).stdout, run)
     run = subprocess.run(["bash", "-c", 'cat "$1" | "$0" summary -', GPUMEM, journal], capture_output=True, text=True, timeout=60, check=False)
     check("but not through a pipe, which is said", run.returncode == 3 and "a journal, which is read from a file only" in run.stderr, run)
 
@@ -182,9 +182,9 @@ with Room() as room:
         check("a snapshot of version %s" % number, run.returncode == 3 and said in run.stderr, run)
     run = gpumem("summary", "-", stdin=re.sub(r'"version": ?1,', "", whole.decode(), count=1))
     check("a snapshot of no version", run.returncode == 3 and "does not say its version" in run.stderr, run)
-    plain = gpumem("summary", good).stdout
+    plain = gpumem("summary", "--full", good).stdout
     reals = re.sub(r'"((?:total|free|unattributed)_bytes|version|size|requested_size|[a-z_]+\.all\.[a-z]+)": ?(\d+)\b', r'"\1":\2.0', whole.decode())
-    run = gpumem("summary", "-", stdin=reals)
+    run = gpumem("summary", "--full", "-", stdin=reals)
     check("numbers with a point are those numbers", run.stdout == plain and reals.count(".0,") > 50, list(zip(*[x for x in zip(plain.splitlines(), run.stdout.splitlines()) if x[0] != x[1]])))
 
 # ---- closed descriptors: what is opened next does not take their place, or reports would end in it -------------------

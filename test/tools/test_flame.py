@@ -188,7 +188,7 @@ with Room() as room:
         check("check %s: for a machine" % name, report["ok"] is False and [o["value"] for o in report["offences"]] == [value] and
               report["offences"][0]["limit"] == name, report)
 
-    within("peak", "--max-peak", stats["allocated_bytes.all.peak"], stats["allocated_bytes.all.peak"])
+    within("peak", "--max-peak", stats["requested_bytes.all.peak"], stats["requested_bytes.all.peak"])
     within("reserved", "--max-reserved", stats["reserved_bytes.all.peak"], stats["reserved_bytes.all.peak"])
     largest = max(b for b, _ in by_stack(snapshot, live(snapshot)).values())
     within("stack", "--max-stack", largest, largest)

@@ -147,7 +147,7 @@ def program(allocator):
         weights = [sum(int(line.rpartition(" ")[2]) for line in gpumem("flame", "--format", "folded", *words, path).stdout.splitlines())
                    for words in ([], ["--level", "driver"], ["--weigh", "count"], ["--weigh", "count", "--level", "driver"])]
         check("%s: flame counts them alike" % allocator, weights == [handed, driver, 2 + 5 + 2 + 1 + 1, 7], weights)
-        text = gpumem("summary", path).stdout
+        text = gpumem("summary", "--full", path).stdout
         check("%s: the summary has a table of pools" % allocator, re.search(
             r"by pool +handed out +peak +idle in it +pieces +the largest +allocations\nmine +4\.88 KiB +2\.00 MiB +1\.04 MiB +6 +1007\.02 KiB"
             r" +7\nsecond +500 B +500 B +7\.51 KiB +1 +7\.51 KiB +1\n\n", text), text[-900:])
@@ -165,7 +165,7 @@ def program(allocator):
               list(rows["mine"]) == ["Metric", "Allocated memory", "GPU reserved memory", "Allocations", "GPU reserved segments"] and
               len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1, rows)
         check("%s: no such table with --level driver" % allocator, "memory summary, device ID 0" in text and
-              "pool mine" not in gpumem("summary", "--level", "driver", path).stdout)
+              "pool mine" not in gpumem("summary", "--full", "--level", "driver", path).stdout)
         with open(path, encoding="utf-8") as file:
             whole = json.load(file)
         # From any moment on: a piece is one there, too, whose pool told of it only before.

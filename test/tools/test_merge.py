@@ -49,7 +49,7 @@ with Room() as room:
     check("in the order of the ranks, whatever that of the files", [r["rank"] for r in report["ranks"]] == list(range(RANKS)) and
           [r["input"] for r in report["ranks"]] == paths and [r["label"] for r in report["ranks"]] == list("01234"), report["ranks"])
     check("each rank's own numbers", [(r["peak_bytes"], r["live_bytes"], r["pid"]) for r in report["ranks"]] == [
-        (s["devices"][0]["memory_stats"]["allocated_bytes.all.peak"], s["devices"][0]["memory_stats"]["allocated_bytes.all.current"],
+        (s["devices"][0]["memory_stats"]["requested_bytes.all.peak"], s["devices"][0]["memory_stats"]["requested_bytes.all.current"],
          s["process"]["pid"]) for s in snapshots], report["ranks"])
     want = [at_peak(s) for s in snapshots]
     rows = {re.sub(r" \(.*", "", row["name"]): row for row in report["rows"]}

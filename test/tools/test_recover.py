@@ -53,7 +53,7 @@ with Room() as room:
     told = json.loads(done.stdout)
     check("--json: a list of objects", len(told) == 1 and told[0]["pid"] == pid and told[0]["error"] is None and
           told[0]["snapshot"] == room.path + "/y.json" and told[0]["live_bytes"] ==
-          sum(d["memory_stats"]["allocated_bytes.all.current"] for d in load(room.path + "/y.json")["devices"]), done.stdout)
+          sum(d["memory_stats"]["requested_bytes.all.current"] for d in load(room.path + "/y.json")["devices"]), done.stdout)
     place = {"GPUMEM_JOURNAL": room.journals, "GPUMEM_OUTPUT": room.path + "/%p-%r.json"}
     done = gpumem("recover", str(pid + 1), env=place)
     check("a pid without a journal: exit 3, nothing done", done.returncode == 3 and str(pid + 1) in done.stderr and

@@ -48,23 +48,87 @@ def pytorch_table(stats, device):
     return "".join("|%s|\n" % row for row in rows)
 
 
+MIB = 1 << 20
+
+
 with Room() as room:
     # Nobody else is on the fake device. Most of it is taken within the 100 ms after the driver was asked.
     room.run([os.path.join(B, "test/apps/app_training"), "--steps", "3"])
     [device] = [s["devices"][0] for s in room.snapshots("exit")]
     grown = device["total_bytes"] - device["free_bytes"] < device["memory_stats"]["reserved_bytes.all.current"]
     check("not recorded here: of the moment when the driver was asked", device["unattributed_bytes"] == 0 and grown, device)
+def short(name, *words, **how):
+    """The text without --full, which is short; all but commands and names of files within 80 columns."""
+    done = gpumem("summary", *words, **how)
+    lines = done.stdout.splitlines()
+    check("%s: at most 30 lines of 80 columns" % name, done.returncode == 0 and 5 <= len(lines) <= 30 and
+          all(len(line) <= 80 for line in lines[1:] if ": gpumem " not in line), "\n".join(["%d lines" % len(lines)] + [l for l in lines if len(l) > 80]))
+    return done.stdout
+
+
+NUMBERS = r"live (\S+ \S+) in (\d+) blocks?, peak (\S+ \S+);"
+
+with Room() as room:
+    # ---- short first, and the same numbers everywhere -------------------------------------------------------------------
+    for words in (["--leak", "--steps", "9"], ["--leak", "--steps", "9", "--oom"], ["--steps", "3"]):
+        run = subprocess.run([GPUMEM, "run", "-o", "%r.json", "--", os.path.join(B, "test/apps/app_training"), *words],
+                             env=room.env(preload=False), cwd=room.out, capture_output=True, text=True, check=False)
+        path = os.path.join(room.out, "exit.json")
+        text, whole = short(" ".join(words), path), load(path)
+        found = re.search(NUMBERS, text.replace("\n ", ""))
+        stats = whole["devices"][0]["memory_stats"]
+        live, blocks, peak = found.groups() if found else ("", "", "")
+        check("%s: live is what was asked for, which its blocks are not" % words, stats["allocated_bytes.all.peak"] != stats["requested_bytes.all.peak"] and
+              abs(float(peak.split()[0]) * MIB - stats["requested_bytes.all.peak"]) < MIB / 100 and
+              abs(float(live.split()[0]) * MIB - stats["requested_bytes.all.current"]) < MIB / 100, (found, stats["requested_bytes.all.peak"]))
+        ran = re.search(r"peak (\S+ \S+), (\S+ \S+) in (\d+) blocks? never freed", run.stderr)
+        leaks = gpumem("leaks", path).stdout.splitlines()[-1]
+        merged = json.loads(gpumem("merge", "--json", path).stdout)["ranks"][0]
+        check("%s: run, leaks, merge and the tables of call sites say the same" % words, ran and ran.groups() == (peak, live, blocks) and
+              ("never freed: %s in %s blocks" % (live, blocks) in leaks or live == "0 B" and "nothing leaked" in leaks) and
+              (merged["live_bytes"], merged["peak_bytes"], merged["blocks"]) ==
+              (stats["requested_bytes.all.current"], stats["requested_bytes.all.peak"], int(blocks)) and
+              re.search(r"^ +%s +%s +%s  in all$" % (live, peak, blocks), text, re.M), (ran, leaks, merged, text))
+        allowed = stats["requested_bytes.all.peak"]
+        check("%s: and check judges it" % words, gpumem("check", "--max-peak", str(allowed), path).returncode == 0 and
+              gpumem("check", "--max-peak", str(allowed - 1), path).returncode == 1)
+        check("%s: what to look at next is a command that works" % words, all(gpumem(*command.split()[1:], cwd=room.out).returncode == 0 for command in
+              re.findall(r": (gpumem .*)$", text, re.M)) and "gpumem summary --full" in text and
+              ("gpumem leaks" in text) == (live != "0 B" and "--oom" not in words), text)
+        check("%s: --full has PyTorch's table, and the short text none" % words, "|====" in gpumem("summary", "--full", path).stdout and "|" not in text)
+        for file in glob.glob(room.out + "/*.json"):
+            os.rename(file, os.path.join(room.path, os.path.basename(file)))
+        short("out of memory", os.path.join(room.path, "oom-1.json")) if "--oom" in words else None
+    # Many devices, pools and call sites, with long names; a history that begins late.
+    many = load(os.path.join(room.path, "exit.json"))
+    many["devices"] = [dict(many["devices"][0], device=i, name="A device with a very long name " * 3) for i in range(12)]
+    for i, frame in enumerate(many["frames"]):
+        frame.update(name="a_function_with_a_long_name<std::vector<float>>_%d" % i, filename="/a/long/way/to/a/file_of_some_size.cu", line=i + 1)
+    many["history"]["dropped"] = 7
+    with open(os.path.join(room.path, "many.json"), "w", encoding="utf-8") as file:
+        json.dump(many, file)
+    text = short("twelve devices, long names", os.path.join(room.path, "many.json"))
+    check("what is left out is said", "8 more devices (--full)" in text and "the history begins late: 7 events" in text, text)
+    for file, name in (("test/data/torch-snapshot.pickle", "a pickle"), ("test/data/gpumem-snapshot.json", "data")):
+        short(name, file)
+    room.run([os.path.join(B, "test/apps/app_training"), "--steps", "40"], exit_history=50)
+    [late] = glob.glob(room.out + "/*exit*.json")
+    text = short("a peak before the history", late)
+    check("a peak before the history: the peak, and a word on the column", re.search(r"the peak,\s+\S+\s+\S+,\s+was\s+before", text) and
+          re.search(NUMBERS, text).group(3) not in re.search(r"^ .*  in all$", text, re.M).group(0), text)
+    for path in glob.glob(room.out + "/*"):
+        os.unlink(path)
 with Room() as room:
     with Program(room, APP, "--wait", "60", oom_snapshots=1) as program:
         check("a living program", program.until("waiting"))
-        live = gpumem("summary", str(program.pid))
+        live = gpumem("summary", "--full", str(program.pid))
         check("of a living process, by its pid", live.returncode == 0 and "(pid %d on " % program.pid in live.stdout and
               "snapshot: outside" in live.stdout, live)
         as_json = json.loads(gpumem("summary", "--json", str(program.pid)).stdout)
         check("it is not disturbed", program.child.poll() is None)
         program.kill()
     [journal] = room.journal_files()
-    of_journal = gpumem("summary", journal)
+    of_journal = gpumem("summary", "--full", journal)
     check("of a dead process's journal: the same tables", of_journal.returncode == 0 and
           "snapshot: recovered" in of_journal.stdout and
           [line for line in of_journal.stdout.splitlines() if line.startswith("|")] ==
@@ -76,7 +140,7 @@ with Room() as room:
     check("--json: no segments, no traces", "segments" not in as_json and "device_traces" not in as_json and
           as_json["process"]["pid"] == program.pid, list(as_json))
     check("by module, by kind, by nobody", all(re.search(p, live.stdout, re.M) for p in (
-        r"^by module +live +peak", r"^demo_app\.static +[0-9.]+ MiB", r"^by kind", r"^managed +3\.00 MiB", r"^pool ",
+        r"^by module +in blocks +peak", r"^demo_app\.static +[0-9.]+ MiB", r"^by kind", r"^managed +3\.00 MiB", r"^pool ",
         r"not recorded here .*: [0-9.]+ MiB$", r"^pinned host memory: 1\.00 MiB live")), live.stdout)
     check("what could not be had", re.search(
         r"#1 .*: cuMemAlloc_v2 asked for .* on device 0 by demo_app\.static, \S.*: CUDA_ERROR_OUT_OF_MEMORY; .* were free",
@@ -91,7 +155,7 @@ with Room() as room:
         change(copy)
         with open(path, "w", encoding="utf-8") as text:
             json.dump(copy, text)
-        return gpumem("summary", path)
+        return gpumem("summary", "--full", path)
 
     for scale in (1, 700000, 10 ** 9, 3 * 10 ** 11):
         def grow(copy, by=scale):
@@ -120,13 +184,13 @@ with Room() as room:
         copy["process"] = []
     done = with_changes(odd)
     check("members of the wrong type are as if missing", done.returncode == 0, done)
-    done = gpumem("summary", "-d", "host", path)
+    done = gpumem("summary", "--full", "-d", "host", path)
     check("-d host: no device", done.returncode == 0 and "device 0" not in done.stdout, done)
-    done = gpumem("summary", journal, journal)
+    done = gpumem("summary", "--full", journal, journal)
     check("several: each under its name", done.returncode == 0 and done.stdout.count("== %s\n" % journal) == 2, done)
     with open(journal, "rb") as data:
         whole = data.read()
-    done = gpumem("summary", "-", stdin=json.dumps(snapshot))
+    done = gpumem("summary", "--full", "-", stdin=json.dumps(snapshot))
     check("- is standard input", done.returncode == 0 and "snapshot: oom" in done.stdout, done)
 
     def on_terminal(**env):
@@ -186,7 +250,7 @@ with Room() as room:
 with Room() as room:
     pid, journal = killed_journal(room, 0.2, "--threads", "4")
     snapshots = json.loads(gpumem("summary", "--json", journal).stdout)
-    done = gpumem("summary", journal)
+    done = gpumem("summary", "--full", journal)
     check("what was in flight", done.stdout.count("in flight in thread") == len(snapshots["recovered"]["in_flight"]),
           done.stdout)
 
@@ -206,7 +270,7 @@ check("--version", done.returncode == 0 and re.fullmatch(r"gpumem \d+\.\d+\.\d+\
 # ---- PyTorch's own snapshot summarises to PyTorch's own table: its statistics follow from its history ---------------------
 with open("test/data/torch-stats-and-summary.json", encoding="utf-8") as text:
     said = json.load(text)
-run = gpumem("summary", "test/data/torch-snapshot.pickle")
+run = gpumem("summary", "--full", "test/data/torch-snapshot.pickle")
 table = [line for line in run.stdout.splitlines() if line.startswith("|")]
 printed = said["summary"].splitlines()
 check("PyTorch's snapshot: its own table, all but the title", run.returncode == 0 and len(table) == len(printed) == 47 and
@@ -225,7 +289,7 @@ def altered(change):
         path = os.path.join(place.path, "altered.pickle")
         with open(path, "wb") as out:
             pickle.dump(copy, out)
-        return gpumem("summary", path), json.loads(gpumem("summary", "--json", path).stdout)["devices"][0]["memory_stats"]
+        return gpumem("summary", "--full", path), json.loads(gpumem("summary", "--json", path).stdout)["devices"][0]["memory_stats"]
 
 
 def swap(trace, _):

@@ -32,7 +32,7 @@ with Room() as room:
 
     def cause(name, want, file, *words):
         found = summary(file)["explanation"]
-        text = gpumem("summary", file).stdout
+        text = gpumem("summary", "--full", file).stdout
         check("%s: %s" % (name, want), found and found["cause"] == want and all(re.search(w, found["why"] + "\n" + found["change"]) for w in words),
               found)
         check("%s: both sentences are in the text" % name, found and "why memory ran out\n%s\n%s\n" % (found["why"], found["change"]) in text, text)
@@ -77,9 +77,9 @@ with Room() as room:
     check("nobody at all", "the most" not in summary(path)["explanation"]["change"])
     end = glob.glob(room.out + "/gpumem.*exit.json")[0]
     cause("and in the snapshot of the end, of that moment", "large", end, r"^evaluate ")
-    text = gpumem("summary", full).stdout
+    text = gpumem("summary", "--full", full).stdout
     check("in a snapshot of that moment it comes first", text.index("why memory ran out") < text.index("CUDA memory summary"), text)
-    text = gpumem("summary", end).stdout
+    text = gpumem("summary", "--full", end).stdout
     check("in another behind the list of what could not be had", text.index("could not be had") < text.index("why memory ran out"), text)
     room.run([APP])
     large = next(p for p in glob.glob(room.out + "/gpumem.demo_app*oom-1.json"))
@@ -159,7 +159,7 @@ with Room() as room:
     cause("fragmentation", "fragmented", with_changes(snapshot, idle), r"1\.00 GiB too little, while 2\.00 GiB lay idle in the cache in pieces",
           r"the largest: 700\.00 MiB", "gpumem replay --search")
     check("advice of what this library has: no expandable segments", "expandable_segments" not in summary(path)["explanation"]["change"])
-    text = gpumem("summary", path).stdout
+    text = gpumem("summary", "--full", path).stdout
     check("what lies idle, in a line", "idle in the cache: 2.00 GiB, the largest block 700.00 MiB; 1.00 GiB of it cannot be given back, since its "
           "segments are in use (20.0% of what is reserved)" in text, text)
 
@@ -173,16 +173,16 @@ with Room() as room:
     def limbo(_copy, _fail, stats):
         stats["active_bytes.all.current"] = stats["allocated_bytes.all.current"] + 43 * MiB
         stats["active.all.current"] = stats["allocation.all.current"] + 5
-    text = gpumem("summary", with_changes(snapshot, limbo)).stdout
+    text = gpumem("summary", "--full", with_changes(snapshot, limbo)).stdout
     check("what is in limbo, in a line", "in limbo: 43.00 MiB in 5 blocks, freed and not yet reusable" in text, text)
-    check("nothing in limbo: no such line", "in limbo" not in gpumem("summary", full).stdout)
+    check("nothing in limbo: no such line", "in limbo" not in gpumem("summary", "--full", full).stdout)
 
     def then(copy, fail, _stats):
         fail.update(requested_bytes=2 * GiB, free_bytes=GiB, live_bytes=3 * GiB, reserved_bytes=6 * GiB, cached_bytes=3 * GiB,
                     limbo_bytes=5 * MiB, largest_free_bytes=600 * MiB)
         copy["failures"][-1].update(fail)
     cause("fragmentation, by the failure's own figures", "fragmented", with_changes(snapshot, then), r"3\.00 GiB lay idle", r"the largest: 600\.00 MiB")
-    text = gpumem("summary", path).stdout
+    text = gpumem("summary", "--full", path).stdout
     check("and in its line", "the cache held 3.00 GiB, the largest block 600.00 MiB, and 5.00 MiB in limbo" in text, text)
 
     def later(copy, fail, stats):
@@ -192,7 +192,7 @@ with Room() as room:
 
     def since(copy, _fail, _stats):
         copy["devices"][0]["unattributed_bytes"] = -558 * MiB
-    text = gpumem("summary", with_changes(snapshot, since)).stdout
+    text = gpumem("summary", "--full", with_changes(snapshot, since)).stdout
     check("more than the driver knew of when it was asked: no bytes below nothing", "558.00 MiB of what was recorded here then did not lie on the device" in text
           and "not recorded here" not in text.split("CUDA memory summary")[1], text)
 
@@ -224,13 +224,13 @@ with Room() as room:
 
     def absurd(_copy, fail, _stats):
         fail.update(requested_bytes=(1 << 63) - 1, free_bytes=-(1 << 63), live_bytes=-(1 << 63))
-    run = gpumem("summary", with_changes(snapshot, absurd))
+    run = gpumem("summary", "--full", with_changes(snapshot, absurd))
     check("numbers that are no sizes: no sentence, no crash", run.returncode == 0 and "why memory ran out" not in run.stdout, run)
 
     def below(_copy, fail, stats):
         fail.update(requested_bytes=1 << 40, free_bytes=5, live_bytes=-1, total_bytes=1 << 41)
         stats.update({"allocated_bytes.all.current": -(1 << 63) + 5, "active_bytes.all.current": -(1 << 62)})
-    run = gpumem("summary", with_changes(snapshot, below))
+    run = gpumem("summary", "--full", with_changes(snapshot, below))
     check("likewise those far below nothing", run.returncode == 0 and "why memory ran out" not in run.stdout, run)
     check("-d of another device: not explained there", "why memory" not in gpumem("summary", "-d", "3", full).stdout)
 
@@ -250,11 +250,11 @@ with Room() as room:
           any(row["peak_bytes"] and not row["blocks"] for row in whole["by_site"]), whole["by_site"])
     check("by call site", sites == {"make_moments (app_training)": (168 * MiB, 12), "load_weights (app_training)": (84 * MiB, 12),
                                     "remember_loss (app_training)": (20 * MiB, 20)}, sites)
-    text = gpumem("summary", full).stdout
+    text = gpumem("summary", "--full", full).stdout
     check("in the text, the largest first", re.search(r"live +blocks +at the peak  by call site\n +168\.00 MiB +12 +168\.00 MiB  make_moments .*\n"
                                                        r"( .*\n)* +84\.00 MiB +12 +84\.00 MiB  load_weights", text) and
           re.search(r"\n +272\.00 MiB +44 +%s  in all; the peak is" % re.escape("%.2f MiB" % (sum(row["peak_bytes"] for row in whole["by_site"]) / MiB)), text), text)
-    text = gpumem("summary", "--by", "stack", full).stdout
+    text = gpumem("summary", "--full", "--by", "stack", full).stdout
     check("--by stack: each with its stack, innermost first", re.search(
         r"\n +live +blocks +at the peak  by stack\n +168\.00 MiB +12 +168\.00 MiB  make_moments\n {41}make_moments \(.*app_training\.c:\d+\)\n {41}main .*\n", text), text)
     stacks = json.loads(gpumem("summary", "--json", "--by", "stack", full).stdout)

@@ -48,7 +48,7 @@ def snapshot(room, name, limit, before, asked, **options):
 
 def said(path, *words):
     """The sentences about the pool, as one text; and of what JSON has, they are the same."""
-    run = gpumem("summary", *words, path)
+    run = gpumem("summary", "--full", *words, path)
     lines = (json.loads(gpumem("summary", "--json", *words, path).stdout)["explanation"] or {"pool": []})["pool"]
     assert run.returncode == 0 and all(line in run.stdout for line in lines), tell(run)
     return "\n".join(lines)
@@ -101,7 +101,7 @@ def split():
         path = snapshot(room, "split", 160, SPLIT, 60)
         if not path:
             return
-        text, top = said(path), gpumem("summary", path).stdout.split("device 0:")[0]
+        text, top = said(path), gpumem("summary", "--full", path).stdout.split("device 0:")[0]
         check("who asked, by Python line", "asks (<string>:10) asked for 60.00 MiB" in top, top)
         check("what tensors hold, and by line", "63.02 MiB in 27 blocks" in text and "63.00 MiB in 7 blocks  batches" in text and
               "20.00 KiB in 20 blocks  weights" in text, text)
@@ -158,7 +158,7 @@ def fraction():
         path = snapshot(room, "fraction", 160, SPLIT, 60)
         if not path:
             return
-        text, whole = gpumem("summary", path).stdout.split("device 0:")[0], load(path)
+        text, whole = gpumem("summary", "--full", path).stdout.split("device 0:")[0], load(path)
         kept = whole["devices"][0]["memory_stats"]["reserved_bytes.all.current"]
         check("a limit of PyTorch's: what its pool had, and what it takes", kept > 142 * MIB and "it had 142.00 MiB." in text and
               "a fraction of at least 202.00 MiB" in text, (kept, text))
@@ -189,7 +189,7 @@ def retried():
         for told in (True, False):
             with open(other, "w", encoding="utf-8") as file:
                 json.dump(whole if told else dict(whole, pools=[]), file)
-            text = gpumem("summary", other).stdout
+            text = gpumem("summary", "--full", other).stdout
             check("PyTorch's pool %s: %s" % (("tells", "it asks again") if told else ("does not tell", "its own snapshot would")),
                   ("asks again" in text, "its own snapshot tells" in text) == (told, not told), text[:900])
 
@@ -224,7 +224,7 @@ def faults():
         run = room.run([sys.executable, "-c", FAULTS % path], env=room.env(PYTHONPATH=os.path.abspath("test/preload/programs")))
         if not check("faults: the program ends well", run.returncode == 0 and os.path.exists(path), tell(run)):
             return
-        text = gpumem("summary", path).stdout
+        text = gpumem("summary", "--full", path).stdout
         check("faults: each is counted, of the pool that it is", [line for line in text.splitlines() if line.startswith("pool ")] == [
             "pool mine: 2 calls freed what it had not handed out",
             "pool mine: 1 call handed out again what was not freed, which then ended",
@@ -259,7 +259,7 @@ def stacks():
                 json.dump(whole, file)
             stack = [frame["name"] for frame in json.loads(gpumem("summary", "--json", other).stdout)["explanation"]["stack"]]
             assert len(stack) == count + len(python) + 3, stack
-            text = gpumem("summary", other).stdout.split("device 0:")[0]
+            text = gpumem("summary", "--full", other).stdout.split("device 0:")[0]
             return [re.sub(r" \(test/.*", "", line.strip()) for line in text.splitlines() if line.startswith("  ") and " in " not in line]
         lines = ["asks (<string>:10)", "<module> (<string>:15)", "outside"]
         check("8 native frames are shown", frames_of(8) == ["f%d" % i for i in range(8)] + lines, frames_of(8))

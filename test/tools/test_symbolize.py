@@ -402,7 +402,7 @@ def wrapped(room):
     check("blocks by the callers of the program's allocation function, line by line", rows == {
         "layers() (shop.cc:%d)" % marks["layer-1"]: (3, 1), "layers() (shop.cc:%d)" % marks["layer-2"]: (2, 1),
         "main (shop.cc:%d)" % marks["head"]: (1, 1), "main (shop.cc:%d)" % marks["tail"]: (5, 1)}, rows)
-    text = gpumem("summary", path).stdout
+    text = gpumem("summary", "--full", path).stdout
     check("what could not be had: by who called it, with its stack", re.search(
         r"^why memory ran out\nmain \(shop\.cc:%d\) asked for 1\.00 TiB .*\n.*\n  alloc\(unsigned long\) \(.*shop\.cc:%d\)\n  main \(.*shop\.cc:%d\)\n" % (
             marks["batch"], marks["alloc"], marks["batch"]), text, re.M) and

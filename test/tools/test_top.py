@@ -43,8 +43,8 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
     check("--json of one process", len(one) == 1 and one[0]["pid"] == waiting.pid and one[0]["state"] == "running", one)
     stats = snapshot["devices"][0]["memory_stats"]
     device = next(d for d in one[0]["devices"] if d["device"] == 0)
-    want = {"live_bytes": stats["allocated_bytes.all.current"], "reserved_bytes": stats["reserved_bytes.all.current"],
-            "peak_bytes": stats["allocated_bytes.all.peak"], "blocks": stats["allocation.all.current"],
+    want = {"live_bytes": stats["requested_bytes.all.current"], "reserved_bytes": stats["reserved_bytes.all.current"],
+            "peak_bytes": stats["requested_bytes.all.peak"], "blocks": stats["allocation.all.current"],
             "allocations": stats["allocation.all.allocated"], "pending_bytes": 0,
             "cached_bytes": stats["reserved_bytes.all.current"] - stats["active_bytes.all.current"],
             "uuid": snapshot["devices"][0]["uuid"], "total_bytes": snapshot["devices"][0]["total_bytes"]}

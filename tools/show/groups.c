@@ -89,30 +89,34 @@ int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device)
 	return most;
 }
 
-void gm_scene_pool_totals(const struct gm_scene *scene, const char *device, struct gm_totals *totals)
+struct gm_totals gm_scene_totals(const struct gm_scene *scene, const char *device, bool pools)
 {
-	int64_t peak = gm_scene_pool_peak(scene, device), ooms = 0;
+	struct gm_totals totals = gm_show_totals(scene->root, device);
+	int64_t peak = pools ? gm_scene_pool_peak(scene, device) : INT64_MIN, ooms = 0, row;
 
-	if (peak == INT64_MIN)
-		return;
-	totals->peak = peak;
-	totals->live = totals->blocks = 0;
+	totals.live = totals.blocks = 0;
 	for (size_t i = 0; i < scene->lives.count; i++) {
 		const struct gm_life *life = &scene->lives.list[i];
 
 		if (!gm_life_at(life, GM_LIVES_END) || !gm_life_counts(life, device))
 			continue;
-		totals->live = gm_wrap_add(totals->live, life->size);
-		totals->blocks++;
+		totals.live = gm_wrap_add(totals.live, life->size);
+		totals.blocks++;
 	}
-	for (size_t i = 0; i < scene->snapshot->pool_count; i++) {
+	for (size_t i = 0; pools && i < scene->snapshot->pool_count; i++) {
 		const struct gm_snapshot_pool *pool = &scene->snapshot->pools[i];
 		const json_t *stats = gm_json_object(pool->root, "memory_stats");
 
 		if (!device || strtol(device, NULL, 10) == pool->device)
 			ooms = gm_wrap_add(ooms, gm_json_number(stats, "num_ooms"));
 	}
-	totals->ooms = ooms > totals->ooms ? ooms : totals->ooms;
+	totals.ooms = ooms > totals.ooms ? ooms : totals.ooms;
+	if (peak != INT64_MIN) {
+		totals.peak = peak;
+	} else if (totals.peak <= 0) {		/* nobody counted it */
+		totals.peak = gm_lives_peak(&scene->lives, device, &row);
+	}
+	return totals;
 }
 
 const char *gm_by_name(enum gm_by by)

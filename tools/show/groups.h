@@ -26,10 +26,11 @@ void gm_scene_close(struct gm_scene *scene);
  * history, or by a pool's own statistics where these have more. INT64_MIN: that device has no pool. */
 int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device);
 
-/* Where pools tell, what is live is what they have handed out, and what is no pool's: @totals, of the driver's level
- * (gm_show_totals), of a scene at the level of pools. A request that a pool could not serve is often one of the
- * driver's, too: the larger number of the two. Without a pool on @device nothing changes. */
-void gm_scene_pool_totals(const struct gm_scene *scene, const char *device, struct gm_totals *totals);
+/* The totals of @device (as in gm_life_counts) that every verb shows: live is what gm_life_at finds in the end, and
+ * peak the most of that at once, by the statistics or, where these have less or none, the history. With @pools, of a
+ * scene at the level of pools, what pools have handed out counts in place of their pieces. A request that a pool could
+ * not serve is often one of the driver's, too: @ooms is the larger number of the two. */
+struct gm_totals gm_scene_totals(const struct gm_scene *scene, const char *device, bool pools);
 
 /* GM_BY_STACK tells kinds apart, too, and modules where there is no stack. GM_BY_ANNOTATION: a block counts in every
  * phase (phases.h) that was open when it was allocated. */

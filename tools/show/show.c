@@ -170,6 +170,12 @@ const char *gm_show_device(const json_t *object)
 	return text;
 }
 
+/* A statistic, or the next best where a snapshot (an old PyTorch's) has none. */
+static int64_t asked_for(const json_t *stats, const char *key, const char *otherwise)
+{
+	return gm_json_number(stats, json_object_get(stats, key) ? key : otherwise);
+}
+
 struct gm_totals gm_show_totals(const json_t *root, const char *device)
 {
 	struct gm_totals all = { 0 };
@@ -181,8 +187,10 @@ struct gm_totals gm_show_totals(const json_t *root, const char *device)
 
 		if (device && strtol(device, NULL, 10) != gm_json_number(one, "device"))
 			continue;
-		all.live = gm_wrap_add(all.live, gm_json_number(stats, "allocated_bytes.all.current"));
-		all.peak = gm_wrap_add(all.peak, gm_json_number(stats, "allocated_bytes.all.peak"));
+		all.live = gm_wrap_add(all.live, asked_for(stats, "requested_bytes.all.current",
+							   "allocated_bytes.all.current"));
+		all.peak = gm_wrap_add(all.peak, asked_for(stats, "requested_bytes.all.peak",
+							   "allocated_bytes.all.peak"));
 		all.reserved_peak = gm_wrap_add(all.reserved_peak, gm_json_number(stats, "reserved_bytes.all.peak"));
 		all.blocks = gm_wrap_add(all.blocks, gm_json_number(stats, "allocation.all.current"));
 		all.ooms = gm_wrap_add(all.ooms, gm_json_number(stats, "num_ooms"));

@@ -63,7 +63,9 @@ char *gm_show_repair(char *text);
 /* gm_show_clean, cut to at most @bytes, between two characters. */
 const char *gm_show_cut(const char *text, size_t bytes);
 
-/* The statistics of the devices of a snapshot, summed; of @device alone (a number; NULL: of all). */
+/* The statistics of the devices of a snapshot, summed; of @device alone (a number; NULL: of all). @live and @peak are
+ * bytes that were asked for, not those of the blocks that serve them; @reserved_peak is what was taken from the
+ * driver. */
 struct gm_totals { int64_t live, peak, reserved_peak, blocks, ooms; };
 struct gm_totals gm_show_totals(const json_t *root, const char *device);
 

@@ -116,6 +116,7 @@ static void read_device(struct gm_top_process *process, const struct gm_copy *co
 	struct gm_top_device *device = &process->devices[d], before = *device;
 	const struct gm_stats *stats = &domain->stats;
 	int64_t active = stats->stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current;
+	int of = pool ? GM_STAT_ALLOCATED_BYTES : GM_STAT_REQUESTED_BYTES;	/* a pool tells one size */
 
 	device->ordinal = pool ? domain->pool.device : d;
 	snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(domain->name),
@@ -123,10 +124,11 @@ static void read_device(struct gm_top_process *process, const struct gm_copy *co
 	memcpy(device->uuid, domain->uuid, sizeof(device->uuid));
 	device->total = (int64_t)domain->total_bytes;
 	device->free = domain->free_stamp ? (int64_t)domain->free_bytes : -1;
-	device->live = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current;
-	device->peak = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
+	device->live = stats->stat[of][GM_POOL_ALL].current;
+	device->peak = stats->stat[of][GM_POOL_ALL].peak;
 	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
-	device->pending = pool ? -1 : gm_wrap_subtract(active, device->live);
+	device->pending = pool ? -1 :
+			  gm_wrap_subtract(active, stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current);
 	device->cached = gm_wrap_subtract(device->reserved, pool ? device->live : active);
 	if (pool && device->cached < 0)		/* it handed out what lies in no piece of its */
 		device->cached = 0;

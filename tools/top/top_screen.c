@@ -121,8 +121,8 @@ static void draw_help(struct canvas *c)
 		"? h                                this",
 		"q                                  quit",
 		"",
-		"live: what the program holds. reserved: what was taken from the driver for it. "
-		"cached: reserved and free.",
+		"live: what was asked for and not freed (by module: its blocks). "
+		"reserved: taken from the driver for it. cached: reserved and free.",
 		"limbo: freed, and perhaps still in use by the GPU. growth: since top began. "
 		"Rates: since the sample before.",
 	};

@@ -220,7 +220,7 @@ static void check_device(struct checking *c, const json_t *device)
 	snprintf(where, sizeof(where), "device %s", number);
 	peak = c->limits->level == GM_LEVEL_POOL ? gm_scene_pool_peak(c->scene, number) : INT64_MIN;
 	if (peak == INT64_MIN)
-		peak = stat_of(stats, "allocated_bytes.all.peak", INT64_MIN);
+		peak = stat_of(stats, "requested_bytes.all.peak", INT64_MIN);
 	if (peak == INT64_MIN)	/* nobody counted it: the peak of the history */
 		peak = gm_lives_peak(&c->scene->lives, number, &row);
 	offence = check_bytes(c, where, "peak", peak, c->limits->peak);

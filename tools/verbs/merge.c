@@ -103,8 +103,7 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 	if (r)
 		return r;
 	merge->ranks[place].shown_peak = gm_lives_peak(&scene.lives, ask->device, &row);
-	if (ask->level == GM_LEVEL_POOL)
-		gm_scene_pool_totals(&scene, ask->device, &merge->ranks[place].of);
+	merge->ranks[place].of = gm_scene_totals(&scene, ask->device, ask->level == GM_LEVEL_POOL);
 	r = gm_groups_add(groups, 1, &scene, ask->device, ask->at_peak ? row : GM_LIVES_END, NULL);
 	if (!r)
 		r = widen(merge, groups);

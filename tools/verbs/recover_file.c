@@ -65,7 +65,7 @@ static void describe(struct gm_recovered *ret)
 
 		if (!domain)
 			break;
-		stat = &domain->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL];
+		stat = &domain->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_ALL];
 		ret->live_bytes += (uint64_t)stat->current;
 		ret->peak_bytes += (uint64_t)stat->peak;
 		ret->live_blocks += (uint64_t)

@@ -144,7 +144,6 @@ static void read_snapshot(struct gm_run_process *process)
 	struct gm_totals all;
 	struct gm_scene scene;
 	const json_t *of;
-	bool pools;
 
 	if (gm_load(process->snapshot, GM_LOAD_WHOLE, &loaded))
 		return;
@@ -154,18 +153,14 @@ static void read_snapshot(struct gm_run_process *process)
 								     : -1;
 	snprintf(process->command, sizeof(process->command), "%s", gm_json_text(of, "command"));
 	all = gm_show_totals(loaded.snapshot.root, NULL);
-	pools = loaded.snapshot.pool_count && !gm_level_apply(&loaded.snapshot, GM_LEVEL_POOL) &&
-		!gm_scene_open(&scene, &loaded.snapshot);
-	if (pools) {
-		gm_scene_pool_totals(&scene, NULL, &all);
+	if (!gm_level_apply(&loaded.snapshot, GM_LEVEL_POOL) && !gm_scene_open(&scene, &loaded.snapshot)) {
+		all = gm_scene_totals(&scene, NULL, true);
 		gm_scene_close(&scene);
 	}
 	process->ooms = all.ooms;
-	if (!process->known || pools) {
-		process->peak = all.peak;
-		process->live = all.live;
-		process->blocks = all.blocks;
-	}
+	process->peak = all.peak;
+	process->live = all.live;
+	process->blocks = all.blocks;
 	process->known = true;
 	gm_load_free(&loaded);
 }
@@ -270,7 +265,7 @@ static const struct gm_run_process *most_interesting(const struct gm_run_table *
 		const struct gm_run_process *process = &table->list[i];
 		unsigned int weight = process->ooms	? 4
 				      : process->dead	? 3
-				      : process->blocks ? 2
+				      : process->live	? 2
 							: 1;
 
 		if (process->snapshot && weight > most) {

@@ -16,6 +16,7 @@
 #include "tools/verbs/opened.h"
 #include "tools/verbs/summary.h"
 
+#define CRASH_LINES 12u
 #define POOLS_SHOWN 4u			/* tables; all of them are "by pool" */
 
 static bool wanted(const struct gm_summary *view, const char *name)
@@ -299,6 +300,30 @@ static void print_troubles(const struct gm_summary *view)
 			       gm_show_clean(area), (long long)json_integer_value(one));
 }
 
+/* Why memory ran out, then the rest in what is left of 30 lines. */
+static void print_short(const struct gm_summary *view, const char *word)
+{
+	const struct gm_explanation *explanation = view->explanation;
+	bool crash = !strcmp(gm_json_text(gm_json_object(view->root, "failure"), "type"), "crash");
+	unsigned int lines = 2 + (crash ? CRASH_LINES : 0);
+	const json_t *line;
+	char device[16];
+	size_t i;
+
+	snprintf(device, sizeof(device), "%d", explanation->device);
+	if (explanation->cause != GM_CAUSE_NONE && wanted(view, device)) {
+		putchar('\n');
+		gm_show_heading(stdout, "why memory ran out");
+		lines += 2 + gm_summary_wrapped(explanation->why, 0);
+		if (explanation->change[0])
+			lines += gm_summary_wrapped(explanation->change, 0);
+		json_array_foreach(view->pool_lines, i, line)
+			lines += gm_summary_wrapped(json_string_value(line), 0);
+	}
+	putchar('\n');
+	gm_summary_short(view, word, lines + 1);
+}
+
 static void print_summary(const struct gm_summary *view, const char *word, bool several)
 {
 	const json_t *process = gm_json_object(view->root, "process"), *device;
@@ -321,6 +346,12 @@ static void print_summary(const struct gm_summary *view, const char *word, bool 
 	       json_is_true(json_object_get(view->root, "consistent")) ? "" :
 	       "; copied while it changed: not of one moment");
 	print_crash(view);
+	if (!view->full) {
+		print_short(view, word);
+		if (several)
+			putchar('\n');
+		return;
+	}
 	if (is_of_oom(view->root))
 		print_explanation(view);
 	json_array_foreach(gm_json_list(view->root, "devices"), i, device)
@@ -355,7 +386,8 @@ static void print_json(const struct gm_summary *view)
 	gm_show_document(stdout, root, JSON_INDENT(2));
 }
 
-static int one(const char *word, const char *device, enum gm_by by, enum gm_pool_level level, bool json, bool several)
+static int one(const char *word, const char *device, enum gm_by by, enum gm_pool_level level, bool json, bool full,
+	       bool several)
 {
 	struct gm_explanation explanation;
 	struct gm_opened opened;
@@ -370,7 +402,8 @@ static int one(const char *word, const char *device, enum gm_by by, enum gm_pool
 	gm_locate(&opened.scene);
 	gm_explain(scene, &explanation);
 	view = (struct gm_summary){ scene->root, device, by, scene, &explanation,
-		level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array(), level };
+		level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array(), level,
+		full };
 	if (json)
 		print_json(&view);
 	else
@@ -384,8 +417,9 @@ int gm_verb_summary(int argc, char **argv)
 {
 	const char *device = NULL;
 	int by = GM_BY_SITE, level = GM_LEVEL_POOL;
-	bool json = false;
+	bool json = false, full = false;
 	const struct gm_argument arguments[] = {
+		{ "full", GM_ARG_FLAG, &full },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &device }, { "by", GM_ARG_WORD, &by },
 		{ "level", GM_ARG_WORD, &level },
 		{ "json", GM_ARG_FLAG, &json }, { NULL, 0, NULL }
@@ -396,7 +430,8 @@ int gm_verb_summary(int argc, char **argv)
 		return status;
 	status = GM_EXIT_OK;
 	for (int i = optind; i < argc; i++) {
-		int s = one(argv[i], device, (enum gm_by)by, (enum gm_pool_level)level, json, argc - optind > 1);
+		int s = one(argv[i], device, (enum gm_by)by, (enum gm_pool_level)level, json, full,
+			    argc - optind > 1);
 
 		status = s > status ? s : status;
 	}

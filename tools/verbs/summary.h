@@ -16,7 +16,15 @@ struct gm_summary {
 	const struct gm_explanation *explanation;
 	const json_t *pool_lines;	/* what gm_explain_pool says */
 	enum gm_pool_level level;
+	bool full;			/* all tables */
 };
+
+/* summary_short.c: devices, pools, the largest call sites, and what to look at next, for the input @word; @before lines
+ * of the 30 have been printed. */
+void gm_summary_short(const struct gm_summary *view, const char *word, unsigned int before);
+
+/* Print @text in lines of 80 columns at most, from @indent on. Returns how many lines. */
+unsigned int gm_summary_wrapped(const char *text, int indent);
 
 /* Rows "by module" or "by kind" of a device or of the host. */
 void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by_module);

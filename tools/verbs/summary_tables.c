@@ -22,7 +22,7 @@ void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by
 		return;
 	putchar('\n');
 	gm_show_heading(stdout, "%-36s %12s %12s %11s %11s", by_module ? "by module" : "by kind",
-			"live", "peak", "allocations", "frees");
+			"in blocks", "peak", "allocations", "frees");
 	json_array_foreach(rows, i, row) printf(
 		"%-36s %12s %12s %11lld %11lld\n",
 		by_module

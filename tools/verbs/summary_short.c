@@ -1,0 +1,311 @@
+/*
+ * summary_short.c - gpumem summary without --full: what there is to know at first, in 30 lines of 80 columns at most.
+ *
+ * "live" is what was asked for and not freed, "peak" the most of that at once, "reserved" what was taken from the
+ * driver: the same numbers as those of run, leaks, merge and top.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/show/show.h"
+#include "tools/verbs/summary.h"
+
+#define WIDTH 80
+#define LINES 30u
+#define NEXT_LINES 3u
+#define SITES_MOST 10u
+#define SITES_LEAST 3u
+#define DEVICES_MOST 4u
+#define POOLS_MOST 4u
+
+/* Lines that are printed, or sure to follow. */
+static unsigned int used;
+
+unsigned int gm_summary_wrapped(const char *text, int indent)
+{
+	unsigned int lines = 1;
+	int column = printf("%*s", indent, "");
+
+	while (*text) {
+		int word = (int)strcspn(text, " "), wide = 0;
+
+		for (int i = 0; i < word; i++)			/* characters, not bytes */
+			wide += ((unsigned char)text[i] & 0xc0) != 0x80;
+		if (column > indent && column + 1 + wide > WIDTH) {
+			printf("\n%*s", indent, "");
+			column = indent;
+			lines++;
+		}
+		column += wide + (column > indent);
+		printf("%s%.*s", column > indent + wide ? " " : "", word, text);
+		text += word;
+		text += strspn(text, " ");
+	}
+	putchar('\n');
+	used += lines;
+	return lines;
+}
+
+static void blank(void)
+{
+	putchar('\n');
+	used++;
+}
+
+/* ---- devices ----------------------------------------------------------------------------------- */
+
+static const char *setting(const struct gm_summary *view, const char *name)
+{
+	const json_t *options = gm_json_object(gm_json_object(view->root, "allocator_settings"), "gpumem");
+
+	return gm_json_text(gm_json_object(options, name), "value");
+}
+
+static void print_use(const struct gm_summary *view, const json_t *device)
+{
+	const char *name = gm_json_text(device, "name"), *limit = setting(view, "memory_limit");
+	int64_t total = gm_json_number(device, "total_bytes"), others = gm_json_number(device, "unattributed_bytes");
+	char text[512];
+	int length = snprintf(text, sizeof(text), "device %lld%s%s%s", (long long)gm_json_number(device, "device"),
+			      name[0] ? " (" : "", gm_show_cut(name, 24), name[0] ? ")" : "");
+
+	if (total > 0)
+		length += snprintf(text + length, sizeof(text) - (size_t)length, ": %s of %s in use",
+				   gm_show_bytes(gm_wrap_subtract(total, gm_json_number(device, "free_bytes"))),
+				   gm_show_bytes(total));
+	if (total > 0 && others > 0)
+		length += snprintf(text + length, sizeof(text) - (size_t)length, ", %s not recorded",
+				   gm_show_bytes(others));
+	if (limit[0] && strcmp(limit, "unlimited"))
+		snprintf(text + length, sizeof(text) - (size_t)length, "; memory_limit %.40s", gm_show_clean(limit));
+	gm_summary_wrapped(text, 0);
+}
+
+/* Bytes that lie idle in our cache on that device. */
+static int64_t idle_in(const json_t *stats)
+{
+	return gm_wrap_subtract(gm_json_number(stats, "reserved_bytes.all.current"),
+				gm_json_number(stats, "active_bytes.all.current"));
+}
+
+static void print_device(const struct gm_summary *view, const json_t *device)
+{
+	const json_t *stats = gm_json_object(device, "memory_stats");
+	struct gm_totals of;
+	char number[24], text[256];
+	int length;
+
+	snprintf(number, sizeof(number), "%lld", (long long)gm_json_number(device, "device"));
+	of = gm_scene_totals(view->scene, number, view->level == GM_LEVEL_POOL);
+	print_use(view, device);
+	length = snprintf(text, sizeof(text), "live %s in %s", gm_show_bytes(of.live),
+			  gm_show_count(of.blocks, "block"));
+	if (of.peak >= 0)
+		length += snprintf(text + length, sizeof(text) - (size_t)length, ", peak %s", gm_show_bytes(of.peak));
+	length += snprintf(text + length, sizeof(text) - (size_t)length, "; reserved %s",
+			   gm_show_bytes(gm_json_number(stats, "reserved_bytes.all.current")));
+	if (idle_in(stats) > 0)
+		snprintf(text + length, sizeof(text) - (size_t)length, " (%s idle)",
+			 gm_show_bytes(idle_in(stats)));
+	gm_summary_wrapped(text, 2);
+}
+
+static bool is_wanted(const struct gm_summary *view, const json_t *device)
+{
+	char number[24];
+
+	snprintf(number, sizeof(number), "%lld", (long long)gm_json_number(device, "device"));
+	return json_is_true(json_object_get(device, "present")) && (!view->device || !strcmp(view->device, number));
+}
+
+/* Returns how many there are, the host not counted. */
+static size_t print_devices(const struct gm_summary *view, bool *ret_any)
+{
+	const json_t *host = gm_json_object(view->root, "host"), *device;
+	size_t i, count = 0;
+	char text[160];
+
+	json_array_foreach(gm_json_list(view->root, "devices"), i, device)
+		if (is_wanted(view, device) && ++count <= DEVICES_MOST)
+			print_device(view, device);
+	if (count > DEVICES_MOST) {
+		snprintf(text, sizeof(text), "... and %s (--full)",
+			 gm_show_count((int64_t)(count - DEVICES_MOST), "more device"));
+		gm_summary_wrapped(text, 0);
+	}
+	*ret_any = i || json_array_size(gm_json_list(host, "by_kind"));
+	if ((view->device && strcmp(view->device, "host")) || !json_array_size(gm_json_list(host, "by_kind")))
+		return count;
+	snprintf(text, sizeof(text), "pinned host memory: live %s, peak %s",
+		 gm_show_bytes(gm_json_number(gm_json_object(host, "memory_stats"), "requested_bytes.all.current")),
+		 gm_show_bytes(gm_json_number(gm_json_object(host, "memory_stats"), "requested_bytes.all.peak")));
+	gm_summary_wrapped(text, 0);
+	return count;
+}
+
+static void print_pools(const struct gm_summary *view)
+{
+	const struct gm_snapshot *snapshot = view->scene->snapshot;
+	size_t shown = 0;
+
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
+		const json_t *stats = gm_json_object(pool->root, "memory_stats");
+		char device[24];
+
+		snprintf(device, sizeof(device), "%lld", (long long)pool->device);
+		if ((view->device && strcmp(view->device, device)) || shown++ >= POOLS_MOST)
+			continue;
+		if (shown == 1) {
+			blank();
+			gm_show_heading(stdout, "%12s %12s %12s %12s  by pool", "live", "peak", "reserved",
+					"idle in it");
+			used++;
+		}
+		printf("%12s %12s %12s %12s  %s of device %s\n",
+		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.current")),
+		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")),
+		       gm_show_bytes(gm_json_number(stats, "reserved_bytes.all.current")),
+		       gm_show_bytes(gm_pool_idle(pool).bytes), gm_show_cut(pool->name, 12), device);
+		used++;
+	}
+	if (shown > POOLS_MOST) {
+		printf("... and %s (--full)\n", gm_show_count((int64_t)(shown - POOLS_MOST), "more pool"));
+		used++;
+	}
+}
+
+/* ---- call sites -------------------------------------------------------------------------------- */
+
+/* A call site, of which the end, where the line stands, matters most. */
+static void print_key(const char *key, int room)
+{
+	const char *clean = gm_show_clean(key);
+	size_t length = strlen(clean);
+
+	if (length > (size_t)room) {
+		clean += length - (size_t)(room - 3);
+		while (((unsigned char)*clean & 0xc0) == 0x80)
+			clean++;
+		printf("...");
+	}
+	puts(clean);
+}
+
+/* The rest of the device's memory at the peak, where the history begins behind it. */
+static void print_late(int64_t peak, int64_t shown)
+{
+	char text[200];
+
+	if (peak <= shown)
+		return;
+	snprintf(text, sizeof(text), "(\"at the peak\" is of the highest moment in the history, %s; the peak, %s, was "
+		 "before)", gm_show_bytes(shown), gm_show_bytes(peak));
+	gm_summary_wrapped(text, 0);
+}
+
+static void print_sites(const struct gm_summary *view, size_t devices)
+{
+	bool history = view->scene->lives.row_count > 0;
+	struct gm_groups groups;
+	int64_t shown, peak = gm_scene_totals(view->scene, view->device, view->level == GM_LEVEL_POOL).peak;
+	size_t most;
+
+	if (gm_groups_and_peak(&groups, view->by, view->scene, view->device, &shown))
+		return;
+	if (devices != 1)		/* each of several has its peak at another moment */
+		peak = shown;
+	if (groups.count) {
+		blank();
+		gm_show_heading(stdout, "%12s %12s %8s  by %s (bytes asked for)", "live", "at the peak", "blocks",
+				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
+		used += 3 + NEXT_LINES + (history && peak > shown ? 2 : 0);	/* head, sum, and what is left out */
+		most = used + SITES_LEAST < LINES ? LINES - used : SITES_LEAST;
+		most = most < SITES_MOST ? most : SITES_MOST;
+		for (size_t i = 0; i < groups.count && i < most; i++) {
+			printf("%12s %12s %8lld  ", gm_show_bytes(groups.list[i].bytes[1]),
+			       history ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
+			       (long long)groups.list[i].count[1]);
+			print_key(groups.list[i].key, WIDTH - 36);
+		}
+		if (groups.count > most)
+			printf("%36s%s (--full)\n", "... and ", gm_show_count((int64_t)(groups.count - most), "more"));
+		printf("%12s %12s %8lld  in all\n", gm_show_bytes(groups.all_bytes[1]),
+		       history ? gm_show_bytes(shown) : "-", (long long)groups.all_count[1]);
+		if (history)
+			print_late(peak, shown);
+	}
+	gm_groups_close(&groups);
+}
+
+/* ---- what else --------------------------------------------------------------------------------- */
+
+static void print_trouble(const char *format, int64_t count, const char *one)
+{
+	char text[200];
+
+	if (count <= 0)
+		return;
+	snprintf(text, sizeof(text), format, gm_show_count(count, one));
+	gm_summary_wrapped(text, 0);
+}
+
+static void print_troubles(const struct gm_summary *view)
+{
+	const json_t *history = gm_json_object(view->root, "history"), *one;
+	const char *area;
+
+	print_trouble("%s (--full lists them)", (int64_t)json_array_size(gm_json_list(view->root, "failures")),
+		      "request without memory");
+	print_trouble("%s had begun and not returned (--full lists them)",
+		      (int64_t)json_array_size(gm_json_list(gm_json_object(view->root, "recovered"), "in_flight")),
+		      "call");
+	print_trouble("the history begins late: %s before it dropped", gm_json_number(history, "dropped"), "event");
+	print_trouble("%s not recorded", gm_json_number(history, "operations_lost"), "call");
+	json_object_foreach((json_t *)(uintptr_t)gm_json_object(view->root, "refused"), area, one)
+		if (json_integer_value(one) > 0) {
+			char text[200];
+
+			snprintf(text, sizeof(text), "the journal had no room for %s of '%.40s'",
+				 gm_show_count(json_integer_value(one), "item"), gm_show_clean(area));
+			gm_summary_wrapped(text, 0);
+		}
+}
+
+static void print_next(const struct gm_summary *view, const char *word)
+{
+	const char *life = gm_json_text(gm_json_object(view->root, "process"), "life"), *name = gm_show_path(word);
+	struct gm_totals of = gm_scene_totals(view->scene, view->device, view->level == GM_LEVEL_POOL);
+
+	if (!strcmp(word, "-"))
+		return;
+	blank();
+	if (!strcmp(life, "crashed") || !strcmp(life, "killed"))
+		printf("what it did last: gpumem events --last 20 %s\n", name);
+	else if (of.live > 0 && view->explanation->cause == GM_CAUSE_NONE)
+		printf("%s: gpumem leaks %s\n", strcmp(life, "running") ? "what was not freed" : "what lives, by stack",
+		       name);
+	else if (of.peak > of.live)
+		printf("who held the peak: gpumem flame --weigh peak -o peak.svg %s\n", name);
+	printf("every table: gpumem summary --full %s\n", name);
+}
+
+void gm_summary_short(const struct gm_summary *view, const char *word, unsigned int before)
+{
+	size_t devices;
+	bool any;
+
+	used = before;
+	devices = print_devices(view, &any);
+	print_pools(view);
+	print_troubles(view);
+	if (view->by == GM_BY_SITE)
+		print_sites(view, devices);
+	else
+		gm_summary_groups(view, view->device);
+	if (!any)
+		puts("nothing was allocated: no device is in it");
+	if (any)
+		print_next(view, word);
+}
