@@ -79,7 +79,7 @@ HOOKTEST  := $(patsubst test/hooked/%.c,$(BUILD)/test/hooked/%,$(wildcard test/h
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 # What make bench runs on the fake driver.
-CALLS     := $(BUILD)/test/bench/calls.static $(BUILD)/test/bench/trivial.so
+CALLS     := $(BUILD)/test/bench/calls.static $(BUILD)/test/bench/trivial.so $(BUILD)/test/bench/fill
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py test/python/test_*.py \
@@ -568,6 +568,10 @@ $(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAK
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) $(BENCH_LIBS_$*) -pthread -ldl
+$(BUILD)/test/bench/fill: $(BUILD)/obj/test/bench/fill.c.o $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SANFLAGS) -o $@ $^
 $(BUILD)/test/bench/trivial.so: test/bench/trivial.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

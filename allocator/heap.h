@@ -44,6 +44,7 @@ struct gm_heap_config {			/* bytes; PyTorch's keys of the same names */
 	uint64_t max_non_split_rounding;
 	double garbage_collection_threshold;	/* 0: off; needs @limit */
 	uint64_t limit;			/* reserved bytes at most; GM_HEAP_UNLIMITED: none set */
+	uint64_t shared_most;		/* not PyTorch's (segments_heap.h); GM_HEAP_UNLIMITED: off */
 	uint32_t roundup_power2_divisions[GM_HEAP_DIVISION_BINS];	/* 0: off */
 };
 

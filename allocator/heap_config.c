@@ -14,6 +14,7 @@ void gm_heap_config_default(struct gm_heap_config *config)
 		.max_split_size = GM_HEAP_UNLIMITED,
 		.max_non_split_rounding = GM_HEAP_LARGE_SEGMENT,
 		.limit = GM_HEAP_UNLIMITED,
+		.shared_most = GM_HEAP_UNLIMITED,
 	};
 }
 

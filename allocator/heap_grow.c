@@ -38,16 +38,13 @@ static bool release(struct gm_heap *heap, uint32_t id, uint64_t *bytes)
 	return lock(heap, false);
 }
 
-/* One more segment from the driver, and the request served from it. */
-static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
-		bool retry, uint32_t *ret_block)
+/* A segment of @bytes from the driver, and the request served from it. */
+static int grow_by(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size, uint64_t bytes,
+		   uint32_t *ret_block)
 {
-	uint64_t bytes = gm_heap_segment_bytes(&heap->config, size), limit = heap->config.limit;
-	uint64_t address = 0;
+	uint64_t address = 0, limit = heap->config.limit;
 	int r;
 
-	if (retry)
-		gm_heap_count_one(heap, &heap->stats->num_alloc_retries);
 	if (limit != GM_HEAP_UNLIMITED && (bytes > limit || heap->reserved > limit - bytes))
 		return -ENOMEM;
 	unlock(heap);
@@ -67,6 +64,23 @@ static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uin
 			return -ETIMEDOUT;
 	}
 	return r;
+}
+
+/* One more segment: what the request is cut from; or no more than it takes, where that may not be cut or cannot be
+ * had. */
+static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
+		bool retry, uint32_t *ret_block)
+{
+	uint64_t bytes = gm_heap_segment_bytes(&heap->config, size), own = bytes;
+	int r = -ENOMEM;
+
+	if (retry)
+		gm_heap_count_one(heap, &heap->stats->num_alloc_retries);
+	if (heap->config.shared_most != GM_HEAP_UNLIMITED && gm_heap_pool_of(size))
+		own = (size + GM_HEAP_ROUND_LARGE - 1) & ~(GM_HEAP_ROUND_LARGE - 1);
+	if (own == bytes || gm_segments_may_share(heap, bytes, size))
+		r = grow_by(heap, request, size, bytes, ret_block);
+	return r == -ENOMEM && own != bytes ? grow_by(heap, request, size, own, ret_block) : r;
 }
 
 /* ---- collection ---- */

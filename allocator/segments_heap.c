@@ -9,12 +9,15 @@
 
 #include <errno.h>
 
+#define LOOKS 16u			/* at free blocks that are whole segments and too large */
+
 static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 {
 	struct gm_segments_heap *own = gm_segments(heap);
 
 	heap->stats->max_split_size = heap->config.max_split_size == GM_HEAP_UNLIMITED
 		? -1 : (int64_t)heap->config.max_split_size;
+	own->shared = 0;
 	for (int p = 0; p < 2; p++) {
 		own->lookups[p] = 0;
 		if (gm_free_set_init(&own->pool[p], heap->blocks, heap->links, setup->memory,
@@ -59,19 +62,7 @@ static inline uint64_t below_of(const struct gm_heap_config *config, uint64_t si
 	return size + config->max_non_split_rounding;
 }
 
-static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			       uint64_t stream)
-{
-	uint32_t id;
-
-	if (gm_heap_collects(heap))
-		gm_segments(heap)->lookups[pool]++;
-	id = gm_free_set_take(&gm_segments(heap)->pool[pool], stream, size, below_of(&heap->config, size));
-	if (id && !gm_heap_is_split(&heap->blocks[id]))
-		gm_heap_count_idle(heap, -(int64_t)heap->blocks[id].size);
-	return id;
-}
-
+/* Would the block be cut? As PyTorch does it; where it may be. */
 static bool should_split(const struct gm_heap *heap, unsigned int pool,
 			 const struct gm_block *block, uint64_t size)
 {
@@ -79,7 +70,54 @@ static bool should_split(const struct gm_heap *heap, unsigned int pool,
 
 	if (!pool)
 		return remaining >= GM_GRANULE;
-	return size < heap->config.max_split_size && remaining > GM_HEAP_SMALL_REQUEST;
+	return size < heap->config.max_split_size && remaining > GM_HEAP_SMALL_REQUEST &&
+	       (gm_heap_is_split(block) || gm_segments_may_share(heap, block->size, size));
+}
+
+/* A whole segment serves a much smaller request only if it may be cut. */
+static inline bool fits(const struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size)
+{
+	const struct gm_block *block = &heap->blocks[id];
+
+	return !pool || block->size - size < GM_HEAP_ROUND_LARGE || gm_heap_is_split(block) ||
+	       gm_segments_may_share(heap, block->size, size);
+}
+
+/* Block @id, which was taken out of the set, does not fit: one of the next ones that does, out of the set. */
+static __attribute__((noinline)) uint32_t next_that_fits(struct gm_heap *heap, unsigned int pool, uint32_t id,
+							  uint64_t size, uint64_t stream, uint64_t below)
+{
+	struct gm_free_set *set = &gm_segments(heap)->pool[pool];
+
+	gm_free_set_insert(set, id, heap->links[id].born);
+	for (unsigned int i = 0; id && i < LOOKS; i++) {
+		const struct gm_block *block = &heap->blocks[id];
+
+		id = gm_free_set_at_least(set, stream, block->size, block->address + 1);
+		if (!id || heap->blocks[id].size >= below)
+			return GM_NONE;
+		if (fits(heap, pool, id, size)) {
+			gm_free_set_remove(set, id);
+			return id;
+		}
+	}
+	return GM_NONE;
+}
+
+static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			       uint64_t stream)
+{
+	uint64_t below = below_of(&heap->config, size);
+	uint32_t id;
+
+	if (gm_heap_collects(heap))
+		gm_segments(heap)->lookups[pool]++;
+	id = gm_free_set_take(&gm_segments(heap)->pool[pool], stream, size, below);
+	if (__builtin_expect(id && !fits(heap, pool, id, size), 0))
+		id = next_that_fits(heap, pool, id, size, stream, below);
+	if (id && !gm_heap_is_split(&heap->blocks[id]))
+		gm_heap_count_idle(heap, -(int64_t)heap->blocks[id].size);
+	return id;
 }
 
 /* Of the new record only its state is worth an entry in the log: it was unused. */
@@ -131,6 +169,7 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	if (splits && !front)
 		return GM_NONE;
 	if (front) {
+		gm_segments(heap)->shared += pool && !already_split ? size + block->size : 0;
 		insert(heap, pool, id);
 		gm_heap_count_splits(heap, pool, !already_split,
 				     already_split ? -(int64_t)size : (int64_t)block->size);
@@ -153,9 +192,13 @@ int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request
 {
 	uint64_t size = gm_heap_rounded(heap, request->bytes);
 	unsigned int pool = gm_heap_pool_of(size);
-	uint32_t id = get_free_block(heap, pool, size, request->stream);
-	uint32_t block = id ? hand_out(heap, pool, id, size, request->bytes) : GM_NONE;
+	uint32_t id = get_free_block(heap, pool, size, request->stream), block;
 
+	if (!id && gm_segments_pool(heap, size) != pool) {
+		pool = 0;
+		id = get_free_block(heap, pool, size, request->stream);
+	}
+	block = id ? hand_out(heap, pool, id, size, request->bytes) : GM_NONE;
 	if (block) {
 		*ret_block = block;
 		return 0;
@@ -175,7 +218,7 @@ int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request
 int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
 		      uint64_t address, uint64_t bytes, uint32_t *ret_block)
 {
-	unsigned int pool = gm_heap_pool_of(size);
+	unsigned int pool = bytes == GM_HEAP_SMALL_SEGMENT ? size == bytes : gm_heap_pool_of(size);
 	uint32_t segment = heap->ops->segment_new(heap->ops->arg);
 	uint32_t id = segment ? heap->ops->block_new(heap->ops->arg, false) : GM_NONE;
 	struct gm_segment *s = &heap->segments[segment];
@@ -288,6 +331,7 @@ uint32_t gm_heap_join(struct gm_heap *heap, uint32_t first, uint32_t second)
 static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
+	bool was_split = gm_heap_is_split(&heap->blocks[id]);
 	int64_t splits = 0, split_bytes = 0;
 	struct gm_block *block;
 
@@ -311,6 +355,7 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 		splits++;
 		split_bytes += (int64_t)block->size;
 	} else {
+		gm_segments(heap)->shared -= pool && was_split ? block->size : 0;
 		gm_heap_count_idle(heap, (int64_t)block->size);
 	}
 	gm_heap_count_splits(heap, pool, splits, split_bytes);

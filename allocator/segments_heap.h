@@ -10,6 +10,14 @@
  *   heap_grow.c   the driver: growth, collection, release
  *   heap_stats.c  the statistics
  *
+ * One rule is not PyTorch's, and off by default (config.shared_most). A free block in a segment in which others live
+ * cannot go back to the driver, and serves no larger request: PyTorch's algorithm can so refuse what the driver would
+ * serve, which has no such segments. The rule bounds the bytes of the large segments that are cut into several
+ * blocks, and, to a tenth of that, what lies idle in them. Within the bound all is PyTorch's. Beyond it a request of
+ * 2 MiB or more gets a segment of its own size, in the driver's granularity of 2 MiB, no whole segment is cut, and one
+ * serves only requests that differ by less than that granularity; a smaller request above 1 MiB shares segments of
+ * 2 MiB with those below, as in the driver.
+ *
  * Context: as heap.h.
  */
 #ifndef GM_ALLOCATOR_SEGMENTS_HEAP_H
@@ -17,10 +25,13 @@
 
 #include "allocator/heap.h"
 
+#define GM_SHARED_IDLE 10u		/* one part of so many of config.shared_most */
+
 struct gm_segments_heap {
 	struct gm_heap heap;
 	struct gm_free_set pool[2];	/* 0 small, 1 large */
 	uint64_t lookups[2];		/* requests by pool, while collection is on: the clock of a block's age */
+	uint64_t shared;		/* bytes of large segments that are cut into several blocks */
 };
 
 static inline struct gm_segments_heap *gm_segments(struct gm_heap *heap)
@@ -31,6 +42,24 @@ static inline struct gm_segments_heap *gm_segments(struct gm_heap *heap)
 static inline bool gm_heap_is_split(const struct gm_block *block)
 {
 	return block->prev || block->next;
+}
+
+/* May a whole large segment of @bytes be cut for a request of @size? */
+static inline bool gm_segments_may_share(const struct gm_heap *heap, uint64_t bytes, uint64_t size)
+{
+	uint64_t most = heap->config.shared_most, shared = gm_segments((struct gm_heap *)heap)->shared;
+	uint64_t idle = (uint64_t)heap->stats->stat[GM_STAT_INACTIVE_SPLIT_BYTES][GM_POOL_LARGE].current;
+
+	return most == GM_HEAP_UNLIMITED ||
+	       (shared + bytes <= most && idle + (bytes - size) <= most / GM_SHARED_IDLE);
+}
+
+/* The pool whose segments a request of @size bytes grows: beyond the bound one below 2 MiB shares segments of 2 MiB
+ * with small ones, as in the driver. */
+static inline unsigned int gm_segments_pool(const struct gm_heap *heap, uint64_t size)
+{
+	return size > GM_HEAP_SMALL_REQUEST && (size >= GM_HEAP_SMALL_SEGMENT ||
+						gm_segments_may_share(heap, heap->config.large_segment_size, size));
 }
 
 /* ---- segments_heap.c ---- */

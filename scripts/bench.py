@@ -9,10 +9,11 @@ where they are there, calls.torch, and CuPy. Each round runs every kind once, on
 median of the rounds, a ratio the median of the rounds' ratios. Below 1 the library takes less. After --seconds no
 further run begins.
 
-Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
+Then how much of a device a program gets, and how much of what it freed in another size (test/bench/fill.c), by default and
+in pages, in parts of what it gets without the library. Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
 instructions a pair takes, and a block that PyTorch's pool hands out and takes back (calls_pool.py), counted by callgrind
 where valgrind is installed; --parts N lists the N functions that take most of them. --rows chooses rows by what they
-begin with: pair, live, holes, random, threads, streams (calls.cu); on a GPU held, memset, first and turn; replay, on a GPU where
+begin with: pair, live, holes, random, threads, streams (calls.cu); on a GPU held, memset, first and turn; fill; replay, on a GPU where
 bench_heaps is built; without one instructions.
 """
 import argparse
@@ -160,6 +161,25 @@ def print_calls(figures):
                      [(peer, figures.get(peer, {}).get(row)) for peer in ("cudaMallocAsync", "cudaMalloc")])
 
 
+def fills(bench, env):
+    """{row: (filled, again, largest)} of fill.c, bytes."""
+    words = [word.split(" ", 1)[1] for word in bench.wanted("fill") if " " in word]
+    done = subprocess.run([os.path.join(os.path.dirname(bench.calls), "fill"), *words], env=dict(env, FAKECUDA_CAPACITY="8GiB"),
+                          capture_output=True, text=True, timeout=5 * LIMIT_S, check=False)
+    if done.returncode:
+        print("# fill: %s" % done.stderr.strip()[-200:])
+    return {words[0]: [int(word) / 2 ** 20 for word in words[1:]]
+            for words in (text.split("\t") for text in done.stdout.splitlines()) if len(words) == 4}
+
+
+def print_fills(bench):
+    native = fills(bench, environment())
+    for about, env in (("", WITH["off"]), (", in pages", PAGES)):
+        for name, figures in fills(bench, preloaded(**env)).items():
+            for what, ours, theirs in zip(("filled", "again", "largest"), figures, native.get(name, [])):
+                line("fill %s%s, %s" % (name, about, what), [ours], "MiB", [("native", [theirs])])
+
+
 def print_heaps(args):
     """bench_heaps: NAME, then ns an operation and reserved of live, of the pages heap and of the segments heap."""
     done = subprocess.run([HEAPS, str(2 * args.rounds)], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -241,6 +261,8 @@ def main():
     print("%-58s %10s     %s" % ("what", "libgpumem", "in parts of its peers (theirs)"), flush=True)
     if any(bench.wanted(kind) for kind in CALLS + MORE):
         print_calls(bench.measure())
+    if bench.wanted("fill"):
+        print_fills(bench)
     if bench.wanted("replay") and (not args.gpu or os.path.exists(HEAPS)):
         print_heaps(args)
     if not args.gpu and bench.wanted("instructions") and not shutil.which("valgrind"):

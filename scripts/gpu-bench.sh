@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What allocations cost on this GPU with the library, beside the driver's cudaMalloc and cudaMallocAsync, PyTorch's cache
-# with and without expandable segments, and CuPy's pool: one table (scripts/bench.py); what it takes to move pages
+# with and without expandable segments, and CuPy's pool, and how much of the device a program gets: one table
+# (scripts/bench.py); what it takes to move pages
 # (test/bench/remap.c); then whole PyTorch workloads (scripts/gpu-overhead.py). Needs nvcc, a GPU, build/libgpumem.so; PyTorch and a C++ compiler, and CuPy, for those peers.
 #
 #   scripts/gpu-bench.sh [--rounds N] [--seconds N] [--rows WORD,...] [--turns N] [--kinds LIST] [WORKLOAD...|none]
@@ -34,6 +35,7 @@ cuda=$(dirname "$(dirname "$(readlink -f "$(command -v "$nvcc")")")")
 python=${PYTHON:-python3}
 "$nvcc" -O2 -std=c++17 -I. -arch=native -cudart static -o "$room/calls.static" test/bench/calls.cu
 mkdir -p build/test/bench
+cc -O2 -I"$cuda/include" -o "$room/fill" test/bench/fill.c -L"$cuda/lib64/stubs" -lcuda
 cc -O2 -fPIC -shared -I"$cuda/include" -o build/test/bench/trivial.so test/bench/trivial.c -ldl
 if paths=$("$python" -c 'import torch, os; print(os.path.dirname(torch.__file__))' 2>/dev/null); then
 	g++ -O2 -std=c++17 -D_GLIBCXX_USE_CXX11_ABI=1 -I. -I"$paths/include" -I"$paths/include/torch/csrc/api/include" \

@@ -218,7 +218,8 @@ uint64_t gm_cache_heap_largest_free(struct gm_cache_heap *heap);	/* largest free
  * driver's pools count theirs. */
 void gm_cache_heap_used(const struct gm_cache_heap *heap, uint64_t *ret_used, uint64_t *ret_high);
 void gm_cache_heap_reset_high(struct gm_cache_heap *heap);
-void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit_bytes);
+/* As in struct gm_heap_config, whose names these are. */
+void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit, uint64_t shared_most);
 
 /* @on: the heap's context is about to end. From then on the driver may give its addresses to
  * others, so that nothing is handed out (-ENODEV) and nothing becomes free, although frees succeed.

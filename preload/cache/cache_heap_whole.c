@@ -114,13 +114,14 @@ static void set_thread_cache(struct gm_cache_heap *heap)
 	gm_set(&heap->thread_cache, heap->thread_cache_wanted && !heap->suspended && !gm_heap_collects(heap->heap));
 }
 
-void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit_bytes)
+void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit, uint64_t shared_most)
 {
 	struct gm_section section = { .moves_nothing = true };
 
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return;
-	heap->heap->config.limit = limit_bytes;
+	heap->heap->config.limit = limit;
+	heap->heap->config.shared_most = shared_most;
 	set_thread_cache(heap);
 	gm_section_cancel(heap, &section);
 }

@@ -35,12 +35,24 @@ uint64_t gm_cache_limit(uint8_t domain, enum gm_limit *ret_which)
 	return limit;
 }
 
+/* Bytes of segments that blocks may share, where the cache may take @limit. */
+static uint64_t shared_most(uint8_t domain, uint64_t limit)
+{
+	double part = gm_state.options.shared_segments;
+	size_t total = 0;
+
+	if (part >= 1 || GM_REAL(cuDeviceTotalMem_v2)(&total, domain))
+		return GM_HEAP_UNLIMITED;
+	return (uint64_t)(part * (double)(total < limit ? total : limit));
+}
+
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
 {
 	enum gm_limit which;
 
 	gm_options_heap(&gm_state.options, config);
 	config->limit = gm_cache_limit(domain, &which);
+	config->shared_most = shared_most(domain, config->limit);
 }
 
 /* What counts: each heap knows of its own segments alone. */
@@ -76,7 +88,7 @@ void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes, double fraction, e
 	setters[domain] = setter;
 	limits[domain] = limit_bytes;
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
-		gm_cache_heap_set_limit(heap, limit_bytes);
+		gm_cache_heap_set_limit(heap, limit_bytes, shared_most(domain, limit_bytes));
 }
 
 void gm_cache_apply_limit(struct gm_cache_heap *heap)
@@ -84,7 +96,7 @@ void gm_cache_apply_limit(struct gm_cache_heap *heap)
 	uint64_t limit = limits[heap->domain];
 
 	if (limit)
-		gm_cache_heap_set_limit(heap, limit);
+		gm_cache_heap_set_limit(heap, limit, shared_most(heap->domain, limit));
 }
 
 double gm_cache_fraction(uint8_t domain, uint64_t total_bytes)

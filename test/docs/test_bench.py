@@ -81,4 +81,13 @@ check("each kind has a turn of half a second in each round", [one.lengths for on
 check("no other row", all(name.startswith(("pair 4 KiB", "holes 4,096", "threads 1", "random", "streams", "cudaMallocAsync: pair 4 KiB",
                                "cudaMallocAsync: threads 1", "cudaMallocAsync: streams"))
                           for name in rows), rows)
+# What a program gets of a device is no matter of time: at default options never less than without the library.
+done, rows = table("--rows", "fill")
+FILLED, AGAIN, LARGEST = ("filled", "again", "largest")
+names = sorted({name.rsplit(", ", 1)[0] for name in rows if name.endswith(FILLED) and ", in pages" not in name})
+check("the device is filled in blocks of nine kinds, by default and in pages", len(names) == 9 and len(rows) == 54, done.stdout + done.stderr)
+for name in names:
+    parts = [rows["%s, %s" % (name, what)][1].get("native", 0) for what in (FILLED, AGAIN, LARGEST)]
+    check("%s: as much as the driver gives, and what is freed serves as a large block" % name,
+          parts[0] >= 0.99 and parts[1] >= 0.99 and parts[2] >= 0.95, parts)
 finish()

@@ -14,6 +14,7 @@ static CUcontext context;
 
 static void setup(void)
 {
+	setenv("GPUMEM_SHARED_SEGMENTS", "1", 1);	/* one may need 20 MiB (test_torch_free) */
 	context = begin();
 	ck_assert(!gm_capturing());
 }

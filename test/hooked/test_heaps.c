@@ -223,7 +223,8 @@ START_TEST(test_torch_from_the_driver)
 	bool found = false;
 	uint64_t ptr;
 
-	start(false, "16MiB");			/* too little for a segment */
+	setenv("GPUMEM_SHARED_SEGMENTS", "1", 1);
+	start(false, "16MiB");			/* too little for a segment of 20 MiB */
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ptr = (uint64_t)(uintptr_t)gpumem_torch_malloc((ssize_t)(3 * MIB), 0, stream);
 	ck_assert_uint_ne(ptr, 0);

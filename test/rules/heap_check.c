@@ -173,18 +173,27 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 	return bad;
 }
 
+/* Is a segment above those of small requests cut into several blocks? */
+static bool is_shared(const struct gm_heap *heap, const struct gm_segment *s)
+{
+	return !(s->flags & GM_SEGMENT_SMALL) && gm_heap_is_split(&heap->blocks[s->first_block]);
+}
+
 static int check_segments(struct gm_heap *heap, uint32_t first_segment)
 {
 	struct gm_segments_heap *own = gm_segments(heap);
 	struct gm_stats sum = { 0 };
 	uint32_t free_count[2] = { 0, 0 };
-	uint64_t idle = 0;
+	uint64_t idle = 0, shared = 0;
 	int64_t reserved;
 	int bad = 0;
 
 	for (uint32_t id = first_segment; id; id = heap->segments[id].next)
-		if (heap->segments[id].heap == heap->number)
+		if (heap->segments[id].heap == heap->number) {
 			bad += check_blocks(heap, id, &sum, free_count, &idle);
+			shared += is_shared(heap, &heap->segments[id]) ? heap->segments[id].size : 0;
+		}
+	CHECK(own->shared == shared);
 	reserved = sum.stat[GM_STAT_RESERVED_BYTES][GM_POOL_SMALL].current +
 		   sum.stat[GM_STAT_RESERVED_BYTES][GM_POOL_LARGE].current;
 	CHECK((int64_t)heap->reserved == reserved);

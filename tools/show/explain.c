@@ -66,6 +66,16 @@ static int64_t segment_of(const json_t *root, int64_t bytes)
 	return (int64_t)gm_heap_segment_bytes(&config, gm_heap_round(&config, (uint64_t)bytes));
 }
 
+/* Does our cache ask for no more than a request takes, where it cannot have more (option shared_segments)? */
+static bool cuts_to_size(const json_t *root)
+{
+	const json_t *option = gm_json_object(gm_json_object(gm_json_object(root, "allocator_settings"), "gpumem"),
+					      "shared_segments");
+	const char *value = gm_json_text(option, "value");
+
+	return *value && strtod(value, NULL) < 1;
+}
+
 /* A pool's request: PyTorch's allocator refused it, its own word, after the driver or a limit of its own did. */
 static void find_pool(const struct gm_snapshot *snapshot, const json_t *failure, struct gm_facts *facts)
 {
@@ -118,7 +128,8 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 	if (json_is_integer(json_object_get(failure, "limit_bytes"))) {
 		facts->limit = gm_json_number(failure, "limit_bytes");
 		facts->limit_used = gm_json_number(failure, "limit_used_bytes");
-		facts->needed = segment_of(root, facts->asked);
+		if (!cuts_to_size(root))
+			facts->needed = segment_of(root, facts->asked);
 	}
 	facts->holders_known = of_now;
 	if (of_now)

@@ -69,19 +69,22 @@ static uint64_t most_for(const struct gm_heap *heap, uint64_t bytes)
 
 	if (size <= GM_HEAP_SMALL_REQUEST)
 		return size;
-	return size + (size < config->max_split_size ? GM_HEAP_SMALL_REQUEST : config->max_non_split_rounding);
+	if (size < config->max_split_size)
+		return size + (config->shared_most == GM_HEAP_UNLIMITED ? GM_HEAP_SMALL_REQUEST : GM_HEAP_ROUND_LARGE - 1);
+	return size + config->max_non_split_rounding;
 }
 
 /* No two live blocks overlap, each lies in its segment and is large enough: checked by the heap's
  * own walk (tiling) and here by size. */
-static void random_program(const char *conf, uint64_t limit, uint64_t capacity, uint64_t seed,
-			   int steps)
+static void random_program(const char *conf, uint64_t limit, uint64_t capacity, uint64_t shared_most,
+			   uint64_t seed, int steps)
 {
 	struct world *w = begin(conf, limit, capacity);
 	uint32_t live[512], pending[512];
 	unsigned int lives = 0, pendings = 0;
 	uint64_t bytes;
 
+	w->heap->config.shared_most = shared_most;
 	for (int i = 0; i < steps; i++) {
 		uint64_t dice = rnd(&seed) % 100;
 
@@ -137,14 +140,20 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 	world_free(w);
 }
 
-static const struct { const char *conf; uint64_t limit, capacity; } settings[] = {
-	{ "", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED },
-	{ "", GM_HEAP_UNLIMITED, UINT64_C(300) << 20 },
-	{ "max_split_size_mb:20", GM_HEAP_UNLIMITED, UINT64_C(200) << 20 },
-	{ "max_split_size_mb:24,max_non_split_rounding_mb:30", UINT64_C(150) << 20, GM_HEAP_UNLIMITED },
-	{ "garbage_collection_threshold:0.5", UINT64_C(200) << 20, GM_HEAP_UNLIMITED },
-	{ "roundup_power2_divisions:[1:4,16:2,>:8],large_segment_size_mb:32", UINT64_C(400) << 20,
-	  UINT64_C(350) << 20 },
+#define MIB (UINT64_C(1) << 20)
+#define ANY GM_HEAP_UNLIMITED
+
+static const struct { const char *conf; uint64_t limit, capacity, shared_most; } settings[] = {
+	{ "", ANY, ANY, ANY },
+	{ "", ANY, 300 * MIB, ANY },
+	{ "max_split_size_mb:20", ANY, 200 * MIB, ANY },
+	{ "max_split_size_mb:24,max_non_split_rounding_mb:30", 150 * MIB, ANY, ANY },
+	{ "garbage_collection_threshold:0.5", 200 * MIB, ANY, ANY },
+	{ "roundup_power2_divisions:[1:4,16:2,>:8],large_segment_size_mb:32", 400 * MIB, 350 * MIB, ANY },
+	{ "", ANY, ANY, 1024 * MIB },
+	{ "", ANY, 300 * MIB, 200 * MIB },
+	{ "", ANY, 300 * MIB, 0 },
+	{ "max_split_size_mb:20", ANY, 200 * MIB, 200 * MIB },
 };
 
 #ifdef __SANITIZE_THREAD__		/* thirty times as slow, for one thread */
@@ -160,7 +169,8 @@ START_TEST(random_programs)
 	for (int i = 0; i < PROGRAMS; i++) {
 		uint64_t one = rnd(&seed);
 
-		random_program(settings[_i].conf, settings[_i].limit, settings[_i].capacity, one, 1500);
+		random_program(settings[_i].conf, settings[_i].limit, settings[_i].capacity,
+			       settings[_i].shared_most, one, 1500);
 	}
 }
 END_TEST
@@ -254,6 +264,33 @@ START_TEST(no_record_for_the_rest)
 	ck_assert_uint_eq(bytes, large.bytes);
 	w->no_records = false;
 	ck_assert_int_eq(gm_heap_alloc(w->heap, &part, &id), 0);
+	ck_assert(!gm_heap_check(w->heap, w->first_segment));
+	world_free(w);
+}
+END_TEST
+
+/* A device of 1 GiB is filled in blocks of one size, every other of which is freed: what the driver's granularity of 2 MiB
+ * allows can be had, and half of what was freed, in one block. */
+START_TEST(bounded_sharing)
+{
+	static const uint64_t sizes[] = { 7168, 9216, 3584, 2048, 1536, 1025, 5120, 6656 };	/* KiB */
+	static uint32_t id[1024];
+	uint64_t bytes = sizes[_i] << 10, capacity = UINT64_C(1) << 30, taken = (bytes + (2 << 20) - 1) >> 21 << 21;
+	struct world *w = begin("", GM_HEAP_UNLIMITED, capacity);
+	struct gm_heap_request request = { bytes, 0 }, half;
+	unsigned int count = 0;
+	uint32_t large;
+
+	w->heap->config.shared_most = capacity / 8;
+	while (count < 1024 && !gm_heap_alloc(w->heap, &request, &id[count]))
+		count++;
+	ck_assert_uint_ge(count, capacity / taken * 98 / 100);
+	ck_assert_uint_le(gm_segments(w->heap)->shared, capacity / 8);
+	for (unsigned int i = 0; i < count; i += 2)
+		gm_heap_free(w->heap, id[i]);
+	ck_assert(!gm_heap_check(w->heap, w->first_segment));
+	half = (struct gm_heap_request){ (count + 1) / 2 * bytes / 2, 0 };
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &half, &large), 0);
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	world_free(w);
 }
@@ -382,6 +419,7 @@ int main(void)
 	tcase_add_test(tests, rounding);
 	tcase_add_test(tests, every_failure);
 	tcase_add_test(tests, no_record_for_the_rest);
+	tcase_add_loop_test(tests, bounded_sharing, 0, 8);
 	tcase_add_test(tests, limits);
 	tcase_add_test(tests, sizes_without_end);
 	tcase_add_test(tests, totals_without_end);

@@ -569,7 +569,7 @@ START_TEST(refused)
 	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), -E2BIG);
 	alloc = aux_request(11 * MIB, 1, 1);
 	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), -ENOMEM);
-	gm_cache_heap_set_limit(world.heap[0], 12 * MIB);
+	gm_cache_heap_set_limit(world.heap[0], 12 * MIB, GM_HEAP_UNLIMITED);
 	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), 0);
 	ck_assert_int_eq(aux_release(world.heap[2], block, alloc.address, true), -ENOENT);
 	ck_assert_int_eq(aux_release(world.heap[0], 4711000, alloc.address, true), -ENOENT);
