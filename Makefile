@@ -49,8 +49,8 @@ CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 # ---- what there is -----------------------------------------------------------------------------
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
-# The part of the cache that needs no driver: heaps whose records lie in the journal, and thread caches.
-CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c)
+# The part of the cache that needs no driver: heaps whose records lie in the journal, thread caches, and the order of reuse.
+CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c preload/order/reuse*.c preload/order/timeline.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
 # What only the library with RULES=1 has; the unit tests use its two checks of structures.
@@ -62,7 +62,7 @@ OLD_SRC := preload/process/old_glibc.c
 FAKE_SRC  := $(wildcard $(addprefix test/fakecuda/,*.c $(addsuffix /*.c,code graph memory race stream)))
 RT_SRC    := $(wildcard test/fakecuda/cudart/*.c)
 # All programs of unit tests are built in one folder, whatever folder their sources are in.
-UNIT_ROOMS := allocator cache journal modules preload read stacks
+UNIT_ROOMS := allocator cache journal modules order preload read stacks
 UNIT_SRC  := $(wildcard $(patsubst %,test/unit/%/test_*.c,$(UNIT_ROOMS)))
 UNIT      := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(UNIT_SRC)))
 FAKETEST  := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(wildcard test/fakecuda/tests/test_*.c))

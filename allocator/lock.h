@@ -39,7 +39,6 @@
 enum gm_lock_rank {
 	GM_RANK_NONE,
 	GM_RANK_GROWTH,			/* of a device: segments come and go, and "out of memory" is decided */
-	GM_RANK_MOMENTS,		/* the events that tell which pages may move (preload/cache/cache_moments.c) */
 	GM_RANK_CAPTURE,		/* no context-wide event is recorded while a stream captures */
 	GM_RANK_GRAPHS,			/* what graphs hold: the driver's answers are recorded in their order */
 	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the last that may be held over a driver call */

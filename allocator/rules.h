@@ -15,16 +15,16 @@
 
 /* GM_RULE(NAME, "word", what breaks without it) */
 #define GM_RULES(GM_RULE) \
-	GM_RULE(SEAL, "seal", "an epoch's event is recorded before the next submission") \
-	GM_RULE(WAIT_SEALED, "wait-sealed", "only an epoch sealed in time is waited for") \
-	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "an epoch of stream-ordered frees alone is never waited for") \
+	GM_RULE(SEAL, "seal", "what was freed is marked before the next submission") \
+	GM_RULE(WAIT_SEALED, "wait-sealed", "only a mark that was made in time is waited for") \
+	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "what was freed in stream order is never waited for") \
 	GM_RULE(WAIT_OWN, "wait-own", "a thread waits only for what its own frees would have waited for") \
-	GM_RULE(WAIT_CONTEXT, "wait-context", "work of a context that the free does not wait for is not waited for") \
-	GM_RULE(WAIT_COVERS, "wait-covers", "that no other context was given work is asked after a wait") \
 	GM_RULE(ONE_CONTEXT, "one-context", \
 		"memory is reused early in the one stream's context, while there is no other") \
-	GM_RULE(LIMBO, "limbo", "a freed block waits until its epoch is complete") \
-	GM_RULE(ALL_CONTEXTS, "all-contexts", "an epoch has an event of every context given work") \
+	GM_RULE(LIMBO, "limbo", "a freed block waits until its context has passed the free") \
+	GM_RULE(OWN_CONTEXT, "own-context", "it waits for no context that cannot touch it") \
+	GM_RULE(OWN_STREAM, "own-stream", "what was freed in stream order is free when that stream alone is past it") \
+	GM_RULE(PEERS, "peers", "it waits for every context that was allowed to touch it") \
 	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in single-stream mode") \
 	GM_RULE(TRANSITION_POINT, "transition-point", \
 		"that wait is for the last free's point, not for the stream's end") \

@@ -3,7 +3,8 @@
  *
  * What a call gets from it is in cache_alloc.c and cache_free.c.
  *
- * Thread context: any, inside a hook, but for what calls from inside another hook ask. Signal context: as cache.h says.
+ * Thread context: any, inside a hook, but for what calls from inside another hook ask. Signal context: as
+ * cache.h says.
  */
 #include "allocator/page_map.h"
 #include "allocator/rules.h"
@@ -35,6 +36,7 @@ static void host_function_added(void)
 int gm_cache_start(void)
 {
 	static const struct gm_order_blocks blocks = { .context_of = context_of,
+						       .stream_passed = gm_cache_stream_look,
 						       .complete = gm_cache_heap_complete };
 	static const struct gm_context_watcher contexts = { .ending = gm_cache_context_ending,
 							    .ended = context_ended };
@@ -106,6 +108,16 @@ bool gm_cache_covers(CUdeviceptr address)
 	struct gm_cache_view view;
 
 	return peek(address, &view);
+}
+
+uint32_t gm_cache_context_of(CUdeviceptr address)
+{
+	const struct gm_cache_heap *heap;
+	struct gm_cache_view view;
+	uint32_t block = gm_cache_on() ? gm_page_map_find(gm_cache_page_map, address) : 0;
+
+	heap = block ? gm_cache_heap_peek(block, &view) : NULL;
+	return heap ? heap->context : 0;
 }
 
 CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result)

@@ -4,7 +4,7 @@
  * cuMemAlloc: a heap for each context, its segments from cuMemAlloc (IPC, RDMA and peer access keep
  * working). cuMemAllocAsync of a device's default pool: a heap for each device, its segments from
  * that same pool of the driver's, by stream. Under expandable_segments:True both are in pages
- * (cache_pages.h). allocator/reuse.h decides when a block may be used again.
+ * (cache_pages.h). preload/order/reuse.h decides when a block may be used again.
  *
  * Locks: the growth lock of a device (rank GM_RANK_GROWTH) is held across the driver's calls that
  * make or give back segments, and over the verdict "out of memory"; hits never take it.
@@ -138,6 +138,8 @@ bool gm_cache_free_ordered(CUdeviceptr dptr, CUstream stream, CUresult *ret_resu
 
 /* Does @address lie in a segment of the cache, whatever the state of its block? */
 bool gm_cache_covers(CUdeviceptr address);
+/* The context (id) whose heap that is; 0: a default pool's, or none. */
+uint32_t gm_cache_context_of(CUdeviceptr address);
 
 /* The driver returned @result for a free of GM_NOBODYS in place of @dptr. Returns what the program
  * gets. Where the free would have succeeded, the block is not freed in fact and never used again,

@@ -75,7 +75,8 @@ static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
 	       (gm_cache_back_waits(heap->domain) && !gm_cache_is_past_device(heap));
 }
 
-/* Of pages, where they are: behind what one other stream freed that is large enough, else behind what several did. The
+/* Of pages, where they are: behind what one other stream freed that is large enough, else behind what several
+ * did. The
  * request's stream waits for no more of them than that, since they may be waiting for it. */
 static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
 {

@@ -37,11 +37,9 @@ static _Atomic(uint32_t) scarce_asked;
 
 void gm_cache_await_begin(struct gm_cache_await *await)
 {
-	await->stamp = gm_reuse_stamp(gm_order_reuse());
-	await->completed = gm_reuse_completed(gm_order_reuse());
+	await->point = gm_reuse_now(gm_order_reuse());
+	await->progress = gm_reuse_progress(gm_order_reuse());
 	await->streams = gm_cache_streams_arrived();
-	await->moment = gm_cache_pages_now();
-	await->pages = gm_cache_pages_progress();
 	await->at_ns = gm_now_ns();
 	await->left_ns = PATIENCE_NS;
 	await->again = false;
@@ -74,14 +72,26 @@ static uint64_t pass(struct gm_cache_await *await, uint64_t most_ns)
 	return passed;
 }
 
-/* Does anything wait? 0: no; 1: for the GPU; -EAGAIN: for the end of a capture alone. */
+/* Does anything that this device's heaps were given back wait? @pages: what they have idle, too. 0: no; 1: for the
+ * GPU; -EAGAIN: for the end of a capture alone. */
+static int waits_in_heaps(uint64_t point, uint8_t domain, bool streams, bool pages)
+{
+	int r = 0, one;
+
+	for (struct gm_cache_heap *heap = NULL; r <= 0 && (heap = gm_cache_heap_next(heap, domain));) {
+		one = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number)
+			      ? gm_reuse_waits(gm_order_reuse(), point, heap->context) : 0;
+		if (one <= 0 && pages && (streams || heap->kind != GM_KIND_POOL) && gm_cache_heap_idle_bytes(heap))
+			one = gm_cache_pages_waits(heap, point) ? gm_cache_pages_waits(heap, point) : one;
+		r = one ? one : r;
+	}
+	return r;
+}
+
 static int waits(const struct gm_cache_await *await, uint8_t domain, bool streams)
 {
-	int r = in_limbo(domain) ? gm_reuse_waits(gm_order_reuse(), await->stamp) : 0;
-	int pages = gm_cache_pages_waits(await->moment);
+	int r = waits_in_heaps(await->point, domain, streams, await->left_ns != 0);
 
-	if (r <= 0 && pages && idle_anywhere(domain, streams) && await->left_ns)
-		r = pages;
 	if (r <= 0 && streams && await->left_ns &&
 	    (gm_cache_orphans_any() || (idle_anywhere(domain, true) && gm_cache_streams_pending())))
 		r = 1;
@@ -93,13 +103,13 @@ static int waits(const struct gm_cache_await *await, uint8_t domain, bool stream
 static uint64_t progress(void)
 {
 	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_back_progress() << 32) +
-	       (gm_cache_pages_progress() << 40) + (gm_cache_streams_arrived() << 48);
+	       (gm_cache_streams_arrived() << 48);
 }
 
 static void poll(uint8_t domain, bool streams)
 {
 	gm_reuse_poll_all(gm_order_reuse());
-	gm_cache_pages_look();
+	gm_reuse_look(gm_order_reuse());
 	gm_cache_back_look(domain);
 	if (!streams)
 		return;
@@ -144,43 +154,43 @@ static bool wait_for_gpu(struct gm_cache_await *await, uint8_t domain, uint64_t 
 
 bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams)
 {
-	uint64_t completed, arrived, pages, back = gm_cache_back_progress();
+	uint64_t got_on, arrived, back = gm_cache_back_progress();
 	bool waited, more;
 
-	waited = in_limbo(domain) && gm_reuse_waits(gm_order_reuse(), await->stamp);
+	waited = waits_in_heaps(await->point, domain, false, false);
 	gm_reuse_wait_all(gm_order_reuse());
 	pass(await, CALL_NS);
 	if (gm_rule(GM_RULE_AWAIT) && !gm_in_host_function())
 		waited |= wait_for_gpu(await, domain, bytes, streams);
-	completed = gm_reuse_completed(gm_order_reuse());
+	got_on = gm_reuse_progress(gm_order_reuse());
 	arrived = gm_cache_streams_arrived();
-	pages = gm_cache_pages_progress();
-	more = completed != await->completed || arrived != await->streams || pages != await->pages;
+	more = got_on != await->progress || arrived != await->streams;
 	/* Others free and complete without end: only what waited, or had just come, is a reason. */
 	more &= waited || !await->again;
 	more |= gm_cache_back_progress() != back && await->left_ns;
-	await->completed = completed;
+	await->progress = got_on;
 	await->streams = arrived;
-	await->pages = pages;
 	await->again = true;
 	return more;
 }
 
 bool gm_cache_await_pages(struct gm_cache_heap *heap)
 {
-	uint64_t before = gm_cache_pages_progress(), patience = PATIENCE_NS < VAIN_NS ? PATIENCE_NS : VAIN_NS;
+	uint64_t patience = PATIENCE_NS < VAIN_NS ? PATIENCE_NS : VAIN_NS;
+	uint64_t before = gm_cache_pages_passed(heap, UINT64_MAX);
 	uint64_t at = gm_now_ns(), waited = 0, arrived = gm_cache_streams_arrived();
 	int saved_errno = errno;
 	bool pool = heap->kind == GM_KIND_POOL, more, vain = false;
 
 	for (long pause_ns = 10000;; pause_ns += pause_ns < 200000 ? pause_ns / 4 : 0) {
-		gm_cache_pages_look();
+		gm_reuse_look(gm_order_reuse());
 		if (pool)		/* its streams may be past their frees, and another one stand still */
 			gm_cache_streams_poll();
-		more = gm_cache_pages_progress() != before || (pool && gm_cache_streams_arrived() != arrived);
+		more = gm_cache_pages_passed(heap, UINT64_MAX) != before ||
+		       (pool && gm_cache_streams_arrived() != arrived);
 		waited += gm_passed_ns(&at, SLICE_NS);
 		vain = !more && waited >= patience;
-		if (more || vain || gm_cache_pages_waits(gm_cache_pages_now()) <= 0)
+		if (more || vain || gm_cache_pages_waits(heap, UINT64_MAX) <= 0)
 			break;
 		gm_nap(pause_ns);
 	}

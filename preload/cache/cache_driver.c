@@ -250,7 +250,7 @@ static void synchronize(void *arg)
 	gm_reuse_poll(gm_order_reuse());
 	gm_cache_streams_poll();
 	if (((const struct gm_cache_heap *)arg)->pages)
-		gm_cache_pages_look();
+		gm_reuse_look(gm_order_reuse());
 }
 
 /* ---- heaps ---- */
@@ -450,7 +450,7 @@ void gm_cache_release_ended(uint8_t domain)
 	uint64_t bytes = 0;
 
 	if (gm_state.options.expandable_segments)
-		gm_cache_pages_look();		/* which pages may be moved */
+		gm_reuse_look(gm_order_reuse());	/* which pages may be moved */
 	if (left == seen[domain])
 		return;
 	seen[domain] = left;

@@ -2,7 +2,7 @@
  * cache_free.c - what a call of cudaFree or cudaFreeAsync does to a block of the caching allocator (see cache.h).
  *
  * The call waits first where the driver's own would and the program may rely on it. Then the block
- * is free at once, or when the GPU is past the free (allocator/reuse.h).
+ * is free at once, or when the GPU is past the free (preload/order/reuse.h).
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -64,13 +64,17 @@ static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, u
 		     : freeing->kind == GM_KIND_POOL)) {
 		now = freeing->kind == GM_KIND_POOL || !gm_capturing();
 		if (ordered && now)
-			gm_cache_stream_freed(freeing->heap, freeing->key, freeing->on);
+			gm_cache_stream_freed(freeing->key, freeing->on, freeing->kind == GM_KIND_POOL &&
+					      gm_cache_heap_in_pages(freeing->heap));
 		if (now && !ordered)
 			return GM_FREE_SEEN;
-		return now || gm_reuse_freed(gm_order_reuse(), &item, true,
-							 &freeing->early);
+		if (now)
+			return GM_FREE_NOW;
 	}
-	now = gm_reuse_freed(gm_order_reuse(), &item, ordered, &freeing->early);
+	if (ordered)
+		gm_cache_stream_freed(freeing->key, freeing->on, true);
+	now = gm_reuse_freed(gm_order_reuse(), &item, freeing->key, ordered ? gm_stream_context(freeing->on, false) : 0,
+			     &freeing->early);
 	/* Before anybody can be handed it. */
 	if (now && freeing->early)
 		gm_order_early_reuse(freeing->early);
@@ -166,6 +170,7 @@ static inline bool begin_free(struct freeing *freeing, const struct gm_cache_hea
 	if (refused)
 		return !refuse(refused, ret_result);
 	gm_unseen_check();
+	gm_order_meet_unseen();
 	freeing->kind = heap->kind;
 	freeing->heap = heap;
 	freeing->stream = view->stream;

@@ -128,6 +128,7 @@ struct gm_cache_heap {
 	_Atomic(uint64_t) live_lately;	/* bytes: a peak of what was live, which fades (cache_alloc.c) */
 	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @back so far; of these, complete */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
+	_Atomic(uint64_t) freed_at;	/* of pages: the point of the last free that the host has not seen complete */
 	_Atomic(bool) impatient;	/* of a pages heap: it grows rather than wait (gm_cache_await_pages) */
 	_Atomic(uint64_t) moving_ns;	/* likewise: what moving pages and waiting for them took lately */
 };

@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-#include "allocator/reuse.h"
+#include "preload/order/reuse.h"
 #include "preload/cache/cache_heap_internal.h"
 
 #define BATCH 32u			/* blocks completed before the lock is given up */

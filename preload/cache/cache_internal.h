@@ -1,7 +1,8 @@
 /*
  * cache_internal.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
  *
- * Between cache_alloc.c and cache_free.c (what a call gets) and preload/cache/cache_heap.h (the heap and its records).
+ * Between cache_alloc.c and cache_free.c (what a call gets) and preload/cache/cache_heap.h (the heap and its
+ * records).
  * Context: as cache.h.
  */
 #ifndef GM_PRELOAD_CACHE_INTERNAL_H
@@ -74,10 +75,9 @@ void gm_cache_release_ended(uint8_t domain);
 
 /* A request that is about to be refused, and what was complete when it began. */
 struct gm_cache_await {
-	uint64_t stamp;			/* what was freed later is not waited for */
-	uint64_t completed, streams;	/* blocks that left limbo; streams that have got to their frees */
-	uint64_t moment;		/* as @stamp, for pages */
-	uint64_t pages;			/* the last moment that the GPU was known to be past */
+	uint64_t point;			/* what was freed later is not waited for */
+	uint64_t progress;		/* what was complete (gm_reuse_progress) */
+	uint64_t streams;		/* streams that have got to their frees */
 	uint64_t at_ns, left_ns;	/* streams and pages are waited for so long (gm_passed_ns) */
 	bool again;			/* it has waited before */
 };
@@ -194,23 +194,26 @@ void gm_cache_stream_add_segment(uint64_t key, CUstream stream, bool of_pool);
 void gm_cache_stream_drop_segment(uint64_t key, bool of_pool);
 /* The same stream is served from pages. */
 void gm_cache_stream_meet(uint64_t key, CUstream stream);
-/* The moment (cache_moments.c) up to which the host has seen it past its frees; 0: none that is known. */
+/* The point up to which the host has seen it past its frees; 0: none that is known. */
 uint64_t gm_cache_stream_passed(uint64_t key);
+uint32_t gm_cache_stream_context(uint64_t key);	/* 0: it is not known */
 /* The context of streams is about to end (or, @ending false, did not); it has ended. */
 void gm_cache_streams_ending(uint32_t context, bool ending);
 void gm_cache_streams_context_ended(uint32_t context);
 
 /* There is so much stream-ordered memory that another request could lack it: from now on a free in
- * the order of a block's own stream is marked by an event before the block can be handed out again.
- * (When a block is freed in any other way, nothing uses it any more.) */
+ * the order of a stream is marked by an event there before the block can be handed out again. @meets: a stream that
+ * is not known has to be, since the block is no part of a segment of its own. */
 void gm_cache_mark_frees(void);
 extern _Atomic(bool) gm_cache_frees_marked GM_HIDDEN;
-void gm_cache_stream_freed_slow(const struct gm_cache_heap *heap, uint64_t key, CUstream stream);
-static inline void gm_cache_stream_freed(const struct gm_cache_heap *heap, uint64_t key, CUstream stream)
+void gm_cache_stream_freed_slow(uint64_t key, CUstream stream, bool meets);
+static inline void gm_cache_stream_freed(uint64_t key, CUstream stream, bool meets)
 {
 	if (__builtin_expect(gm_cache_frees_marked, 0))
-		gm_cache_stream_freed_slow(heap, key, stream);
+		gm_cache_stream_freed_slow(key, stream, meets);
 }
+/* Ask that stream alone, if its frees have an event: gm_cache_stream_passed. The retire lock may be held. */
+uint64_t gm_cache_stream_look(uint64_t key);
 
 /* Has that stream got to the last free in its order? UNKNOWN: it cannot be found out. */
 enum gm_cache_freed { GM_FREED_COMPLETE, GM_FREED_PENDING, GM_FREED_UNKNOWN };

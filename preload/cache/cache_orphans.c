@@ -1,10 +1,10 @@
 /*
  * cache_orphans.c - segments of stream-ordered memory go back to the driver (see cache_internal.h).
  *
- * They are freed on a stream of our own with nothing on it, when the host has seen the work
- * complete that could touch them: so the driver has them at once, and no work has to wait for other
- * work. A segment that left its heap before that was known is an orphan. Orphans share an event
- * after everything that the device was given by then; it is queried, never waited for.
+ * They are freed on a stream of our own with nothing on it, when the host has seen the work complete that could
+ * touch them: so the driver has them at once, and no work has to wait for other work. A segment that left its
+ * heap before that was known is an orphan: it goes back when the context of its stream has passed the point at
+ * which it left (preload/order/timeline.h), which is never waited for.
  *
  * The last resort before a request in stream order is refused (chains): segments are freed behind
  * the point where their blocks were freed, complete or not. The driver may then have that request's
@@ -21,20 +21,19 @@
 #define LOOKING_NS 20000
 #define ORPHANS 1024u			/* more than fit stay in their heap */
 
-static struct orphan { uint64_t address, bytes; uint32_t number; bool covered; } orphans[ORPHANS];
+/* @context: of its stream; 0: not known, any may have used it. */
+static struct orphan { uint64_t address, bytes, point; uint32_t number, context; } orphans[ORPHANS];
 static struct gm_lock orphans_lock;
 static _Atomic(uint32_t) waiting;	/* how many orphans there are */
-static _Atomic(bool) looking;		/* some thread has the event below to itself */
-static uint64_t ticket;			/* after the last use of those that it covers */
-static bool ticket_out;
+static _Atomic(bool) looking;		/* some thread gives them back, or none may */
 
-static void keep_orphan(const struct gm_cache_heap *heap, uint64_t address, uint64_t bytes)
+static void keep_orphan(const struct orphan *orphan)
 {
 	if (!gm_lock(&orphans_lock))
 		return;
 	for (unsigned int i = 0; i < ORPHANS; i++)
 		if (!orphans[i].address) {
-			orphans[i] = (struct orphan){ address, bytes, heap->number, false };
+			orphans[i] = *orphan;
 			waiting++;
 			break;
 		}
@@ -51,7 +50,12 @@ bool gm_cache_orphans_any(void)
 	return waiting != 0;
 }
 
-/* One that the event covers, of any heap; or with @number any one of that heap. */
+static bool is_passed(const struct orphan *orphan)
+{
+	return gm_timeline_passed(gm_reuse_time(gm_order_reuse()), orphan->context) >= orphan->point;
+}
+
+/* One that is passed, of any heap; or with @number any one of that heap. */
 static struct orphan take_orphan(uint32_t number)
 {
 	struct orphan orphan = { 0 };
@@ -59,39 +63,13 @@ static struct orphan take_orphan(uint32_t number)
 	if (!waiting || !gm_lock(&orphans_lock))
 		return orphan;
 	for (unsigned int i = 0; i < ORPHANS && !orphan.address; i++)
-		if (orphans[i].address &&
-		    (number ? orphans[i].number == number : orphans[i].covered)) {
+		if (orphans[i].address && (number ? orphans[i].number == number : is_passed(&orphans[i]))) {
 			orphan = orphans[i];
 			orphans[i].address = 0;
 			waiting--;
 		}
 	gm_unlock(&orphans_lock);
 	return orphan;
-}
-
-/* How many there are that no event covers. One that is recorded after this will. */
-static unsigned int cover(void)
-{
-	unsigned int count = 0;
-
-	if (!gm_lock(&orphans_lock))
-		return 0;
-	for (unsigned int i = 0; i < ORPHANS; i++)
-		if (orphans[i].address && !orphans[i].covered) {
-			orphans[i].covered = true;
-			count++;
-		}
-	gm_unlock(&orphans_lock);
-	return count;
-}
-
-static void uncover(void)
-{
-	if (!gm_lock(&orphans_lock))
-		return;
-	for (unsigned int i = 0; i < ORPHANS; i++)
-		orphans[i].covered = false;
-	gm_unlock(&orphans_lock);
 }
 
 /* ---- ways back ---- */
@@ -134,6 +112,9 @@ static bool free_behind(struct gm_cache_heap *heap, uint64_t address, uint64_t k
 void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t bytes,
 				   uint64_t key)
 {
+	struct orphan orphan = { .address = address, .bytes = bytes, .number = heap->number,
+				 .context = gm_cache_stream_context(key) };
+
 	/* Every context of the device has ended, and with them all that could use it. */
 	if (!heap->handle && !GM_REAL(cuMemFree_v2)(address))
 		return;
@@ -141,7 +122,8 @@ void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address,
 		return;
 	if (heap->handle && gm_cache_request.chains && free_behind(heap, address, key))
 		return;
-	keep_orphan(heap, address, bytes);
+	orphan.point = gm_timeline_free(gm_reuse_time(gm_order_reuse()));
+	keep_orphan(&orphan);
 }
 
 /* ---- orphans ---- */
@@ -159,7 +141,7 @@ static uint64_t give_orphans_back(void)
 		if (!heap)
 			continue;
 		if (heap->ending) {
-			keep_orphan(heap, orphan.address, orphan.bytes);
+			keep_orphan(&orphan);
 			continue;
 		}
 		if (!heap->handle)
@@ -169,38 +151,20 @@ static uint64_t give_orphans_back(void)
 				    : !GM_REAL(cuMemFree_v2)(orphan.address);
 		gm_visit_end(&visit);
 		if (!done)
-			keep_orphan(heap, orphan.address, orphan.bytes);
+			keep_orphan(&orphan);
 		bytes += done ? orphan.bytes : 0;
 	}
 	return bytes;
 }
 
-static uint64_t look_at_orphans(void)
-{
-	uint64_t bytes = 0;
-
-	if (ticket_out && gm_ticket_query(NULL, ticket) == 1) {
-		ticket_out = false;
-		gm_ticket_drop(NULL, ticket);
-		bytes = give_orphans_back();
-	}
-	if (ticket_out || !cover())
-		return bytes;
-	ticket_out = gm_order_ticket(&ticket);
-	if (!ticket_out)
-		uncover();
-	return bytes;
-}
-
 uint64_t gm_cache_orphans_back(void)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes;
 
 	if (!waiting || __atomic_exchange_n((bool *)&looking, true, __ATOMIC_ACQ_REL))
 		return 0;
-	bytes = look_at_orphans();
-	if (ticket_out)			/* perhaps nothing is pending */
-		bytes += look_at_orphans();
+	gm_reuse_look(gm_order_reuse());
+	bytes = give_orphans_back();
 	__atomic_store_n((bool *)&looking, false, __ATOMIC_RELEASE);
 	return bytes;
 }
@@ -232,7 +196,7 @@ uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap)
 
 		gm_visit_end(&visit);
 		if (!done)
-			keep_orphan(heap, orphan.address, orphan.bytes);
+			keep_orphan(&orphan);
 		bytes += done ? orphan.bytes : 0;
 	}
 	return bytes;

@@ -3,7 +3,7 @@
  * driver's that are mapped where they are needed. For expandable_segments:True.
  *
  * A page is unmapped only when the host has seen the GPU past everything that was submitted before it was freed:
- * neither mapping nor unmapping is work of a stream. One event of every context tells that. It is recorded when memory
+ * neither mapping nor unmapping is work of a stream (cache_points.c). Marks are recorded when memory
  * is needed or given back, and before a capture begins, never at a free. Only gm_cache_await and gm_cache_await_pages
  * wait for it, and both have an end.
  *
@@ -32,21 +32,9 @@ uint64_t gm_cache_pages_passed(void *heap, uint64_t stream);
 bool gm_cache_pages_wanted(void *heap);		/* waits of struct gm_heap_ops: asks gm_cache_request.waits */
 bool gm_cache_pages_costly(void *heap);		/* by the option compaction_time */
 
-/* Find out which frees the GPU is past by now, and record an event for later ones. Never waits. No
- * lock is needed. */
-void gm_cache_pages_look(void);
-/* A capture is about to begin: record an event for what was freed so far, while that is allowed. No
- * lock held. */
-void gm_cache_pages_capture_begins(void);
-/* What is freed from now on has this moment or a later one; the same, and what was freed before has an earlier one,
- * the returned one at most. */
-uint64_t gm_cache_pages_now(void);
-uint64_t gm_cache_pages_turn(void);
-/* Is there a free up to @moment that the GPU is not known to be past? 0: no; 1: yes; -EAGAIN: it
- * can be found out only after the end of a capture. And a number that rises when the GPU is past
- * more of them. */
-int gm_cache_pages_waits(uint64_t moment);
-uint64_t gm_cache_pages_progress(void);
+/* Is there a free of @heap's up to point @until that the GPU is not known to be past? 0: no; 1: yes; -EAGAIN: it
+ * can be found out only after the end of a capture. No lock is needed. */
+int gm_cache_pages_waits(struct gm_cache_heap *heap, uint64_t until);
 
 /* What the program is told a block of a pages heap belongs to, since the driver names nothing for such memory: a
  * context or a pool, the other is NULL. False: it is no such block. */

@@ -376,7 +376,7 @@ void gm_cache_streams_context_ended(uint32_t context)
 		if (streams[at].key && streams[at].context == context) {
 			streams[at].freed = NULL;
 			streams[at].in_context = 0;
-			set_complete_locked(&streams[at], gm_cache_pages_now());
+			set_complete_locked(&streams[at], gm_reuse_now(gm_order_reuse()));
 		}
 	for (uint32_t i = 0; i < spares; i++)
 		if (spare[i].context != context)
@@ -514,6 +514,18 @@ uint64_t gm_cache_stream_passed(uint64_t key)
 	moment = place->complete ? UINT64_MAX : place->passed;
 	gm_unlock(&lock);
 	return moment;
+}
+
+uint32_t gm_cache_stream_context(uint64_t key)
+{
+	const struct gm_cache_stream *place = lock_stream(key);
+	uint32_t context;
+
+	if (!place)
+		return 0;
+	context = place->context;
+	gm_unlock(&lock);
+	return context;
 }
 
 void gm_cache_stream_forget_pages(const struct gm_cache_stream *copy, uint64_t passed)

@@ -15,7 +15,7 @@
  *
  * A query may find the event complete while another thread records it anew for a free. So a free says that it has
  * done so before anybody can see the memory free, and an answer that does not know of it counts for nothing. Of
- * pages, whose frees have moments (cache_moments.c), an answer is about the moments before the query began.
+ * pages, whose frees have points (cache_points.c), an answer is about the points before the query began.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
  * cache_stream.c. Signal context: none.
@@ -59,14 +59,14 @@ static bool record_freed(const struct gm_cache_stream *stream, CUstream on)
 }
 
 /* A default stream's event could end a capture of another stream: then there is none. */
-void gm_cache_stream_freed_slow(const struct gm_cache_heap *heap, uint64_t key, CUstream stream)
+void gm_cache_stream_freed_slow(uint64_t key, CUstream stream, bool meets)
 {
 	bool pseudo = stream <= CU_STREAM_PER_THREAD;
 	struct gm_relaxed relaxed = gm_relax();
 	struct gm_cache_stream copy;
 	bool known = gm_cache_stream_copy(key, &copy);
 
-	if (!known && heap->kind == GM_KIND_POOL && gm_cache_heap_in_pages(heap)) {
+	if (!known && meets) {
 		gm_cache_stream_meet(key, stream);
 		known = gm_cache_stream_copy(key, &copy);
 	}
@@ -191,10 +191,28 @@ enum gm_cache_freed gm_cache_stream_ask(uint64_t key)
 	return answer;
 }
 
+uint64_t gm_cache_stream_look(uint64_t key)
+{
+	uint64_t point = gm_reuse_before(gm_order_reuse());
+	struct gm_relaxed relaxed;
+	struct gm_cache_stream copy;
+
+	if (!gm_cache_stream_use(key, &copy))
+		return 0;
+	if (copy.freed && !copy.stale && !copy.ending && !copy.complete) {
+		relaxed = gm_relax();
+		gm_cache_stream_answered(&copy, ask(&copy), point);
+		gm_unrelax(&relaxed);
+	}
+	gm_cache_stream_done(&copy);
+	return gm_cache_stream_passed(key);
+}
+
 static void poll(bool ended_only)
 {
 	struct gm_relaxed relaxed = gm_relax();
-	uint64_t moment = gm_cache_pages_turn(), passed = gm_cache_pages_progress();
+	uint64_t moment = gm_reuse_before(gm_order_reuse());
+	uint64_t passed = gm_timeline_passed(gm_reuse_time(gm_order_reuse()), 0);
 	struct gm_cache_stream copy;
 
 	for (uint32_t at = 0; gm_cache_stream_use_next(&at, &copy);) {
@@ -250,11 +268,15 @@ uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CU
 	uint64_t moment, bytes = 0;
 
 	/* A default stream could join a capture. */
-	while (!bytes && (own > CU_STREAM_PER_THREAD || !gm_capturing()) && gm_cache_stream_use_next(at, &copy)) {
-		moment = gm_cache_pages_turn();
+	while (!bytes && (own > CU_STREAM_PER_THREAD || !gm_capturing())) {
+		/* Before the stream is copied: a free that comes later may not have recorded the event that is waited
+		 * for. */
+		moment = gm_reuse_turn(gm_order_reuse());
+		if (!gm_cache_stream_use_next(at, &copy))
+			break;
 		if (copy.key != key && gm_cache_heap_freed_on(heap, copy.key, least) && waits_for(own, &copy)) {
 			/* An event before the wait would say that the GPU is past it. */
-			gm_cache_stream_freed_slow(heap, key, own);
+			gm_cache_stream_freed_slow(key, own, true);
 			bytes = gm_cache_heap_take_over(heap, copy.key, key, moment);
 		}
 		gm_cache_stream_done(&copy);

@@ -4,24 +4,45 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/hooks/hook.h"
-#include "preload/cache/cache_pages.h"
 #include "preload/order/order.h"
 
-/* No context-wide event of ours may be under way when a capture begins, and none until it ends. */
-static CUresult begun(CUstream stream, bool per_thread, CUresult result)
+/* No event of ours for the stream's context may be under way when a capture begins, and none until it ends. */
+static CUresult begun(CUstream stream, bool per_thread, uint32_t context, CUresult result)
 {
-	gm_capture_begun(stream, per_thread, result);
+	gm_capture_begun(stream, per_thread, context, result);
 	return gm_leave(result);
+}
+
+/* With one context in use it is the one that captures. */
+static bool may_join(CUstream stream, bool per_thread)
+{
+	return gm_capturing() && !gm_context_only_used() && !gm_stream_captures(stream, per_thread);
 }
 
 #define GM_HOOK(class, name, type, params, args)
 #define GM_CAPTURE(class, name, type, params, args, per_thread) \
 	CUresult name params \
 	{ \
+		uint32_t context; \
+		\
 		GM_ENTER_WITH(name, args); \
-		gm_cache_pages_capture_begins(); \
-		gm_capture_beginning(); \
-		return begun(hStream, per_thread, GM_REAL(name) args); \
+		context = gm_capture_beginning(hStream, per_thread); \
+		return begun(hStream, per_thread, context, GM_REAL(name) args); \
+	}
+#define GM_JOIN(class, name, type, params, args, per_thread) \
+	CUresult name params \
+	{ \
+		uint32_t context; \
+		CUresult result; \
+		\
+		GM_ENTER_WITH(name, args); \
+		gm_order_waits(hStream, per_thread); \
+		if (!may_join(hStream, per_thread)) \
+			return gm_leave(GM_REAL(name) args); \
+		context = gm_capture_beginning(hStream, per_thread); \
+		result = GM_REAL(name) args; \
+		gm_capture_joined(hStream, per_thread, context); \
+		return gm_leave(result); \
 	}
 #include "preload/hooks/hooks.def"
 

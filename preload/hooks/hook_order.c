@@ -1,7 +1,7 @@
 /*
  * hook_order.c - the program's own waiting, and what it waits with: streams and events.
  *
- * After a wait that covers every context with work, what was freed before it was called is complete. A
+ * After a wait for a context it has passed all that was freed before the wait was called (timeline.h). A
  * wait for less covers some of what the host may look at (host.h). A query that answers "done" is a
  * wait.
  *
@@ -68,7 +68,7 @@ static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, b
 	if (result)
 		return failed(result);
 	if (wait.begins && is_only_stream(key))
-		gm_reuse_sync_done(gm_order_reuse(), wait.begun);
+		gm_reuse_sync_done(gm_order_reuse(), 0, wait.begun);
 	gm_host_stream_done(key, wait.host_now);
 	if (!polls)
 		synchronised();
@@ -107,6 +107,8 @@ static CUresult wait_context(CUcontext context, bool named)
 {
 	struct wait wait;
 	CUresult result;
+	uint32_t id;
+	bool covers;
 
 	if (!gm_order_on)
 		return gm_leave(named ? GM_REAL(cuCtxSynchronize_v2)(context) :
@@ -117,13 +119,15 @@ static CUresult wait_context(CUcontext context, bool named)
 		return failed(result);
 	if (!context)
 		GM_REAL(cuCtxGetCurrent)(&context);
-	if (gm_order_covers(context)) {
-		if (wait.begins)
-			gm_reuse_sync_done(gm_order_reuse(), wait.begun);
+	covers = gm_order_covers(context);
+	if (covers)
 		gm_host_all_done(wait.host_now);
-	} else {
+	else
 		gm_host_context_done(context, wait.host_now);
-	}
+	/* A green context is a part of one that is not waited for as a whole. */
+	id = covers ? 0 : gm_ticket_context_of(context);
+	if (wait.begins && (covers || id))
+		gm_reuse_sync_done(gm_order_reuse(), id, wait.begun);
 	synchronised();
 	return gm_leave(result);
 }

@@ -100,15 +100,19 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 /* What the cache maps itself has to be opened to each device; the driver's own allocations are by themselves. */
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
+	struct gm_where where;
 	enum gm_context_role role;
 	CUdevice device = -1;
 	CUresult result;
+	uint32_t peer;
 
 	GM_ENTER(cuCtxEnablePeerAccess, peerContext, Flags);
+	where = gm_where_now();
+	peer = gm_context_meet(peerContext);
+	if (peer && where.context)	/* before it may */
+		gm_ticket_touches(where.context, peer);
 	result = GM_TRY(cuCtxEnablePeerAccess, peerContext, Flags);
-	if (!result)
-		gm_context_handle(gm_context_meet(peerContext), &role, &device);
-	if (device >= 0)
-		gm_cache_pages_peer((uint8_t)device, gm_where_now().domain);
+	if (!result && gm_context_handle(peer, &role, &device) && device >= 0)
+		gm_cache_pages_peer((uint8_t)device, where.domain);
 	return gm_leave(result);
 }

@@ -29,9 +29,32 @@ static bool in_device(CUdeviceptr address)
 	       (copy.kind == GM_KIND_DEVICE || copy.kind == GM_KIND_POOL);
 }
 
+/* Where several contexts are in use: a copy between memory of two of them. Work of either, and of the current one, may
+ * touch the other's from now on (timeline.h). */
+static void note_copy(uint32_t dst, uint32_t src)
+{
+	uint32_t contexts[] = { dst, src, dst || src ? gm_where_now().context : 0 };
+
+	for (unsigned int i = 0; i < 9; i++)
+		if (contexts[i / 3] && contexts[i % 3] && contexts[i / 3] != contexts[i % 3])
+			gm_ticket_touches(contexts[i / 3], contexts[i % 3]);
+}
+
+static __attribute__((noinline)) void note_crossing(CUdeviceptr one, CUdeviceptr other)
+{
+	note_copy(gm_cache_context_of(one), gm_cache_context_of(other));
+}
+
+static inline void crossing(CUdeviceptr one, CUdeviceptr other)
+{
+	if (!gm_context_only_used() && one != other)
+		note_crossing(one, other);
+}
+
 /* Device addresses: the host looks at them only if they are managed or mapped memory. */
 static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
 {
+	crossing(one, other);
 	if (!gm_host_shares_memory || (in_device(one) && (one == other || in_device(other))))
 		return 0;
 	return GM_WORK_LAUNCH;
@@ -40,6 +63,7 @@ static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
 /* Addresses of whatever memory. */
 static unsigned int copied(CUdeviceptr dst, CUdeviceptr src)
 {
+	crossing(dst, src);
 	return in_device(dst) && in_device(src) ? 0 : GM_WORK_HOST;
 }
 
@@ -47,6 +71,7 @@ static unsigned int copied(CUdeviceptr dst, CUdeviceptr src)
  * memory and the device it need not. */
 static unsigned int copied_waiting(CUdeviceptr dst, CUdeviceptr src)
 {
+	crossing(dst, src);
 	if (gm_host_shares_memory)
 		return touched(dst, src);
 	return in_device(src) && !in_device(dst) ? GM_WORK_WAITED : 0;
@@ -57,6 +82,7 @@ static unsigned int copied_shape(CUmemorytype src_type, CUdeviceptr src, CUmemor
 {
 	bool host = src_type == CU_MEMORYTYPE_HOST || dst_type == CU_MEMORYTYPE_HOST;
 
+	crossing(dst, src);
 	if (host || (src_type == CU_MEMORYTYPE_UNIFIED && !in_device(src)) ||
 	    (dst_type == CU_MEMORYTYPE_UNIFIED && !in_device(dst)))
 		return GM_WORK_HOST;
@@ -67,12 +93,11 @@ static unsigned int copied_shape(CUmemorytype src_type, CUdeviceptr src, CUmemor
 static unsigned int copied_shape_waiting(CUmemorytype src_type, CUdeviceptr src,
 					 CUmemorytype dst_type, CUdeviceptr dst)
 {
+	crossing(dst, src);
 	if (dst_type == CU_MEMORYTYPE_HOST)
 		return GM_WORK_WAITED;
 	if (src_type == CU_MEMORYTYPE_HOST || !gm_host_shares_memory)
 		return 0;
-	(void)src;
-	(void)dst;
 	return GM_WORK_LAUNCH;
 }
 
@@ -85,6 +110,7 @@ static unsigned int copied_peer(CUcontext dst, CUcontext src)
 {
 	gm_context_used(dst);
 	gm_context_used(src);
+	note_copy(gm_context_find(dst), gm_context_find(src));
 	return GM_WORK_LAUNCH;
 }
 

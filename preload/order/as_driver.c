@@ -52,34 +52,30 @@ static CUresult wait_for_context(uint32_t context, bool *ret_waited)
 
 CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 {
-	uint64_t begun = 0, host_now = gm_host_now();
-	bool waited, covers, covered;
+	struct gm_reuse *reuse = gm_order_reuse();
 	enum gm_context_role role;
+	uint64_t begun, host_now = gm_host_now();
 	CUcontext handle;
 	CUdevice device;
 	CUresult result;
+	bool waited;
 
 	*ret_all = false;
 	if (!context)
 		context = gm_context_only_used() ? gm_context_only_used() : gm_where_now().context;
 	if (!gm_order_on || !context || gm_in_host_function())
 		return CUDA_SUCCESS;
-	covered = gm_ticket_covered_by(NULL, context);
-	if (covered)
-		begun = gm_reuse_sync_begin(gm_order_reuse());
+	begun = gm_reuse_sync_begin(reuse);
 	result = wait_for_context(context, &waited);
-	/* Another context may have been given its first work before that began, and what this uses
-	 * been freed: whether it was waited for is known afterwards only. */
-	covers = gm_rule(GM_RULE_WAIT_COVERS) ? gm_ticket_covered_by(NULL, context) : covered;
-	*ret_all = !result && waited && covers;
-	if (*ret_all) {
-		gm_reuse_sync_done(gm_order_reuse(), begun);
+	if (result || !waited)
+		return result;
+	gm_reuse_sync_done(reuse, context, begun);
+	*ret_all = begun && gm_timeline_passed_by_all(gm_reuse_time(reuse), context) >= begun;
+	handle = gm_context_handle(context, &role, &device);
+	if (gm_ticket_covered_by(NULL, context))
 		gm_host_all_done(host_now);
-	} else if (!result && waited) {
-		handle = gm_context_handle(context, &role, &device);
-		if (handle)
-			gm_host_context_done(handle, host_now);
-	}
+	else if (handle)
+		gm_host_context_done(handle, host_now);
 	return result;
 }
 

@@ -2,10 +2,11 @@
  * capture.c - how many streams of the process capture, and what we may ask meanwhile (see
  * order.h).
  *
- * A capture is counted before its real begin, and until its end was seen: by the hook of the end,
- * of the stream's destruction, of its context's end, or by asking the driver. What was freed
- * before gets its event first (gm_reuse_capture_begins, under the lock that context-wide events
- * are recorded under): none is recorded between that and the end.
+ * A capture is counted, for the context of its stream, before its real begin, and until its end was seen: by
+ * the hook of the end, of the stream's destruction, of its context's end, or by asking the driver. So is that
+ * of a stream which joins one of another context, by waiting for an event. What was freed before is marked
+ * first (gm_reuse_capture_begins, under the lock that marks are recorded under): the context has no mark
+ * between that and the end.
  *
  * Thread context: any, inside a hook. Signal context: none.
  * Lock: one leaf, never held over a driver call.
@@ -26,6 +27,7 @@
 struct capture {
 	uint32_t unused;		/* gm_slots' link */
 	uint32_t context;		/* 0: not known */
+	uint32_t counted;		/* the context for which it is counted; 0: any */
 	uint64_t name;			/* of the stream; 0: an unused slot */
 	pid_t thread;			/* of a per-thread stream */
 };
@@ -36,6 +38,7 @@ _Atomic(uint32_t) gm_captures;
 static struct gm_lock lock = { .rank = GM_RANK_LEAF };
 static struct gm_slots captures = { .item_bytes = sizeof(struct capture) };	/* lock */
 static _Atomic(uint32_t) passed;
+static _Atomic(bool) joined;			/* a stream has joined a capture, and ends with it */
 static struct gm_reuse *counted;		/* NULL: nothing is counted */
 
 static struct capture *capture_at(uint32_t slot)
@@ -53,19 +56,26 @@ void gm_capture_start(struct gm_reuse *reuse)
 	counted = reuse;
 }
 
-void gm_capture_beginning(void)
+/* The context needs a track before it can have no marks. Where work is not seen, neither is who joins. */
+uint32_t gm_capture_beginning(CUstream stream, bool per_thread)
 {
+	uint32_t context;
+
 	gm_capture_seen = true;		/* before it begins: another thread may ask now */
 	if (!counted)
-		return;
-	gm_reuse_capture_begins(counted);
+		return 0;
+	context = gm_unseen() ? 0 : gm_stream_context(stream, per_thread);
+	if (context)
+		gm_ticket_context(context);
+	gm_reuse_capture_begins(counted, context);
 	gm_captures++;
+	return context;
 }
 
-static void uncount(void)
+static void uncount(uint32_t context)
 {
 	gm_captures--;
-	gm_reuse_capture_ended(counted);
+	gm_reuse_capture_ended(counted, context);
 }
 
 /* Of a slot whose end is known: given back first, so that it is counted off once. */
@@ -84,18 +94,18 @@ static bool drop_if(uint32_t slot, uint64_t name)
 	return dropped;
 }
 
-void gm_capture_begun(CUstream stream, bool per_thread, CUresult result)
+void gm_capture_begun(CUstream stream, bool per_thread, uint32_t context, CUresult result)
 {
-	struct capture capture = { .name = gm_stream_name(stream, per_thread) };
+	struct capture capture = { .name = gm_stream_name(stream, per_thread), .counted = context };
 	uint32_t slot;
 
 	if (!counted)
 		return;
 	if (result) {
-		uncount();
+		uncount(context);
 		return;
 	}
-	capture.context = gm_where_now().context;
+	capture.context = context ? context : gm_stream_context(stream, per_thread);
 	capture.thread = this_thread();
 	if (!gm_lock(&lock))
 		return;			/* counted for ever: nothing is recycled early, nothing breaks */
@@ -103,6 +113,14 @@ void gm_capture_begun(CUstream stream, bool per_thread, CUresult result)
 	if (slot)
 		*capture_at(slot) = capture;
 	gm_unlock(&lock);
+}
+
+void gm_capture_joined(CUstream stream, bool per_thread, uint32_t context)
+{
+	bool does = gm_stream_captures_asked(stream, per_thread);
+
+	joined |= does;
+	gm_capture_begun(stream, per_thread, context, does ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------- */
@@ -148,13 +166,13 @@ static void drop_ended(uint64_t name, uint32_t context, bool ask)
 		    (ask && still_captures(&capture)))
 			continue;
 		if (drop_if(slot, capture.name))
-			uncount();
+			uncount(capture.counted);
 	}
 }
 
 void gm_capture_over(CUstream stream, bool per_thread)
 {
-	drop_ended(gm_stream_name(stream, per_thread), 0, true);
+	drop_ended(joined ? 0 : gm_stream_name(stream, per_thread), 0, true);
 }
 
 void gm_capture_stream_destroyed(CUstream stream)

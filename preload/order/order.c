@@ -24,6 +24,7 @@
 bool gm_order_on;
 struct gm_reuse_hot gm_order_hot;
 _Atomic(uint32_t) gm_order_generation = 1;
+_Atomic(uint32_t) gm_order_met;
 __thread struct gm_order_last gm_order_last;
 
 static struct gm_reuse *reuse;
@@ -113,6 +114,15 @@ static uint32_t context_of_stream(CUstream stream)
 	return context ? context : gm_where_now().context;
 }
 
+uint32_t gm_stream_context(CUstream stream, bool per_thread)
+{
+	uint32_t only = gm_context_only_used();
+
+	if (only)
+		return only;
+	return is_pseudo(gm_stream_name(stream, per_thread)) ? gm_where_now().context : context_of_stream(stream);
+}
+
 /* ---- submissions ------------------------------------------------------------------------------- */
 
 /* Remember that the context of @name's stream is given work. Returns the stream's key; 0: it has no
@@ -152,6 +162,7 @@ void gm_work_slow(CUstream stream, bool per_thread)
 	uint64_t name = gm_stream_name(stream, per_thread), key;
 	uint32_t generation = gm_order_generation;
 
+	gm_order_meet_unseen();
 	if (gm_capturing()) {
 		if (gm_rule(GM_RULE_CAPTURED_WORK) && gm_stream_captures(stream, per_thread))
 			return;
@@ -189,6 +200,28 @@ void gm_work_again(CUstream stream, bool per_thread)
 	submitting.stream = stream;
 	submitting.per_thread = per_thread;
 	gm_reuse_submitted(reuse, key);
+}
+
+static void context_waits(uint32_t context)
+{
+	if (context && !gm_ticket_context(context))
+		gm_unseen_work("more contexts than there is room for");
+}
+
+void gm_order_waits_slow(CUstream stream, bool per_thread)
+{
+	context_waits(gm_stream_context(stream, per_thread));
+}
+
+/* A green context's handle is no context's: it may be any. */
+void gm_order_context_waits(CUcontext context)
+{
+	uint32_t id = gm_order_on ? gm_context_find(context) : 0;
+
+	if (id)
+		context_waits(id);
+	else if (gm_order_on)
+		gm_ticket_all_contexts();
 }
 
 void gm_order_behind_frees(CUstream back)
@@ -348,6 +381,13 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	return context ? context : gm_context_only();
 }
 
+static uint64_t stream_passed(void *arg, uint64_t stream)
+{
+	const struct gm_order_blocks *blocks = arg;
+
+	return blocks->stream_passed ? blocks->stream_passed(stream) : 0;
+}
+
 static bool is_only(void *arg, uint32_t context, uint64_t stream)
 {
 	(void)arg;
@@ -360,12 +400,6 @@ static size_t complete(void *arg, const struct gm_reuse_item *items, size_t coun
 	const struct gm_order_blocks *blocks = arg;
 
 	return blocks->complete(items, count);
-}
-
-static void *memory(void *arg, size_t bytes)
-{
-	(void)arg;
-	return gm_map_pages(bytes);
 }
 
 /* ---- start ------------------------------------------------------------------------------------- */
@@ -388,19 +422,17 @@ int gm_order_start(const struct gm_order_blocks *blocks)
 		.ending = context_ending, .ended = context_ended, .several = several_contexts,
 	};
 	struct gm_reuse_ops ops = {
+		.time = gm_ticket_ops,
 		.first = first,
 		.forget_streams = forget_streams,
-		.record_all = gm_ticket_record_all,
 		.record_stream = record_stream,
 		.stream_wait = stream_wait,
 		.query = gm_ticket_query,
-		.wait = gm_ticket_wait,
 		.drop = gm_ticket_drop,
-		.progress = gm_ticket_progress,
+		.stream_passed = stream_passed,
 		.context_of = context_of,
 		.is_only = is_only,
 		.complete = complete,
-		.memory = memory,
 		.arg = (void *)(uintptr_t)blocks,
 	};
 
@@ -410,6 +442,7 @@ int gm_order_start(const struct gm_order_blocks *blocks)
 	reuse = gm_reuse_new(&ops, &gm_order_hot);
 	if (!reuse)
 		return -ENOMEM;
+	gm_ticket_start(gm_reuse_time(reuse));
 	gm_capture_start(reuse);
 	gm_context_watch(&watcher);
 	gm_order_on = true;
@@ -419,24 +452,20 @@ int gm_order_start(const struct gm_order_blocks *blocks)
 
 /* ---- for segments of the cache that go back to the driver -------------------------------------- */
 
-static int record_all(void *arg)
+static bool wait_on(void *arg, uint64_t event)
 {
-	return gm_ticket_record_all(NULL, arg);
-}
-
-bool gm_order_ticket(uint64_t *ret_ticket)
-{
-	return gm_order_on && !gm_reuse_in_order(reuse, record_all, ret_ticket);
+	return !GM_REAL(cuStreamWaitEvent)(arg, (CUevent)(uintptr_t)event, 0);
 }
 
 bool gm_order_behind_all(CUstream own)
 {
-	uint64_t ticket = 0;
+	struct gm_relaxed relaxed;
 	bool done;
 
-	if (!gm_order_ticket(&ticket))
+	if (!gm_order_on)
 		return false;
-	done = !gm_ticket_stream_wait(own, false, ticket);
-	gm_ticket_drop(NULL, ticket);
+	relaxed = gm_relax();
+	done = gm_reuse_behind_all(reuse, wait_on, own);
+	gm_unrelax(&relaxed);
 	return done;
 }

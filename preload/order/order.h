@@ -1,7 +1,7 @@
 /*
  * order.h - which stream is given work, in which order, as far as reuse of memory depends on it.
  *
- * The hooks of the classes WORK and ORDER call it, and it calls allocator/reuse.h, which decides.
+ * The hooks of the classes WORK and ORDER call it, and it calls preload/order/reuse.h, which decides.
  * What the host may see of that work is in host.h; context.h says in which context a call works.
  *
  * With allocator native, or where nothing can be recorded, gm_order_on is false and all of it
@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "allocator/reuse.h"
+#include "preload/order/reuse.h"
 #include "preload/order/context.h"
 
 /* A stream as the caller names it: never 0. */
@@ -58,10 +58,14 @@ static inline bool gm_capturing(void)
 	return gm_captures != 0;
 }
 
-/* Before the real call that begins a capture, and after it; after the one that ends it, whatever
- * that returned. No context-wide event is recorded from the first to the last. */
-void gm_capture_beginning(void);
-void gm_capture_begun(CUstream stream, bool per_thread, CUresult result);
+/* Before the real call that begins a capture, or by which @stream may join one, and after it, with what the first
+ * returned; after the call that ends it, whatever that returned. No event of the stream's context is recorded
+ * from the
+ * first to the last. */
+uint32_t gm_capture_beginning(CUstream stream, bool per_thread);
+void gm_capture_begun(CUstream stream, bool per_thread, uint32_t context, CUresult result);
+/* Of a stream that may have joined one. */
+void gm_capture_joined(CUstream stream, bool per_thread, uint32_t context);
 void gm_capture_over(CUstream stream, bool per_thread);
 
 /* A stream, or a context with its streams, has ended: so have its captures. */
@@ -80,6 +84,7 @@ extern struct gm_reuse_hot gm_order_hot GM_HIDDEN;
 /* Whose blocks are reused: struct gm_reuse_ops has both. */
 struct gm_order_blocks {
 	uint32_t (*context_of)(uint32_t owner);
+	uint64_t (*stream_passed)(uint64_t stream);	/* NULL: nothing is known of streams */
 	size_t (*complete)(const struct gm_reuse_item *items, size_t count);
 };
 
@@ -92,6 +97,8 @@ struct gm_reuse *gm_order_reuse(void);
 uint64_t gm_stream_key(CUstream stream, bool per_thread);
 /* The same where the current context is known (id). */
 uint64_t gm_stream_key_in(uint32_t context, CUstream stream, bool per_thread);
+/* The context (id) in which its work counts; 0: it is not known. */
+uint32_t gm_stream_context(CUstream stream, bool per_thread);
 
 enum gm_work_flags {
 	GM_WORK_LAUNCH = 1,		/* a kernel or graph: writes what the host sees while managed or
@@ -135,6 +142,17 @@ static inline void gm_work_over(CUstream stream, bool per_thread, uint32_t gener
 	if (__builtin_expect(generation != gm_order_generation, 0) && gm_order_on)
 		gm_work_again(stream, per_thread);
 }
+
+/* Before @stream waits for an event, perhaps of another context: that is no work, but what is freed in the
+ * stream's order
+ * comes after it. The same of all streams of @context. */
+void gm_order_waits_slow(CUstream stream, bool per_thread);
+static inline void gm_order_waits(CUstream stream, bool per_thread)
+{
+	if (gm_order_on && !gm_context_only_used())
+		gm_order_waits_slow(stream, per_thread);
+}
+void gm_order_context_waits(CUcontext context);
 
 /* ---- ends, and what they cover ---- */
 
@@ -236,32 +254,38 @@ bool gm_in_host_function(void);
  * @fn, set at the start. */
 void gm_host_function_watch(void (*fn)(void));
 
-/* ---- tickets of reuse.h: events, one of each context that was given work (tickets.c) ----
+/* ---- events of contexts that were given work, and tickets (tickets.c) ----
  *
- * A ticket is the address of its first part, an event of one context each; 0: nothing was ever
- * submitted. The functions with an @arg are those of struct gm_reuse_ops, which ignore it.
+ * A ticket is an event of a stream or a context; 0: there is none. The functions with an @arg are those of struct
+ * gm_reuse_ops, which ignore it.
  */
+extern const struct gm_timeline_ops gm_ticket_ops GM_HIDDEN;
+void gm_ticket_start(struct gm_timeline *time);
 
-/* Context @id is given work from now on. False: there is no room to remember it. */
+/* Context @id is given work from now on. False: there is no room to remember it. No lock held: the driver is
+ * asked, and
+ * the context may turn out to have ended. */
 bool gm_ticket_context(uint32_t id);
+/* The same for each context that there is, since work may be submitted unseen. */
+void gm_ticket_all_contexts(void);
 
 /* Is every context that was given work, and lives, this one? By its handle, or its id. */
 bool gm_ticket_covered_by(CUcontext handle, uint32_t id);
+/* The context that was given work whose handle this is; 0: a green context, or none that is known. */
+uint32_t gm_ticket_context_of(CUcontext handle);
+
+/* Work of context @who may touch memory of context @whose from now on (0: not known). */
+void gm_ticket_touches(uint32_t who, uint32_t whose);
 
 /* ending: the context is about to end, so that the driver is not asked about its events meanwhile
- * (or, @ending false, it did not end). ended: it has ended, and its parts of tickets are
- * complete. */
+ * (or, @ending false, it did not end). ended: it has ended, and its work is complete. */
 void gm_ticket_context_ending(uint32_t id, bool ending);
 void gm_ticket_context_ended(uint32_t id);
 
-/* An event after everything submitted so far in every context that was given work: 0; -EAGAIN where a
- * capture forbids it; -errno. */
-int gm_ticket_record_all(void *arg, uint64_t *ret_ticket);
-
-/* The same after everything submitted to one stream (NULL: to all of its context); *ticket 0: a new
+/* An event after everything submitted to one stream (NULL: to all of its context); *ticket 0: a new
  * ticket, else that one is recorded anew. @whole: for the whole context where no event can be
  * recorded on that stream. The caller then holds the order lock, since no capture may begin
- * meanwhile. */
+ * meanwhile. 0; -EAGAIN where a capture forbids it; -errno. */
 int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t *ticket);
 
 /* Later work of @stream waits for @ticket, on the device. */
@@ -269,22 +293,26 @@ int gm_ticket_stream_wait(CUstream stream, bool per_thread, uint64_t ticket);
 
 /* As struct gm_reuse_ops has them. */
 int gm_ticket_query(void *arg, uint64_t ticket);
-uint32_t gm_ticket_progress(void *arg, uint64_t ticket);
-int gm_ticket_wait(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
 void gm_ticket_drop(void *arg, uint64_t ticket);
 
-/* The host waits for a ticket of one context. */
+/* The host waits for a ticket. */
 CUresult gm_ticket_synchronise(uint64_t ticket);
 
 /* An event of context @id for queries only, never to be recorded; NULL: there is none. */
 CUevent gm_ticket_event(uint32_t id);
 
-/* For segments of the cache that go back to the driver: gm_ticket_record_all, in the order of
- * submissions. The ticket may cover work of any thread, and is never waited for. False: it cannot
- * be recorded now. */
-bool gm_order_ticket(uint64_t *ret_ticket);
 /* Work that is given to @own (a private stream) from now on runs after everything submitted so far.
  * False: this could not be arranged. */
 bool gm_order_behind_all(CUstream own);
+
+/* Where work may come unseen, it may come in any context: before something is freed. No lock held. */
+extern _Atomic(uint32_t) gm_order_met GM_HIDDEN;	/* the gm_context_epoch when they were all met last */
+static inline void gm_order_meet_unseen(void)
+{
+	if (__builtin_expect(gm_unseen() && gm_order_met != gm_context_epoch, 0)) {
+		gm_order_met = gm_context_epoch;
+		gm_ticket_all_contexts();
+	}
+}
 
 #endif

@@ -1,64 +1,49 @@
 /*
- * tickets.c - events of the contexts that were given work (see order.h).
+ * tickets.c - the events behind the timeline's marks, and tickets: events of one stream or context (see order.h).
  *
- * Events are made with CU_EVENT_DISABLE_TIMING, kept per context, and used again; none is ever
- * destroyed: a context takes its own along, and after that their handles are not touched any more.
- * The work of a context that ended is complete. A stream that is destroyed goes on with its work,
- * which the event of its context covers as any other (test/conformance, "destroyed streams").
- *
- * A part is never unmapped, and its context's entry is not used again while it has parts: the
- * holder of a ticket reads both without a lock.
+ * A ticket is the address of a mark of the timeline that is on no context's list. Events are made with
+ * CU_EVENT_DISABLE_TIMING, and used again. The work of a context that ended is complete. A stream that is
+ * destroyed goes on with its work, which the event of its context covers as any other (test/conformance,
+ * "destroyed streams").
  *
  * Thread context: any, inside a hook. Signal context: none.
- * Lock: one leaf, never held over a driver call.
  */
 #include <errno.h>
 
-#include "allocator/lock.h"
 #include "allocator/map.h"
-#include "allocator/rules.h"
+#include "preload/order/host.h"
 #include "preload/order/order.h"
 
-#define CONTEXTS 256u			/* given work, and alive, at one time */
-#define SLAB_BYTES 16384u		/* of parts */
-
-enum life { LIFE_UNUSED, LIFE_LIVE, LIFE_ENDING, LIFE_ENDED };
-
-struct worked {				/* a context that was given work */
-	_Atomic(uint8_t) life;
-	uint32_t id;
-	uint32_t parts;			/* of tickets, and spare: it is used again at 0; lock: lock */
-	struct part *spare;		/* whose events nobody uses; lock: lock */
-	CUcontext handle;
-};
-
-struct part {
-	struct part *next;		/* of the same ticket, or spare */
-	struct worked *of;
-	CUevent event;
-};
-
-static struct gm_lock lock = { .rank = GM_RANK_LEAF };
-static struct worked contexts[CONTEXTS];	/* lock: lock */
-static _Atomic(uint32_t) contexts_used;
-static _Atomic(bool) overflowed;	/* a context has no room here: nothing is known */
-static struct part *unused;		/* parts that are no context's; lock: lock */
+static struct gm_timeline *timeline;
 
 /* The context this thread gave work to last, while no context has ended since. */
-static _Atomic(uint32_t) ends = 1;
-static __thread struct { uint32_t id, ends; const struct worked *of; } last;
+static __thread struct { uint32_t id, ends; } last;
+static __thread struct gm_relaxed around_relaxed;
 
-static struct part *part_of(uint64_t ticket)
+static struct gm_mark *mark_of(uint64_t ticket)
 {
-	return (struct part *)(uintptr_t)ticket;
+	return (struct gm_mark *)(uintptr_t)ticket;
 }
 
-static uint64_t ticket_of(const struct part *part)
+static CUevent event_of(uint64_t event)
 {
-	return (uint64_t)(uintptr_t)part;
+	return (CUevent)(uintptr_t)event;
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------- */
+
+/* Our own hold on a primary context was the last: the program's call that gave up its own found the context alive. */
+static void tell_end(CUdevice device)
+{
+	struct gm_ending ending = { .host_now = gm_host_now() };
+	unsigned int flags;
+	int active = 1;
+
+	if (GM_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) || active)
+		return;
+	gm_primary_ending(&ending, device);
+	gm_context_ended(&ending, true);
+}
 
 /* A context that nobody saw created was taken for its device's primary one, but may be a green one
  * of it: its events would cover a part of the work only. The driver knows. */
@@ -77,235 +62,72 @@ static CUcontext true_handle(uint32_t id)
 		return handle;
 	if (GM_REAL(cuDevicePrimaryCtxRelease_v2)(device))
 		GM_REAL(cuDevicePrimaryCtxRelease)(device);
+	tell_end(device);
 	if (primary != handle)
 		gm_context_seen(primary, device, GM_CONTEXT_PRIMARY);
 	return primary;
 }
 
-static struct worked *find_locked(uint32_t id)
-{
-	for (uint32_t i = 0; i < contexts_used; i++)
-		if (contexts[i].id == id && contexts[i].life != LIFE_UNUSED)
-			return &contexts[i];
-	return NULL;
-}
-
-static struct worked *add_locked(uint32_t id, CUcontext handle)
-{
-	struct worked *found = find_locked(id);
-	uint32_t at = 0;
-
-	if (found)
-		return found;
-	while (at < contexts_used && (contexts[at].life != LIFE_UNUSED || contexts[at].parts))
-		at++;
-	if (at == CONTEXTS || !handle) {
-		overflowed = true;
-		return NULL;
-	}
-	contexts[at] = (struct worked){ .id = id, .handle = handle, .life = LIFE_LIVE };
-	if (at == contexts_used)
-		contexts_used++;
-	return &contexts[at];
-}
-
+/* A context that has ended meanwhile has no handle, and no work. */
 bool gm_ticket_context(uint32_t id)
 {
-	uint32_t seen = ends;
-	struct worked *of;
-	CUcontext handle;
+	uint32_t ends = gm_timeline_ends(timeline);
+	int r = 0;
 
-	if (last.id == id && last.ends == seen)
+	if (last.id == id && last.ends == ends)
 		return true;
-	if (!gm_lock(&lock))
-		return false;
-	of = find_locked(id);
-	gm_unlock(&lock);
-	if (!of) {
+	while (!gm_timeline_has(timeline, id)) {
+		CUcontext handle;
+
+		ends = gm_timeline_ends(timeline);
 		handle = true_handle(id);
-		if (!gm_lock(&lock))
+		gm_reuse_turn(gm_order_reuse());	/* what was freed before is past it */
+		r = gm_timeline_add(timeline, id, (uintptr_t)handle, ends);
+		if (r == -ENOSPC)
 			return false;
-		of = add_locked(id, handle);
-		gm_unlock(&lock);
-		if (!of)
-			return false;
+		if (!r)
+			break;
 	}
 	last.id = id;
-	last.ends = seen;
-	last.of = of;
+	last.ends = ends;
 	return true;
+}
+
+void gm_ticket_all_contexts(void)
+{
+	for (uint32_t id = 0; (id = gm_context_next(id)) != 0;)
+		gm_ticket_context(id);
 }
 
 bool gm_ticket_covered_by(CUcontext handle, uint32_t id)
 {
-	bool covered = (handle || id) && !gm_unseen();
+	return !gm_unseen() && gm_timeline_alone(timeline, id, (uintptr_t)handle);
+}
 
-	if (!gm_lock(&lock))
-		return false;
-	covered = covered && !overflowed;
-	for (uint32_t i = 0; i < contexts_used; i++)
-		if ((contexts[i].life == LIFE_LIVE || contexts[i].life == LIFE_ENDING) &&
-		    !(handle ? contexts[i].handle == handle : contexts[i].id == id))
-			covered = false;
-	gm_unlock(&lock);
-	return covered;
+uint32_t gm_ticket_context_of(CUcontext handle)
+{
+	return gm_timeline_of_handle(timeline, (uintptr_t)handle);
 }
 
 void gm_ticket_context_ending(uint32_t id, bool ending)
 {
-	struct worked *of;
-
-	if (!gm_lock(&lock))
-		return;
-	of = find_locked(id);
-	if (of && of->life != LIFE_ENDED)
-		of->life = ending ? LIFE_ENDING : LIFE_LIVE;
-	gm_unlock(&lock);
-}
-
-static void unuse_locked(struct part *part)
-{
-	part->of->parts--;
-	part->next = unused;
-	unused = part;
+	gm_timeline_ending(timeline, id, ending);
 }
 
 void gm_ticket_context_ended(uint32_t id)
 {
-	struct worked *of;
-
-	if (!gm_lock(&lock))
-		return;
-	of = find_locked(id);
-	if (of) {
-		while (of->spare) {
-			struct part *part = of->spare;
-
-			of->spare = part->next;
-			unuse_locked(part);
-		}
-		of->life = of->parts ? LIFE_ENDED : LIFE_UNUSED;
-	}
-	gm_unlock(&lock);
-	ends++;
+	gm_timeline_ended(timeline, id);
 }
 
-/* ---- parts ------------------------------------------------------------------------------------- */
-
-static struct part *unused_part_locked(void)
+void gm_ticket_touches(uint32_t who, uint32_t whose)
 {
-	struct part *part = unused;
-
-	if (!part) {
-		part = gm_map_pages(SLAB_BYTES);
-		if (!part)
-			return NULL;
-		for (unsigned int i = 1; i < SLAB_BYTES / sizeof(*part); i++)
-			part[i - 1].next = &part[i];
-	}
-	unused = part->next;
-	return part;
+	if (timeline)
+		gm_timeline_touches(timeline, who, whose);
 }
 
-/* A part with a new event. The context may have ended while that was made. */
-static struct part *make_part(struct worked *of, uint32_t context)
-{
-	struct part *part = NULL;
-	bool entered = gm_context_enter(context);
-	CUevent event = NULL;
+/* ---- the timeline's backend -------------------------------------------------------------------- */
 
-	if (GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
-		event = NULL;
-	gm_context_leave(entered);
-	if (!event || !gm_lock(&lock))
-		return NULL;
-	if (of->id == context && of->life == LIFE_LIVE)
-		part = unused_part_locked();
-	if (part) {
-		*part = (struct part){ .of = of, .event = event };
-		of->parts++;
-	}
-	gm_unlock(&lock);
-	return part;
-}
-
-/* A part of @of, whichever context that is now. 0, and NULL where it has ended, or is nobody's. */
-static int new_part(struct worked *of, struct part **ret_part)
-{
-	struct part *part = NULL;
-	uint32_t context;
-	uint8_t life;
-
-	*ret_part = NULL;
-	if (!gm_lock(&lock))
-		return -EBUSY;
-	life = of->life;
-	context = of->id;
-	if (life == LIFE_LIVE && of->spare) {
-		part = of->spare;
-		of->spare = part->next;
-		part->next = NULL;
-	}
-	gm_unlock(&lock);
-	if (life == LIFE_ENDING)
-		return -EAGAIN;
-	if (life == LIFE_LIVE && !part) {
-		part = make_part(of, context);
-		if (!part)
-			return -ENOMEM;
-	}
-	*ret_part = part;
-	return 0;
-}
-
-static void drop_parts(struct part *part)
-{
-	if (!part || !gm_lock(&lock))
-		return;
-	while (part) {
-		struct part *next = part->next;
-		struct worked *of = part->of;
-
-		if (of->life == LIFE_ENDED) {
-			unuse_locked(part);
-			if (!of->parts)
-				of->life = LIFE_UNUSED;
-		} else {
-			part->next = of->spare;
-			of->spare = part;
-		}
-		part = next;
-	}
-	gm_unlock(&lock);
-}
-
-/* A part of context @id; NULL: there can be none now. */
-static struct part *part_of_context(uint32_t id)
-{
-	struct part *part = NULL;
-	struct worked *of;
-
-	if (!gm_lock(&lock))
-		return NULL;
-	of = find_locked(id);
-	gm_unlock(&lock);
-	if (!of || new_part(of, &part))
-		return NULL;
-	return part;
-}
-
-CUevent gm_ticket_event(uint32_t id)
-{
-	struct part *part = gm_ticket_context(id) ? part_of_context(id) : NULL;
-	CUevent event = part ? part->event : NULL;
-
-	drop_parts(part);	/* who records it later may */
-	return event;
-}
-
-/* ---- tickets ----------------------------------------------------------------------------------- */
-
-/* A result of recording, as struct gm_reuse_ops wants it. */
+/* A result of recording, as struct gm_timeline_ops wants it. */
 static int record_error(CUresult result)
 {
 	switch (result) {
@@ -328,177 +150,152 @@ static bool is_of_ended(CUresult result)
 	       result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* One more part for @ticket, where @of is somebody's. */
-static int record_part(struct worked *of, struct part **ticket)
+static uint64_t new_event(void *arg, uint32_t context, uint64_t handle)
 {
-	struct part *part;
-	int r = new_part(of, &part);
-
-	if (r || !part)
-		return r;
-	r = record_error(GM_REAL(cuCtxRecordEvent)(of->handle, part->event));
-	if (r) {
-		drop_parts(part);
-		return r;
-	}
-	part->next = *ticket;
-	*ticket = part;
-	return 0;
-}
-
-int gm_ticket_record_all(void *arg, uint64_t *ret_ticket)
-{
-	struct gm_relaxed relaxed;
-	struct part *ticket = NULL;
-	int r = 0;
+	bool entered = gm_context_enter(context);
+	CUevent event = NULL;
 
 	(void)arg;
-	/* Where work is not seen it may be in any context. */
-	if (gm_unseen())
-		for (uint32_t id = 0; (id = gm_context_next(id)) != 0;)
-			gm_ticket_context(id);
-	if (overflowed)
-		return -ENOSPC;
-	relaxed = gm_relax();
-	for (uint32_t at = 0; !r && at < contexts_used; at++)
-		if (gm_rule(GM_RULE_ALL_CONTEXTS) || &contexts[at] == last.of)
-			r = record_part(&contexts[at], &ticket);
-	gm_unrelax(&relaxed);
-	if (r) {
-		drop_parts(ticket);
-		return r;
-	}
-	*ret_ticket = ticket_of(ticket);
-	return 0;
+	(void)handle;
+	if (GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
+		event = NULL;
+	gm_context_leave(entered);
+	return (uintptr_t)event;
 }
 
-int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t *ticket)
+static int record_context(void *arg, uint64_t handle, uint64_t event)
 {
-	struct part *part = *ticket ? part_of(*ticket) : part_of_context(id);
-	struct gm_relaxed relaxed;
-	int r;
-
-	if (!part)
-		return -ENOMEM;
-	relaxed = gm_relax();
-	/* A green context's stream may not take an event of the primary one. */
-	r = stream ? record_error(GM_REAL(cuEventRecord)(part->event, stream)) : -EIO;
-	if (r == -EIO && whole)
-		r = record_error(GM_REAL(cuCtxRecordEvent)(part->of->handle, part->event));
-	gm_unrelax(&relaxed);
-	if (r && !*ticket)
-		drop_parts(part);
-	if (!r)
-		*ticket = ticket_of(part);
-	return r;
+	(void)arg;
+	return record_error(GM_REAL(cuCtxRecordEvent)((CUcontext)(uintptr_t)handle, event_of(event)));
 }
 
-static bool has_ended(const struct part *part)
+static int query_event(void *arg, uint64_t event)
 {
-	return part->of->life == LIFE_ENDED || part->of->life == LIFE_UNUSED;
-}
+	CUresult result = GM_REAL(cuEventQuery)(event_of(event));
 
-int gm_ticket_stream_wait(CUstream stream, bool per_thread, uint64_t ticket)
-{
-	struct gm_relaxed relaxed = gm_relax();
-	CUresult result = CUDA_SUCCESS;
-
-	for (const struct part *part = part_of(ticket); part && !result; part = part->next) {
-		if (has_ended(part))
-			continue;
-		result = per_thread ? GM_REAL(cuStreamWaitEvent_ptsz)(stream, part->event, 0)
-				    : GM_REAL(cuStreamWaitEvent)(stream, part->event, 0);
-	}
-	gm_unrelax(&relaxed);
-	return result ? -EIO : 0;
-}
-
-/* 1: complete; 0: not yet; -errno. */
-static int query_part(const struct part *part)
-{
-	CUresult result;
-
-	if (has_ended(part))
-		return 1;
-	if (part->of->life == LIFE_ENDING)
-		return -EAGAIN;
-	result = GM_REAL(cuEventQuery)(part->event);
+	(void)arg;
 	if (!result || is_of_ended(result))
 		return 1;
 	return result == CUDA_ERROR_NOT_READY ? 0 : -EIO;
 }
 
-int gm_ticket_query(void *arg, uint64_t ticket)
-{
-	struct gm_relaxed relaxed = gm_relax();
-	int r = 1;
-
-	(void)arg;
-	for (const struct part *part = part_of(ticket); part && r == 1; part = part->next)
-		r = query_part(part);
-	gm_unrelax(&relaxed);
-	return r;
-}
-
-uint32_t gm_ticket_progress(void *arg, uint64_t ticket)
-{
-	struct gm_relaxed relaxed = gm_relax();
-	uint32_t count = 0;
-
-	(void)arg;
-	for (const struct part *part = part_of(ticket); part; part = part->next)
-		count += query_part(part) == 1;
-	gm_unrelax(&relaxed);
-	return count;
-}
-
-static bool is_among(uint32_t context, const uint32_t *among, size_t count)
-{
-	for (size_t i = 0; among && i < count; i++)
-		if (among[i] == context)
-			return true;
-	return !among;
-}
-
-static int wait_part(const struct part *part)
-{
-	CUresult result;
-
-	if (part->of->life != LIFE_LIVE)
-		return part->of->life == LIFE_ENDING ? -EAGAIN : 0;
-	result = GM_REAL(cuEventSynchronize)(part->event);
-	return !result || is_of_ended(result) ? 0 : -EIO;
-}
-
-int gm_ticket_wait(void *arg, uint64_t ticket, const uint32_t *among, size_t count)
+static int wait_event(void *arg, uint64_t event)
 {
 	struct gm_relaxed relaxed;
-	int r = 0;
+	CUresult result;
 
 	(void)arg;
 	if (gm_in_host_function())
 		return -EBUSY;
 	relaxed = gm_relax();
-	for (const struct part *part = part_of(ticket); part && !r; part = part->next)
-		if (!is_among(part->of->id, among, count) && query_part(part) != 1)
-			r = -EBUSY;
-	for (const struct part *part = part_of(ticket); part && !r; part = part->next)
-		if (is_among(part->of->id, among, count))
-			r = wait_part(part);
+	result = GM_REAL(cuEventSynchronize)(event_of(event));
+	gm_unrelax(&relaxed);
+	return !result || is_of_ended(result) ? 0 : -EIO;
+}
+
+static void around(void *arg, bool begin)
+{
+	(void)arg;
+	if (begin)
+		around_relaxed = gm_relax();
+	else
+		gm_unrelax(&around_relaxed);
+}
+
+static void *memory(void *arg, size_t bytes)
+{
+	(void)arg;
+	return gm_map_pages(bytes);
+}
+
+const struct gm_timeline_ops gm_ticket_ops = {
+	.event = new_event, .record = record_context, .query = query_event, .wait = wait_event, .around = around,
+	.memory = memory,
+};
+
+void gm_ticket_start(struct gm_timeline *time)
+{
+	timeline = time;
+}
+
+/* ---- tickets ----------------------------------------------------------------------------------- */
+
+CUevent gm_ticket_event(uint32_t id)
+{
+	struct gm_mark *mark = gm_ticket_context(id) ? gm_timeline_take(timeline, id) : NULL;
+	CUevent event = mark ? event_of(mark->event) : NULL;
+
+	gm_timeline_put(timeline, mark);	/* who records it later may */
+	return event;
+}
+
+int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t *ticket)
+{
+	struct gm_mark *mark = *ticket ? mark_of(*ticket) : gm_timeline_take(timeline, id);
+	struct gm_relaxed relaxed;
+	int r;
+
+	if (!mark)
+		return -ENOMEM;
+	relaxed = gm_relax();
+	/* A green context's stream may not take an event of the primary one. */
+	r = stream ? record_error(GM_REAL(cuEventRecord)(event_of(mark->event), stream)) : -EIO;
+	if (r == -EIO && whole)
+		r = record_context(NULL, mark->track->handle, mark->event);
+	gm_unrelax(&relaxed);
+	if (r && !*ticket)
+		gm_timeline_put(timeline, mark);
+	if (!r)
+		*ticket = (uint64_t)(uintptr_t)mark;
+	return r;
+}
+
+static CUresult stream_wait(CUstream stream, bool per_thread, CUevent event)
+{
+	return per_thread ? GM_REAL(cuStreamWaitEvent_ptsz)(stream, event, 0)
+			  : GM_REAL(cuStreamWaitEvent)(stream, event, 0);
+}
+
+int gm_ticket_stream_wait(CUstream stream, bool per_thread, uint64_t ticket)
+{
+	const struct gm_mark *mark = mark_of(ticket);
+	struct gm_relaxed relaxed;
+	CUresult result;
+
+	if (!mark || gm_mark_has_ended(mark))
+		return 0;
+	relaxed = gm_relax();
+	result = stream_wait(stream, per_thread, event_of(mark->event));
+	gm_unrelax(&relaxed);
+	return result ? -EIO : 0;
+}
+
+int gm_ticket_query(void *arg, uint64_t ticket)
+{
+	const struct gm_mark *mark = mark_of(ticket);
+	struct gm_relaxed relaxed;
+	int r;
+
+	if (!mark || gm_mark_has_ended(mark))
+		return 1;
+	if (mark->track->life == GM_TRACK_ENDING)
+		return -EAGAIN;
+	relaxed = gm_relax();
+	r = query_event(arg, mark->event);
 	gm_unrelax(&relaxed);
 	return r;
 }
 
 CUresult gm_ticket_synchronise(uint64_t ticket)
 {
-	const struct part *part = part_of(ticket);
+	const struct gm_mark *mark = mark_of(ticket);
 	struct gm_relaxed relaxed;
 	CUresult result;
 
-	if (!part || part->of->life != LIFE_LIVE)
+	if (!mark || mark->track->life != GM_TRACK_LIVE)
 		return CUDA_SUCCESS;
 	relaxed = gm_relax();
-	result = GM_REAL(cuEventSynchronize)(part->event);
+	result = GM_REAL(cuEventSynchronize)(event_of(mark->event));
 	gm_unrelax(&relaxed);
 	return is_of_ended(result) ? CUDA_SUCCESS : result;
 }
@@ -506,5 +303,5 @@ CUresult gm_ticket_synchronise(uint64_t ticket)
 void gm_ticket_drop(void *arg, uint64_t ticket)
 {
 	(void)arg;
-	drop_parts(part_of(ticket));
+	gm_timeline_put(timeline, mark_of(ticket));
 }

@@ -34,6 +34,13 @@ static void say_reason(void)
 		gm_say_always("single-stream fast path off: ", why);
 }
 
+/* It may be in any context, and touch any memory. */
+static void end_single(struct gm_reuse *reuse)
+{
+	gm_reuse_end_single(reuse);
+	gm_timeline_everybody(gm_reuse_time(reuse));
+}
+
 bool gm_unseen(void)
 {
 	return unseen;
@@ -46,7 +53,7 @@ void gm_unseen_work(const char *why)
 	unseen = true;
 	gm_context_doubt();
 	if (reused)
-		gm_reuse_end_single(reused);
+		end_single(reused);
 	if (gm_state_is_mine())
 		say_reason();
 }
@@ -58,7 +65,7 @@ void gm_unseen_start(struct gm_reuse *reuse)
 	if (!unseen)
 		return;
 	say_reason();
-	gm_reuse_end_single(reuse);
+	end_single(reuse);
 }
 
 /* ---- private tables ---- */

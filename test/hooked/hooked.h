@@ -37,7 +37,7 @@ UNUSED static size_t all_complete(const struct gm_reuse_item *items, size_t coun
 
 UNUSED static void start_order(void)
 {
-	static const struct gm_order_blocks none = { no_context, all_complete };
+	static const struct gm_order_blocks none = { .context_of = no_context, .complete = all_complete };
 
 	ck_assert_int_eq(gm_order_start(&none), 0);
 	gm_host_start();

@@ -18,7 +18,7 @@ static CUcontext primary, own;
 static CUstream streams[2];
 static void (*meanwhile)(void);
 static CUdeviceptr others[MANY], lost_base;
-static unsigned int other_count;
+static unsigned int other_count, released;
 static uint64_t waiting;
 
 static __typeof__(cuCtxDestroy_v2) *destroy_of_driver;
@@ -48,11 +48,13 @@ static CUresult destroy_and_wait(CUcontext context)
 	return result;
 }
 
+/* The program's own: the library holds a primary context for a moment, too, where it has to learn its handle. */
 static CUresult release_and_wait(CUdevice device)
 {
 	CUresult result = release_of_driver(device);
 
-	let_others();
+	if (!released++)
+		let_others();
 	return result;
 }
 
@@ -139,6 +141,7 @@ START_TEST(limbo_completes)
 	for (int i = 0; i < 4; i++)
 		OK(cuMemAlloc_v2(&p[i], SOME));
 	lost_base = base_of(p[0]);
+	gm_ticket_touches(gm_context_find(primary), gm_context_find(own));	/* they wait for its work */
 	for (int i = 0; i < 4; i++)
 		OK(cuMemFree_v2(p[i]));
 	OK(cuCtxSetCurrent(primary));
@@ -224,6 +227,63 @@ START_TEST(not_the_last_release)
 }
 END_TEST
 
+/* ---- our own hold on it is the last ------------------------------------------------------------- */
+
+static unsigned int releases;
+
+static void *release_theirs(void *arg)
+{
+	OK(cuDevicePrimaryCtxRelease_v2(1));
+	return arg;
+}
+
+/* The library is about to give up what it holds to learn a handle: then another thread gives up the program's. */
+static CUresult release_after_theirs(CUdevice device)
+{
+	pthread_t thread;
+
+	if (!releases++) {
+		ck_assert_int_eq(pthread_create(&thread, NULL, release_theirs, NULL), 0);
+		pthread_join(thread, NULL);
+	}
+	return release_of_driver(device);
+}
+
+/* Nothing of the context is used any more, and what is freed elsewhere still completes. */
+START_TEST(our_hold_is_the_last)
+{
+	CUcontext there;
+	CUdeviceptr p;
+	uint32_t id;
+
+	OK(cuDevicePrimaryCtxRetain(&there, 1));
+	OK(cuCtxSetCurrent(there));
+	OK(cuMemAlloc_v2(&p, SOME));
+	OK(cuMemFree_v2(p));
+	id = gm_context_find(there);
+	ck_assert_uint_ne(id, 0);
+	OK(cuCtxSetCurrent(primary));
+	release_of_driver = gm_real.cuDevicePrimaryCtxRelease_v2;
+	gm_real.cuDevicePrimaryCtxRelease_v2 = release_after_theirs;
+	gm_ticket_context(id);
+	ck_assert_uint_ge(releases, 2);
+	gm_real.cuDevicePrimaryCtxRelease_v2 = release_of_driver;
+	work_on_two();
+	OK(cuMemAlloc_v2(&p, SOME));
+	OK(cuMemFree_v2(p));
+	OK(cuMemsetD8Async(p, 1, 1, streams[0]));
+	for (int i = 0; i < 100 && gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX); i++)
+		gm_reuse_poll(gm_order_reuse());
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX), 0);
+	OK(cuDevicePrimaryCtxRetain(&there, 1));
+	OK(cuCtxSetCurrent(there));
+	OK(cuMemAlloc_v2(&p, SOME));
+	OK(cuMemsetD8_v2(p, 7, SOME));
+	OK(cuMemFree_v2(p));
+	ck_assert_int_eq(gm_recorder_check(), 0);
+}
+END_TEST
+
 /* ---- many of them ------------------------------------------------------------------------------- */
 
 static _Atomic(bool) enough;
@@ -277,6 +337,12 @@ int main(void)
 	tcase_add_test(tc, limbo_completes);
 	tcase_add_test(tc, passed_through);
 	tcase_add_loop_test(tc, not_the_last_release, 0, 2);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	/* Where a sanitizer's objects are bound past us, each context is met before it is asked for here. */
+	tcase_add_test(tc, our_hold_is_the_last);
+#else
+	(void)our_hold_is_the_last;
+#endif
 	tcase_add_test(tc, come_and_go);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);

@@ -129,7 +129,7 @@ static void *disturb(void *arg)
 		case 0: capture(stream); break;
 		case 1: gm_cache_flush(0); break;
 		case 2: context_of_pages(); break;
-		default: gm_cache_pages_look();
+		default: gm_reuse_look(gm_order_reuse());
 		}
 	}
 	return NULL;
@@ -331,7 +331,7 @@ START_TEST(test_spare_is_not_lost)
 	OK(cuMemAlloc_v2(&given, 60 * MIB));
 	OK(cuMemAlloc_v2(&next, 2 * MIB));
 	OK(cuMemFree_v2(early));
-	gm_cache_pages_look();
+	gm_reuse_look(gm_order_reuse());
 	OK(cuMemsetD8Async(busy, 1, 40 * MIB, stream));
 	OK(cuMemFree_v2(busy));
 	query_of_driver = gm_real.cuEventQuery;

@@ -310,11 +310,11 @@ void scenario_peers_only_stream(void)
 	CHECK(cuCtxEnablePeerAccess(scene.context[1], 0));
 	CHECK(cuCtxSetCurrent(scene.context[1]));
 	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
-	p = get(2 * MIB);
+	p = get(BIG);
 	slow_from_here();
 	fill(&scene, scene.s, p, 1);
 	give(p);
-	q = get(2 * MIB);
+	q = get(BIG);
 	fill_in(&scene, 1, there, q, 2);
 	CHECK(cuCtxSynchronize());
 	CHECK(cuCtxSetCurrent(scene.context[0]));

@@ -317,3 +317,228 @@ void scenario_pool_homes(void)
 		CHECK(cuCtxSetCurrent(scene.context[0]));
 	}
 }
+
+/* ---- another context stands still ---- */
+
+/* Sizes that leave no room for two: each is served only if the one before is free. */
+static void take_in_turn(struct scene *scene)
+{
+	for (uint32_t i = 0; i < 8; i++) {
+		CUdeviceptr p = get(60 * MIB);
+
+		fill(scene, scene->s, p, i);
+		fill(scene, scene->t, get(4096), i);
+		CHECK(cuCtxSynchronize());
+		give(p);
+	}
+}
+
+/* The driver's free waits for its own context, whatever waits in another. */
+static void blocked_elsewhere(void)
+{
+	struct scene scene;
+	CUdeviceptr flag;
+	CUstream there;
+
+	scene_open(&scene, 2);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	flag = flag_new();
+	flag_await(&scene, 1, there, flag);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	take_in_turn(&scene);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuCtxSynchronize());
+}
+
+void scenario_blocked_elsewhere(void)
+{
+	blocked_elsewhere();
+}
+
+void scenario_blocked_elsewhere_waits(void)
+{
+	blocked_elsewhere();
+}
+
+/* No event of a context can be recorded while a stream of it captures; of another one it can. */
+static void captured_elsewhere(void)
+{
+	struct scene scene;
+	CUdeviceptr p;
+	CUstream there;
+	CUgraph graph;
+
+	scene_open(&scene, 2);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	p = get(4096);
+	fill_in(&scene, 1, there, p, 1);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamBeginCapture(there, CU_STREAM_CAPTURE_MODE_RELAXED));
+	fill_in(&scene, 1, there, p, 2);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	take_in_turn(&scene);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamEndCapture(there, &graph));
+	CHECK(cuGraphDestroy(graph));
+}
+
+void scenario_captured_elsewhere(void)
+{
+	captured_elsewhere();
+}
+
+void scenario_captured_elsewhere_deferred(void)
+{
+	captured_elsewhere();
+}
+
+/* A stream takes part in a capture that began on another device's: neither context has an event of its own then. */
+void scenario_joined_capture(void)
+{
+	CUdeviceptr p, q, other;
+	CUevent fork, join;
+	struct scene scene;
+	CUstream there, beside;
+	CUgraph graph;
+
+	scene_open(&scene, 2);
+	CHECK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+	other = get(4096);
+	fill(&scene, scene.t, other, 1);
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+	p = get(BIG);
+	q = get(4096);
+	fill_in(&scene, 1, beside, p, 1);
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	CHECK(cuStreamBeginCapture(scene.s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	fill(&scene, scene.s, other, 2);
+	CHECK(cuEventRecord(fork, scene.s));
+	CHECK(cuStreamWaitEvent(there, fork, 0));
+	fill_in(&scene, 1, there, q, 2);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	give(p);
+	fill_in(&scene, 1, beside, get(4096), 3);
+	p = get(BIG);
+	fill_in(&scene, 1, beside, p, 4);
+	CHECK(cuEventRecord(join, there));
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	CHECK(cuStreamWaitEvent(scene.s, join, 0));
+	CHECK(cuStreamEndCapture(scene.s, &graph));
+	CHECK(cuGraphDestroy(graph));
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	expect_words(beside, p, 4);
+	give(p);
+	fill_in(&scene, 1, beside, q, 5);
+}
+
+/* Freed in the order of a stream that comes after the block's own, with no room for two. */
+static void hand_over_in_turn(struct scene *scene)
+{
+	CUevent event;
+
+	CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	for (uint32_t i = 0; i < 8; i++) {
+		CUdeviceptr p = get_async(60 * MIB, scene->t);
+
+		fill(scene, scene->t, p, i);
+		CHECK(cuEventRecord(event, scene->t));
+		CHECK(cuStreamWaitEvent(scene->u, event, 0));
+		fill(scene, scene->u, p, i + 1);
+		give_async(p, scene->u);
+		CHECK(cuStreamSynchronize(scene->u));
+		CHECK(cuStreamSynchronize(scene->t));
+	}
+}
+
+void scenario_freed_elsewhere_beside_flag(void)
+{
+	struct scene scene;
+	CUdeviceptr flag;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	flag_await(&scene, 0, scene.s, flag);
+	hand_over_in_turn(&scene);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSynchronize());
+}
+
+void scenario_freed_elsewhere_beside_capture(void)
+{
+	struct scene scene;
+	CUdeviceptr p;
+	CUgraph graph;
+
+	scene_open(&scene, 1);
+	p = get(4096);
+	fill(&scene, scene.s, p, 1);
+	CHECK(cuCtxSynchronize());
+	CHECK(cuStreamBeginCapture(scene.s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	fill(&scene, scene.s, p, 2);
+	hand_over_in_turn(&scene);
+	CHECK(cuStreamEndCapture(scene.s, &graph));
+	CHECK(cuGraphDestroy(graph));
+}
+
+/* A context whose only stream has waited for an event and nothing else: what is freed there comes after the event. */
+void scenario_freed_behind_a_wait(void)
+{
+	CUctxCreateParams params = { 0 };
+	struct scene scene;
+	CUcontext context;
+	CUdeviceptr p, q;
+	CUevent event;
+	CUstream there;
+
+	scene_open(&scene, 1);
+	CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	p = get(BIG);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	CHECK(cuEventRecord(event, scene.s));
+	CHECK(cuCtxCreate(&context, &params, 0, 0));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamWaitEvent(there, event, 0));
+	give_async(p, there);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	q = get(BIG);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
+
+/* The program frees what a copy of another device's still reads (which is its own business); whoever gets the memory next
+ * is not read in the midst of it. */
+void scenario_copied_then_blocked(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q, other;
+	CUstream there;
+
+	scene_open(&scene, 2);
+	other = get(2 * MIB);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	p = get(BIG);
+	fill_in(&scene, 1, there, p, 1);
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	slow_from_here();
+	fill(&scene, scene.s, other, 3);
+	CHECK(cuMemcpyDtoDAsync(other, p, WORDS * 4, scene.s));
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	give(p);
+	q = get(BIG);
+	fill_in(&scene, 1, there, q, 2);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.s, other, 1);
+}

@@ -5,7 +5,7 @@
 #ifndef GM_TEST_AUX_CACHE_HEAP_H
 #define GM_TEST_AUX_CACHE_HEAP_H
 
-#include "allocator/reuse.h"
+#include "preload/order/reuse.h"
 #include "preload/cache/cache_heap.h"
 #include "test/rules/check.h"
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "allocator/lock.h"
-#include "allocator/reuse.h"
+#include "preload/order/reuse.h"
 #include "test/rules/check.h"
 #include "test/suite.h"
 
@@ -31,9 +31,11 @@ static uint32_t free_tickets[TICKETS], free_tickets_count;	/* lock: free_lock */
 static uint32_t stack[BLOCKS], stacked;				/* lock: free_lock */
 static uint64_t freed_at[BLOCKS][STREAMS];	/* written by who frees */
 static _Atomic(unsigned int) too_early, misused, slipped, waited;
-static _Atomic(uint32_t) captures;
+static _Atomic(uint32_t) captures[STREAMS];
 static _Atomic(uint64_t) recordings;		/* odd while an event is being recorded */
 static _Atomic(bool) over;
+static bool peers;			/* every context's work may touch every block */
+static bool one_context;		/* every block is of the first */
 static pthread_barrier_t together;
 static struct gm_reuse *reuse;
 static struct gm_reuse_hot hot;
@@ -50,20 +52,24 @@ static uint64_t new_ticket(void)
 	return ticket;
 }
 
-static int record_all(void *arg, uint64_t *ret_ticket)
+/* Each stream has a context of its own, whose handle and id are its number + 1. */
+static uint64_t new_event(void *arg, uint32_t context, uint64_t handle)
 {
-	uint64_t ticket = new_ticket();
-
 	(void)arg;
-	misused += captures > 0;
-	if (!ticket)
-		return -12;
+	(void)context;
+	(void)handle;
+	return new_ticket();
+}
+
+static int record_context(void *arg, uint64_t handle, uint64_t event)
+{
+	(void)arg;
+	misused += captures[handle - 1] > 0;
 	recordings++;
 	sched_yield();
 	for (unsigned int s = 0; s < STREAMS; s++)
-		tickets[ticket].at[s] = submitted[s];
+		tickets[event].at[s] = s + 1 == handle ? submitted[s] : 0;
 	recordings++;
-	*ret_ticket = ticket;
 	return 0;
 }
 
@@ -89,22 +95,8 @@ static int query(void *arg, uint64_t ticket)
 	return 1;
 }
 
-/* As if each stream had a context of its own. */
-static uint32_t progress(void *arg, uint64_t ticket)
+static int wait_ticket(void *arg, uint64_t ticket)
 {
-	uint32_t count = 0;
-
-	(void)arg;
-	misused += !tickets[ticket].live;
-	for (unsigned int s = 0; s < STREAMS; s++)
-		count += done[s] >= tickets[ticket].at[s];
-	return count;
-}
-
-static int wait_ticket(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count)
-{
-	(void)contexts;
-	(void)count;
 	waited++;
 	while (query(arg, ticket) != 1)
 		sched_yield();
@@ -123,13 +115,13 @@ static void drop(void *arg, uint64_t ticket)
 static int stream_wait(void *arg, uint64_t stream, uint64_t ticket)
 {
 	(void)stream;
-	return wait_ticket(arg, ticket, NULL, 0);	/* its order is the order of time here */
+	return wait_ticket(arg, ticket);	/* its order is the order of time here */
 }
 
 static uint32_t context_of(void *arg, uint32_t owner)
 {
 	(void)arg;
-	return owner;
+	return one_context ? 1 : owner;
 }
 
 static bool is_only(void *arg, uint32_t context, uint64_t stream)
@@ -168,9 +160,9 @@ static void *memory(void *arg, size_t bytes)
 }
 
 static const struct gm_reuse_ops ops = {
-	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
-	.query = query, .progress = progress, .wait = wait_ticket, .drop = drop, .context_of = context_of,
-	.is_only = is_only, .complete = complete, .memory = memory,
+	.time = { .event = new_event, .record = record_context, .query = query, .wait = wait_ticket, .memory = memory },
+	.record_stream = record_stream, .stream_wait = stream_wait, .query = query, .drop = drop,
+	.context_of = context_of, .is_only = is_only, .complete = complete,
 };
 
 static void *gpu(void *arg)
@@ -192,8 +184,11 @@ static void *gpu(void *arg)
 
 static void submit(uint32_t s)
 {
-	uint64_t before = recordings;
+	uint64_t before;
 
+	if (!gm_timeline_has(gm_reuse_time(reuse), s + 1))
+		gm_timeline_add(gm_reuse_time(reuse), s + 1, s + 1, gm_timeline_ends(gm_reuse_time(reuse)));
+	before = recordings;
 	if (!gm_reuse_passes(&hot, s + 1))
 		gm_reuse_submit(reuse, s + 1);
 	else	/* nobody slips in before an event that is being recorded */
@@ -218,8 +213,8 @@ static void free_block(uint32_t block, bool stream_ordered)
 	uint64_t early;
 
 	for (unsigned int s = 0; s < STREAMS; s++)
-		freed_at[block][s] = submitted[s];
-	if (gm_reuse_freed(reuse, &item, stream_ordered, &early))
+		freed_at[block][s] = s + 1 == item.owner || (peers && !stream_ordered) ? submitted[s] : 0;
+	if (gm_reuse_freed(reuse, &item, stream_ordered ? context_of(NULL, item.owner) : 0, context_of(NULL, item.owner), &early))
 		put(block);
 }
 
@@ -232,16 +227,18 @@ static void synchronise(void)
 	for (unsigned int s = 0; s < STREAMS; s++)
 		while (done[s] < until[s])
 			sched_yield();
-	gm_reuse_sync_done(reuse, begun);
+	gm_reuse_sync_done(reuse, 0, begun);
 }
 
-static void capture(void)
+static void capture(uint32_t s)
 {
-	gm_reuse_capture_begins(reuse);
-	captures++;
+	if (!gm_timeline_has(gm_reuse_time(reuse), s + 1))
+		gm_timeline_add(gm_reuse_time(reuse), s + 1, s + 1, gm_timeline_ends(gm_reuse_time(reuse)));
+	gm_reuse_capture_begins(reuse, s + 1);
+	captures[s]++;
 	sched_yield();
-	captures--;
-	gm_reuse_capture_ended(reuse);
+	captures[s]--;
+	gm_reuse_capture_ended(reuse, s + 1);
 }
 
 static void *worker(void *arg)
@@ -265,7 +262,7 @@ static void *worker(void *arg)
 		} else if (what < 252) {
 			synchronise();
 		} else if (what < 253) {
-			capture();
+			capture(random >> 10 & (STREAMS - 1));
 		} else if (what < 254) {
 			gm_reuse_wait_all(reuse);
 		} else {
@@ -290,11 +287,14 @@ START_TEST(test_threads)
 {
 	pthread_t threads[WORKERS], runner;
 
+	peers = _i;
 	for (uint32_t i = 1; i < TICKETS; i++)
 		free_tickets[free_tickets_count++] = i;
 	for (uint32_t i = 1; i < BLOCKS; i++)
 		stack[stacked++] = i;
 	reuse = gm_reuse_new(&ops, &hot);
+	if (peers)
+		gm_timeline_everybody(gm_reuse_time(reuse));
 	/* Not one stream: early reuse is not told by time. */
 	submit(0);
 	submit(1);
@@ -329,7 +329,7 @@ static void fresh(void)
 {
 	struct gm_reuse_ops some = ops;
 
-	some.memory = scarce;
+	some.time.memory = scarce;
 	stacked = 0;
 	free_tickets_count = 0;
 	for (uint32_t i = 1; i < 1000; i++)
@@ -388,10 +388,10 @@ START_TEST(test_other_writers)
 
 	fresh();
 	submit(0);
-	ck_assert(gm_reuse_freed(reuse, &item, false, &early));
+	ck_assert(gm_reuse_freed(reuse, &item, 0, 0, &early));
 	ck_assert_uint_eq(early, 1);
 	gm_reuse_end_single(reuse);
-	ck_assert(!gm_reuse_freed(reuse, &item, false, &early));
+	ck_assert(!gm_reuse_freed(reuse, &item, 0, 0, &early));
 	submit(0);
 	ck_assert_uint_eq(gm_reuse_poll(reuse), 0);
 	done[0] = 1;
@@ -403,6 +403,7 @@ END_TEST
 START_TEST(test_told_again)
 {
 	fresh();
+	one_context = true;
 	submit(0);
 	submit(1);
 	for (uint32_t block = 1; block <= 70; block++)
@@ -420,13 +421,13 @@ START_TEST(test_told_again)
 	ck_assert_uint_eq(gm_reuse_wait_all(reuse), 0);
 	ck_assert_int_eq(gm_reuse_check(reuse), 0);
 	room = 5;
-	ck_assert_uint_eq(gm_reuse_poll(reuse), 5);
-	ck_assert_uint_eq(gm_reuse_limbo_bytes(reuse, UINT32_MAX), 67 * 512);
+	ck_assert_uint_eq(gm_reuse_poll(reuse), 6);	/* of the two lanes 5 and 1 */
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(reuse, UINT32_MAX), 66 * 512);
 	ck_assert_int_eq(gm_reuse_check(reuse), 0);
 	room = SIZE_MAX;
-	ck_assert_uint_eq(gm_reuse_poll(reuse), 67);
+	ck_assert_uint_eq(gm_reuse_poll(reuse), 66);
 	ck_assert_uint_eq(stacked, 72);
-	ck_assert_uint_eq(stack[71], 72);
+	ck_assert_uint_eq(stack[71], 71);
 	ck_assert_uint_eq(gm_reuse_limbo_bytes(reuse, UINT32_MAX), 0);
 	ck_assert_int_eq(gm_reuse_check(reuse), 0);
 }
@@ -435,33 +436,35 @@ END_TEST
 /* Nobody may wait: who looks again and again sees what waits, and whether the GPU gets on. */
 START_TEST(test_last_resort)
 {
-	uint64_t stamp, before;
+	uint64_t point, before;
 
 	fresh();
 	submit(0);
 	submit(1);
-	ck_assert_int_eq(gm_reuse_waits(reuse, gm_reuse_stamp(reuse)), 0);
-	free_block(1, true);
-	stamp = gm_reuse_stamp(reuse);
-	ck_assert_int_eq(gm_reuse_waits(reuse, stamp), 1);	/* not sealed yet */
-	submit(0);
+	ck_assert_int_eq(gm_reuse_waits(reuse, gm_reuse_now(reuse), 2), 0);
+	free_block(1, true);			/* of the second context, whose stream is 1 */
+	point = gm_reuse_now(reuse);
+	ck_assert_int_eq(gm_reuse_waits(reuse, point, 2), 1);	/* not marked yet */
+	ck_assert_int_eq(gm_reuse_waits(reuse, point, 1), 0);
+	submit(1);
 	ck_assert_int_eq(gm_reuse_wait(reuse), -2);
-	ck_assert_int_eq(gm_reuse_waits(reuse, stamp), 1);
-	free_block(2, true);		/* later than that stamp */
+	ck_assert_int_eq(gm_reuse_waits(reuse, point, 2), 1);
+	free_block(4, true);			/* later than that point */
 	submit(0);
+	ck_assert_uint_eq(gm_reuse_poll_all(reuse), 0);
 	before = gm_reuse_progress(reuse);
 	ck_assert_uint_eq(gm_reuse_poll_all(reuse), 0);
 	ck_assert_uint_eq(gm_reuse_progress(reuse), before);
-	done[0] = 1;			/* of the oldest epoch's two streams one */
-	ck_assert_uint_ne(gm_reuse_progress(reuse), before);
+	done[0] = 1;				/* of the two contexts one gets on */
 	ck_assert_uint_eq(gm_reuse_poll_all(reuse), 0);
+	ck_assert_uint_ne(gm_reuse_progress(reuse), before);
 	before = gm_reuse_progress(reuse);
 	done[1] = 1;
 	ck_assert_uint_eq(gm_reuse_poll_all(reuse), 1);
 	ck_assert_uint_eq(gm_reuse_completed(reuse), 1);
 	ck_assert_uint_ne(gm_reuse_progress(reuse), before);
-	ck_assert_int_eq(gm_reuse_waits(reuse, stamp), 0);
-	ck_assert_int_eq(gm_reuse_waits(reuse, gm_reuse_stamp(reuse)), 1);
+	ck_assert_int_eq(gm_reuse_waits(reuse, point, 2), 0);
+	ck_assert_int_eq(gm_reuse_waits(reuse, gm_reuse_now(reuse), 2), 1);
 }
 END_TEST
 
@@ -472,7 +475,7 @@ int main(void)
 
 	tcase_set_timeout(tcase, 100);
 	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, test_threads);
+	tcase_add_loop_test(tcase, test_threads, 0, 2);
 	tcase_add_test(tcase, test_owner_forgotten);
 	tcase_add_test(tcase, test_no_memory);
 	tcase_add_test(tcase, test_told_again);

@@ -8,16 +8,17 @@
  * submission itself. What a thread remembers (own[]) is exchanged with the turn.
  */
 #include "test/rules/rules.c"
-#include "allocator/reuse.c"
-#include "allocator/reuse_limbo.c"
-#include "allocator/reuse_wait.c"
+#include "preload/order/timeline.c"
+#include "preload/order/reuse.c"
+#include "preload/order/reuse_limbo.c"
+#include "preload/order/reuse_wait.c"
 
 #include <check.h>
 #include <stdio.h>
 
 #include "test/rules/check.h"
 #include "test/suite.h"
-#include "test/unit/allocator/reuse_gpu.h"
+#include "test/unit/order/reuse_gpu.h"
 
 #define SLOTS 4u
 #define STEPS 40u
@@ -90,9 +91,12 @@ static void yield(unsigned int s)
 
 static void submit(unsigned int s, struct slot *slot, uint32_t flag, uint32_t sets)
 {
+	uint32_t context = gpu.streams[s].context;
 	unsigned int looks = gpu.looks;
 	struct op *op;
 
+	if (!gm_timeline_has(&reuse->time, context))
+		gm_timeline_add(&reuse->time, context, context, gm_timeline_ends(&reuse->time));
 	gm_reuse_note_other(&hot, keys[s]);
 	if (!gm_reuse_passes(&hot, keys[s]))
 		gm_reuse_submit(reuse, keys[s]);
@@ -144,7 +148,7 @@ static void do_malloc(struct slot *slot, bool may_wait)
 	*slot = (struct slot){ .block = block };
 }
 
-static void do_free(struct slot *slot, bool stream_ordered)
+static void do_free(struct slot *slot, unsigned int s, bool stream_ordered)
 {
 	struct block *b = &gpu.blocks[slot->block];
 	struct gm_reuse_item item = { slot->block, b->context, 512 * (slot->block + 1) };
@@ -152,21 +156,25 @@ static void do_free(struct slot *slot, bool stream_ordered)
 
 	if (!stream_ordered)
 		native_free(b->context);
-	b->held = gpu.captures ? gpu.capture : 0;
+	else
+		gpu.streams[s].freed = gpu.streams[s].count;
 	b->state = BLOCK_PENDING;
 	slot->block = 0;
-	if (gm_reuse_freed(reuse, &item, stream_ordered, &early))
-		freed_now(b);
+	if (!gm_reuse_freed(reuse, &item, stream_ordered ? keys[s] : 0, gpu.streams[s].context, &early))
+		return;
+	gpu.recycled += gpu.captures;		/* early, though no event can be recorded */
+	b->state = BLOCK_FREE;
 }
 
+/* With one context, or with all of them. */
 static void do_synchronise(void)
 {
-	uint32_t until[STREAMS], thread = gpu.thread;
+	uint32_t until[STREAMS], thread = gpu.thread, context = draw(CONTEXTS);
 	uint64_t begun = gm_reuse_sync_begin(reuse);
 	bool done;
 
 	for (unsigned int s = 0; s < STREAMS; s++)
-		until[s] = gpu.streams[s].count;
+		until[s] = context && context != gpu.streams[s].context ? 0 : gpu.streams[s].count;
 	deep++;
 	do {
 		done = true;
@@ -179,7 +187,7 @@ static void do_synchronise(void)
 	} while (!done);
 	deep--;
 	gpu.thread = thread;
-	gm_reuse_sync_done(reuse, begun);
+	gm_reuse_sync_done(reuse, context, begun);
 }
 
 /* A kernel waits for a flag: its setter, a thread, does nothing that blocks natively until then. */
@@ -214,14 +222,18 @@ static void pay(struct thread *thread)
 static void do_capture(unsigned int t)
 {
 	if (!capturer) {
+		uint32_t context = 1 + draw(CONTEXTS - 1);
+
 		capturer = t + 1;
-		gm_reuse_capture_begins(reuse);
+		if (!gm_timeline_has(&reuse->time, context))
+			gm_timeline_add(&reuse->time, context, context, gm_timeline_ends(&reuse->time));
+		gm_reuse_capture_begins(reuse, context);
 		gpu.captures++;
-		gpu.capture++;
+		gpu.capture_context = context;
 	} else if (capturer == t + 1) {
 		capturer = 0;
 		gpu.captures--;
-		gm_reuse_capture_ended(reuse);
+		gm_reuse_capture_ended(reuse, gpu.capture_context);
 	}
 }
 
@@ -247,6 +259,12 @@ static unsigned int a_stream(void)
 	return s;
 }
 
+/* May work of @s use it? */
+static bool is_within(const struct slot *slot, unsigned int s)
+{
+	return gpu.peers || gpu.blocks[slot->block].context == gpu.streams[s].context;
+}
+
 static void act(unsigned int t)
 {
 	struct thread *thread = &threads[t];
@@ -258,13 +276,13 @@ static void act(unsigned int t)
 		if (!slot->block)
 			do_malloc(slot, !deep);
 	} else if (what < 36) {
-		submit(s, slot->block ? slot : NULL, 0, 0);
+		submit(s, slot->block && is_within(slot, s) ? slot : NULL, 0, 0);
 	} else if (what < 48) {
 		if (slot->block && !thread->owes)
-			do_free(slot, false);
+			do_free(slot, s, false);
 	} else if (what < 53) {
 		if (slot->block && !(slot->streams & ~(1u << s)))
-			do_free(slot, true);
+			do_free(slot, s, true);
 	} else if (what < 58) {
 		do_flag_kernel(s);
 	} else if (what < 60) {
@@ -317,7 +335,7 @@ static void start(uint64_t seed)
 	static const uint32_t contexts[STREAMS] = { 1, 1, 1, 2 };
 	struct gpu fresh = { .random = seed * 2 + 1, .fails = seed % 4 == 0, .others = others_meanwhile,
 			     .keeps = seed % 7 < 2 ? 24 : seed % 5 < 3 ? 3 : 12, .lasts = seed % 7 < 2,
-			     .stuck = stuck };
+			     .stuck = stuck, .peers = seed % 8 != 3 };
 
 	memory_back();
 	gpu = fresh;
@@ -330,7 +348,9 @@ static void start(uint64_t seed)
 	deep = violations = 0;
 	flags_used = capturer = 0;
 	gm_rules_single = 1 + (uint32_t)(seed % 3);
-	reuse = gm_reuse_new(&gpu_ops, &hot);
+	reuse = gpu.reuse = gm_reuse_new(&gpu_ops, &hot);
+	for (uint32_t c = 1; c < CONTEXTS && gpu.peers; c++)
+		gm_timeline_touches(&reuse->time, c, 3 - c);
 }
 
 /* Everything ends, and everything freed comes back. Returns what is still in limbo. */
@@ -344,7 +364,7 @@ static uint64_t finish(void)
 	return reuse->items;
 }
 
-struct verdict { unsigned int races, waits, hangs, invalidated, recycled, broken, left, waited, transitions, returns; };
+struct verdict { unsigned int looked_at, races, waits, hangs, invalidated, recycled, broken, left, waited, transitions, returns; };
 
 static void one_program(uint64_t seed, struct verdict *v)
 {
@@ -359,6 +379,7 @@ static void one_program(uint64_t seed, struct verdict *v)
 	v->recycled += gpu.recycled;
 	v->broken += violations;
 	v->waited += gpu.waited;
+	v->looked_at += gpu.looked_at;
 	v->transitions += gpu.transitions;
 	v->returns += gpu.returns;
 }
@@ -391,13 +412,14 @@ START_TEST(test_programs)
 	ck_assert_uint_gt(v.waited, 100);
 	ck_assert_uint_gt(v.transitions, 100);
 	ck_assert_uint_gt(v.returns, 100);
+	ck_assert_uint_gt(v.looked_at, 100);
 	fprintf(stderr, "# waited %u, transitions %u, single-stream mode came back %u times\n", v.waited,
 		v.transitions, v.returns);
 }
 END_TEST
 
 static const char *const switchable[] = {
-	"seal", "wait-sealed", "wait-host-frees", "wait-own", "wait-context", "one-context", "limbo",
+	"seal", "wait-sealed", "wait-host-frees", "wait-own", "one-context", "limbo", "peers",
 	"transition", "transition-point", "transition-every", "single-complete", "single-others",
 	"single-late", "stream-free", "capture-events",
 	"capture-hold",
@@ -410,7 +432,7 @@ START_TEST(test_each_rule)
 
 	gm_rules_read(switchable[_i]);
 	ck_assert_uint_ne(gm_rules_off, 0);
-	while (!wrongs(&v) && ++seed <= 100000)
+	while (!wrongs(&v) && ++seed <= 200000)
 		one_program(seed, &v);
 	gm_rules_read(NULL);
 	fprintf(stderr, "# %s: seed %llu: races %u waits %u hangs %u invalidated %u recycled %u left %u broken %u\n",

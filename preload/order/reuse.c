@@ -1,5 +1,5 @@
 /*
- * reuse.c - submissions: when an epoch's event is recorded, and how single-stream mode ends and comes back.
+ * reuse.c - submissions: when marks are recorded, and how single-stream mode ends and comes back.
  *
  * What happens here is ordered by one lock, "order", held across the recording of events: whoever
  * submits work while frees wait for their event comes through it, so that no submission slips in
@@ -12,14 +12,14 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "allocator/reuse_internal.h"
+#include "preload/order/reuse_internal.h"
 
 /* Only whoever holds limbo writes it; the hooks read it without. */
 void gm_reuse_attention_locked(struct gm_reuse *reuse)
 {
 	uint32_t bits = 0;
 
-	if (reuse->open || reuse->closing || reuse->one_open || reuse->one_recording)
+	if (reuse->open || reuse->one_open || reuse->one_recording)
 		bits |= GM_REUSE_OPEN;
 	if (reuse->transition_on)
 		bits |= GM_REUSE_TRANSITION;
@@ -32,15 +32,15 @@ void gm_reuse_attention_locked(struct gm_reuse *reuse)
 struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_hot *hot)
 {
 	static _Atomic(uint64_t) instances;
-	struct gm_reuse *reuse = ops->memory(ops->arg, sizeof(*reuse));
+	struct gm_reuse *reuse = ops->time.memory(ops->time.arg, sizeof(*reuse));
 
 	if (!reuse)
 		return NULL;
 	reuse->ops = *ops;
+	gm_timeline_init(&reuse->time, &ops->time, (++instances << 40) + 1);
 	reuse->hot = hot;
 	reuse->order.rank = reuse->retire.rank = GM_RANK_CAPTURE;
 	reuse->limbo.rank = GM_RANK_LEAF;
-	reuse->stamp = (++instances << 40) + 1;
 	hot->attention = 0;
 	hot->many = 0;
 	hot->others = 0;
@@ -50,60 +50,47 @@ struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_ho
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
-/* May an event be recorded, as far as captures go? One that is about to begin does not forbid it. */
+struct gm_timeline *gm_reuse_time(struct gm_reuse *reuse)
+{
+	return &reuse->time;
+}
+
+/* May an event be recorded on the one stream, as far as captures go? One that is about to begin does not
+ * forbid it. */
 static bool may_record_locked(const struct gm_reuse *reuse, bool begins)
 {
 	return !(reuse->hot->attention & GM_REUSE_CAPTURING) || (begins && reuse->captures == 1) ||
 	       !gm_rule(GM_RULE_CAPTURE_EVENTS);
 }
 
-/* The open epoch, out of the way of new frees; NULL: there is none, or it may not be sealed. */
-static struct gm_reuse_epoch *close_epoch(struct gm_reuse *reuse, bool submission, bool begins)
+/* The present point is over: frees from here on have the next. False: the lock could not be had. */
+static bool turn(struct gm_reuse *reuse, uint64_t *ret_point)
 {
-	struct gm_reuse_epoch *epoch;
-
 	if (!gm_lock(&reuse->limbo))
-		return NULL;
-	epoch = reuse->open;
-	if (epoch && may_record_locked(reuse, begins)) {
-		reuse->open = NULL;
-		reuse->closing = epoch;
-		reuse->stamp++;
-	} else if (epoch) {
-		epoch->late |= submission;
-		epoch = NULL;
-	}
+		return false;
+	*ret_point = reuse->time.now++;
 	gm_unlock(&reuse->limbo);
-	return epoch;
+	return true;
 }
 
-static int record(struct gm_reuse *reuse, uint64_t *ret_ticket)
+void gm_reuse_seal_locked(struct gm_reuse *reuse, enum gm_mark_how how, bool anyway)
 {
-	*ret_ticket = 0;
-	if (reuse->hot->many || reuse->no_early || !reuse->hot->stream)
-		return reuse->ops.record_all(reuse->ops.arg, ret_ticket);
-	return reuse->ops.record_stream(reuse->ops.arg, reuse->hot->stream, ret_ticket);
-}
+	uint64_t point;
+	bool done;
 
-void gm_reuse_seal_locked(struct gm_reuse *reuse, bool submission, bool begins)
-{
-	struct gm_reuse_epoch *epoch = close_epoch(reuse, submission, begins);
-	uint64_t ticket;
-	int r;
-
-	if (!epoch)
-		return;
-	r = record(reuse, &ticket);
 	if (!gm_lock(&reuse->limbo))
-		return;		/* the epoch stays "closing": its blocks are lost, not wrong */
-	reuse->closing = NULL;
-	if (!r) {
-		epoch->ticket = ticket;
-		gm_reuse_append_locked(reuse, epoch);
-	} else {
-		epoch->late |= submission;
-		gm_reuse_reopen_locked(reuse, epoch);
+		return;
+	if (!anyway && !reuse->open) {
+		gm_unlock(&reuse->limbo);
+		return;
 	}
+	point = reuse->time.now++;
+	gm_unlock(&reuse->limbo);
+	done = gm_timeline_mark(&reuse->time, point, how);
+	if (how == GM_MARK_LAZY || !gm_lock(&reuse->limbo))
+		return;
+	if (reuse->lane_freed <= point)
+		reuse->open = !done;
 	gm_reuse_attention_locked(reuse);
 	gm_unlock(&reuse->limbo);
 }
@@ -111,7 +98,7 @@ void gm_reuse_seal_locked(struct gm_reuse *reuse, bool submission, bool begins)
 /* The event of what was freed early, on the one stream, which nothing was submitted to since. */
 static void record_one_locked(struct gm_reuse *reuse, bool begins, bool anyway)
 {
-	uint64_t stamp;
+	uint64_t point;
 	int r;
 
 	if (!gm_lock(&reuse->limbo))
@@ -120,14 +107,14 @@ static void record_one_locked(struct gm_reuse *reuse, bool begins, bool anyway)
 		gm_unlock(&reuse->limbo);
 		return;
 	}
-	stamp = reuse->one_stamp;
+	point = reuse->one_point;
 	reuse->one_open = false;
 	reuse->one_recording = true;
-	reuse->stamp++;
+	reuse->time.now++;
 	gm_unlock(&reuse->limbo);
 	r = reuse->ops.record_stream(reuse->ops.arg, reuse->hot->stream, &reuse->one_ticket);
 	if (!r)
-		reuse->one_covers = stamp;
+		reuse->one_covers = point;
 	if (!gm_lock(&reuse->limbo))
 		return;
 	reuse->one_recording = false;
@@ -189,7 +176,7 @@ static void remember_waited(struct gm_reuse *reuse, uint64_t stream)
 {
 	if (reuse->waited_count == reuse->waited_room) {
 		uint32_t room = reuse->waited_room ? reuse->waited_room * 2 : 512;
-		uint64_t *waited = reuse->ops.memory(reuse->ops.arg, room * sizeof(*waited));
+		uint64_t *waited = gm_reuse_memory(reuse, room * sizeof(*waited));
 
 		if (!waited)
 			return;
@@ -241,10 +228,7 @@ static void wait_for_transition_locked(struct gm_reuse *reuse, uint64_t stream)
 
 static void single_off_locked(struct gm_reuse *reuse)
 {
-	if (reuse->single_on && reuse->single_ticket)
-		reuse->ops.drop(reuse->ops.arg, reuse->single_ticket);
 	reuse->single_on = false;
-	reuse->single_ticket = 0;
 	reuse->single_seals = 0;
 }
 
@@ -258,9 +242,8 @@ static void begin_check_locked(struct gm_reuse *reuse, uint64_t stream)
 	reuse->hot->others = 0;
 	gm_unlock(&reuse->limbo);
 	reuse->ops.forget_streams(reuse->ops.arg);
-	reuse->single_on = !reuse->ops.record_all(reuse->ops.arg, &reuse->single_ticket);
-	if (!reuse->single_on)
-		reuse->single_ticket = 0;
+	reuse->single_on = turn(reuse, &reuse->single_point) &&
+			   gm_timeline_mark(&reuse->time, reuse->single_point, GM_MARK_EVERY);
 }
 
 /* Nobody who frees is to see the mode before it is certain: they look under limbo, or at the stamp. */
@@ -274,7 +257,7 @@ static void end_check_locked(struct gm_reuse *reuse)
 	reuse->ops.forget_streams(reuse->ops.arg);
 	ended = !(reuse->hot->others && gm_rule(GM_RULE_SINGLE_OTHERS));
 	if (ended) {
-		reuse->stamp++;
+		reuse->time.now++;
 		reuse->one_open = false;
 		reuse->one_covers = 0;
 	} else {
@@ -298,8 +281,7 @@ static void single_locked(struct gm_reuse *reuse, uint64_t stream)
 		begin_check_locked(reuse, stream);
 	} else if (reuse->hot->others && gm_rule(GM_RULE_SINGLE_OTHERS)) {
 		single_off_locked(reuse);
-	} else if (!reuse->single_ticket || !gm_rule(GM_RULE_SINGLE_COMPLETE) ||
-		   reuse->ops.query(reuse->ops.arg, reuse->single_ticket) == 1) {
+	} else if (!gm_rule(GM_RULE_SINGLE_COMPLETE) || gm_timeline_ask(&reuse->time, reuse->single_point)) {
 		end_check_locked(reuse);
 		single_off_locked(reuse);
 	}
@@ -310,27 +292,24 @@ static void single_locked(struct gm_reuse *reuse, uint64_t stream)
 /* The first work of the process: until now there was nothing that a free could have waited for. */
 static void first_work_locked(struct gm_reuse *reuse, uint64_t stream)
 {
-	gm_reuse_seal_locked(reuse, true, false);
+	gm_reuse_seal_locked(reuse, GM_MARK_SUBMISSION, false);
 	if (reuse->ops.first)
 		reuse->ops.first(reuse->ops.arg, stream);
 	if (!gm_lock(&reuse->limbo))
 		return;
 	reuse->hot->stream = stream;
-	reuse->stamp++;		/* frees before it had no event to wait for their moment */
+	reuse->time.now++;	/* frees before it had no event to wait for their moment */
 	gm_unlock(&reuse->limbo);
 }
 
-/* The order lock could not be had: its holder sits in the driver, or is gone. Then whatever is
- * open covers this work too, and nothing is handed out early any more. */
+/* The order lock could not be had: its holder sits in the driver, or is gone. Then whatever lacks its mark
+ * covers this work too, and nothing is handed out early any more. */
 static void submit_unordered(struct gm_reuse *reuse)
 {
 	if (!gm_lock(&reuse->limbo))
 		return;
 	reuse->no_early = true;
-	if (reuse->open)
-		reuse->open->late = true;
-	if (reuse->closing)
-		reuse->closing->late = true;
+	gm_timeline_late(&reuse->time, reuse->lane_freed);
 	gm_unlock(&reuse->limbo);
 }
 
@@ -348,7 +327,7 @@ void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream)
 	if (gm_rule(GM_RULE_SEAL)) {
 		if (!reuse->hot->many)
 			record_one_locked(reuse, false, false);
-		gm_reuse_seal_locked(reuse, true, false);
+		gm_reuse_seal_locked(reuse, GM_MARK_SUBMISSION, false);
 	}
 	if (reuse->transition)
 		wait_for_transition_locked(reuse, stream);
@@ -455,28 +434,66 @@ static void count_capture(struct gm_reuse *reuse, bool begins)
 	gm_unlock(&reuse->limbo);
 }
 
-/* Counted first: what is freed from here on stays. Then what was freed before gets its event, while
- * the driver still takes one. */
-void gm_reuse_capture_begins(struct gm_reuse *reuse)
+/* Counted first: nothing is handed out early from here on. Then what was freed before gets its mark, while
+ * the driver still takes one in that context. */
+void gm_reuse_capture_begins(struct gm_reuse *reuse, uint32_t context)
 {
 	bool ordered = gm_lock(&reuse->order);
 
 	count_capture(reuse, true);
-	if (!ordered)
-		return;
-	if (!reuse->hot->many)
-		record_one_locked(reuse, true, false);
-	gm_reuse_seal_locked(reuse, false, true);
-	gm_unlock(&reuse->order);
+	if (ordered) {
+		if (!reuse->hot->many)
+			record_one_locked(reuse, true, false);
+		gm_reuse_seal_locked(reuse, GM_MARK_NOW, gm_timeline_unmarked(&reuse->time));
+	}
+	gm_timeline_captures(&reuse->time, context, true);
+	if (ordered)
+		gm_unlock(&reuse->order);
 }
 
-void gm_reuse_capture_ended(struct gm_reuse *reuse)
+void gm_reuse_capture_ended(struct gm_reuse *reuse, uint32_t context)
 {
 	bool ordered = gm_lock(&reuse->order);
 
 	count_capture(reuse, false);
+	gm_timeline_captures(&reuse->time, context, false);
 	if (!ordered)
 		return;
-	gm_reuse_seal_locked(reuse, false, false);
+	gm_reuse_seal_locked(reuse, GM_MARK_NOW, false);
 	gm_unlock(&reuse->order);
+}
+
+bool gm_reuse_behind_all(struct gm_reuse *reuse, bool (*fn)(void *arg, uint64_t event), void *arg)
+{
+	uint64_t point;
+	bool done;
+
+	if (!gm_lock(&reuse->order))
+		return false;
+	done = turn(reuse, &point) && gm_timeline_mark(&reuse->time, point, GM_MARK_EVERY) &&
+	       gm_timeline_last_marks(&reuse->time, fn, arg);
+	gm_unlock(&reuse->order);
+	return done;
+}
+
+uint64_t gm_reuse_turn(struct gm_reuse *reuse)
+{
+	uint64_t point = 0;
+
+	turn(reuse, &point);
+	return point;
+}
+
+uint64_t gm_reuse_before(struct gm_reuse *reuse)
+{
+	uint64_t point = 0;
+
+	if (!gm_lock(&reuse->limbo))
+		return 0;
+	if (reuse->time.freed < reuse->time.now)
+		point = reuse->time.now - 1;
+	else
+		point = reuse->time.now++;
+	gm_unlock(&reuse->limbo);
+	return point;
 }

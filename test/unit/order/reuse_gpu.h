@@ -5,7 +5,7 @@
  *   race   work on a block whose earlier owner's work is not ordered before it
  *   wait   for work that no free of the waiting thread would have waited for natively
  *
- * It knows nothing of epochs: order is told by vector clocks, native waits by what was submitted.
+ * It knows nothing of points and marks: order is told by vector clocks, native waits by what was submitted.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,10 +22,10 @@
 #define FLAGS 64u
 
 struct op { uint32_t flag, sets; uint32_t clock[STREAMS], after[STREAMS]; };
-struct stream { uint32_t context, count, done, under_way; bool gone; struct op ops[OPS]; };
+struct stream { uint32_t context, count, done, under_way, freed; uint64_t passed; bool gone; struct op ops[OPS]; };
 struct ticket { bool live; uint32_t contexts, at[STREAMS]; };
 struct touch { uint32_t block, generation, stream, op; };
-struct block { uint32_t context, generation, held; uint8_t state; };	/* held: freed in that capture */
+struct block { uint32_t context, generation; uint8_t state; };
 enum { BLOCK_NONE, BLOCK_FREE, BLOCK_USED, BLOCK_PENDING };
 
 /* What a thread's own synchronous free of memory of a context would have waited for. */
@@ -38,14 +38,16 @@ static struct gpu {
 	struct touch touches[TOUCHES];
 	struct native native[THREADS][CONTEXTS], any[CONTEXTS];
 	bool flags[FLAGS];
-	uint32_t tickets_used, blocks_used, touches_used, captures, capture, thread;
+	uint32_t tickets_used, blocks_used, touches_used, captures, capture_context, thread;
 	uint64_t random;
 	bool fails;			/* some events cannot be recorded */
+	bool peers;			/* contexts use each other's memory */
 	bool many;			/* the library was not in single-stream mode at the last look */
 	uint32_t keeps;			/* work goes to the first stream but for one in so many */
 	bool lasts;			/* calls for other streams last, and so does their work */
 	uint32_t under_way;		/* such calls */
-	unsigned int races, waits, hangs, invalidated, recycled, waited, transitions, records, looks, returns;
+	struct gm_reuse *reuse;
+	unsigned int looked_at, races, waits, hangs, invalidated, recycled, waited, transitions, records, looks, returns;
 	void (*others)(void);		/* let other threads and the GPU go on for a step */
 	bool (*stuck)(void);
 } gpu;
@@ -80,19 +82,32 @@ static void record_stream_at(struct ticket *t, unsigned int s)
 	t->contexts |= 1u << gpu.streams[s].context;
 }
 
-static int record_all(void *arg, uint64_t *ret_ticket)
+/* ---- of contexts: a context's handle is its id ---- */
+
+static uint64_t new_event(void *arg, uint32_t context, uint64_t handle)
 {
+	(void)arg;
+	(void)context;
+	(void)handle;
+	return new_ticket();
+}
+
+static int record_context(void *arg, uint64_t handle, uint64_t event)
+{
+	struct ticket *t = &gpu.tickets[event];
+
 	(void)arg;
 	gpu.records++;
 	if (gpu.fails && !draw(4))
 		return -5;
-	if (gpu.captures) {
+	if (gpu.captures && gpu.capture_context == handle) {
 		gpu.invalidated++;
 		return -11;
 	}
-	*ret_ticket = new_ticket();
+	memset(t->at, 0, sizeof(t->at));
 	for (unsigned int s = 0; s < STREAMS; s++)
-		record_stream_at(&gpu.tickets[*ret_ticket], s);
+		if (gpu.streams[s].context == handle)
+			record_stream_at(t, s);
 	return 0;
 }
 
@@ -158,27 +173,17 @@ static int query(void *arg, uint64_t ticket)
 	return is_complete(&gpu.tickets[ticket]);
 }
 
-static uint32_t progress(void *arg, uint64_t ticket)
-{
-	return query(arg, ticket) == 1;
-}
-
-static int wait_ticket(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count)
+static int wait_ticket(void *arg, uint64_t ticket)
 {
 	const struct ticket *t = &gpu.tickets[ticket];
-	uint32_t among = contexts ? 0 : UINT32_MAX, thread = gpu.thread;
+	uint32_t thread = gpu.thread;
 
 	(void)arg;
-	for (size_t i = 0; contexts && i < count; i++)
-		among |= 1u << contexts[i];
 	for (unsigned int s = 0; s < STREAMS; s++) {
 		uint32_t context = gpu.streams[s].context;
 
-		if (gpu.streams[s].done >= t->at[s])
-			continue;
-		if (!(among >> context & 1))
-			return -16;
-		gpu.waits += t->at[s] > gpu.native[thread][context].at[s];
+		if (gpu.streams[s].done < t->at[s])
+			gpu.waits += t->at[s] > gpu.native[thread][context].at[s];
 	}
 	gpu.waited++;
 	while (!is_complete(t)) {
@@ -210,6 +215,19 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	return owner;
 }
 
+/* The event of a stream's frees: do_free records it. */
+static uint64_t stream_passed(void *arg, uint64_t key)
+{
+	struct stream *stream = &gpu.streams[stream_of(key)];
+	uint64_t point = gm_reuse_before(gpu.reuse);
+
+	(void)arg;
+	if (stream->freed && stream->done >= stream->freed)
+		stream->passed = point;
+	gpu.looked_at += stream->passed != 0;
+	return stream->passed;
+}
+
 /* The second context counts for nothing here: that early frees stand in its way, too, is wanted. */
 static bool is_only(void *arg, uint32_t context, uint64_t key)
 {
@@ -217,13 +235,6 @@ static bool is_only(void *arg, uint32_t context, uint64_t key)
 	return gpu.streams[stream_of(key)].context == context;
 }
 
-static void freed_now(struct block *block)
-{
-	/* Freed during a capture, and the capture is not over. */
-	gpu.recycled += gpu.captures && block->held == gpu.capture;
-	block->held = 0;
-	block->state = BLOCK_FREE;
-}
 
 static size_t complete(void *arg, const struct gm_reuse_item *items, size_t count)
 {
@@ -231,7 +242,7 @@ static size_t complete(void *arg, const struct gm_reuse_item *items, size_t coun
 	for (size_t i = 0; i < count; i++) {
 		if (gpu.blocks[items[i].block].state != BLOCK_PENDING)
 			abort();
-		freed_now(&gpu.blocks[items[i].block]);
+		gpu.blocks[items[i].block].state = BLOCK_FREE;
 	}
 	return count;
 }
@@ -261,9 +272,9 @@ static void looks(void *arg)
 }
 
 static const struct gm_reuse_ops gpu_ops = {
-	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
-	.query = query, .progress = progress, .wait = wait_ticket, .drop = drop_ticket, .context_of = context_of,
-	.is_only = is_only, .complete = complete, .memory = memory, .forget_streams = looks,
+	.time = { .event = new_event, .record = record_context, .query = query, .wait = wait_ticket, .memory = memory },
+	.record_stream = record_stream, .stream_wait = stream_wait, .query = query, .drop = drop_ticket,
+	.stream_passed = stream_passed, .context_of = context_of, .is_only = is_only, .complete = complete, .forget_streams = looks,
 };
 
 /* ---- work ---- */

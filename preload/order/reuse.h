@@ -1,18 +1,20 @@
 /*
- * reuse.h - when a freed block may be handed out again: epochs, limbo, the single-stream fast path.
+ * reuse.h - when a freed block may be handed out again: limbo, and the single-stream fast path.
  *
- * One for the process. It knows no CUDA: events are tickets of its backend, streams are keys (the
- * same key, the same stream; never reused), blocks are ids with an owner (a heap's number).
+ * One for the process. It knows no CUDA: events are its backend's, streams are keys (the same key, the same stream;
+ * never reused), blocks are ids with an owner (a heap's number).
  *
- *   free ──> open epoch ──(next submission: event)──> sealed ──(event complete)──> completed
+ *   free (its point) ──> limbo ──(mark before the next submission)──(its contexts have passed the point)──> completed
  *
- * An epoch is the frees between two submissions. Its ticket is recorded before the first submission
- * after them, so it covers exactly what the driver's own cudaFree would have waited for. "Late"
- * epochs (a capture forbade the event) cover more: they are polled, but never waited for. An epoch
- * with stream-ordered frees alone is never waited for either, since the driver's cudaFreeAsync does
- * not wait. A thread waits for an epoch only if it made a synchronous free itself in that epoch or
- * later, and only for the contexts of what it freed: the driver would have had that thread wait for
- * that same work. Any other thread might be the one for which this work is waiting.
+ * Limbo has a lane for each context whose work blocks wait for, the block's own, after cudaFree; and for each
+ * stream after cudaFreeAsync. A lane is in the order of points (timeline.h), so that a poll takes what is
+ * passed off its front; a context that is blocked holds up its own lane, and those of contexts whose memory it
+ * may touch. Marks are recorded before the first submission after a free, so that passing the point is exactly
+ * what the driver's own cudaFree would have waited for. A mark that a capture forbade then is made later and is
+ * "late": it is polled, but never waited for. What was freed in stream order is never waited for either, since
+ * the driver's cudaFreeAsync does not wait. A thread waits for a context only up to its own last cudaFree of
+ * memory of that context: the driver would have had that thread wait for that same work. Any other thread might
+ * be the one for which this work is waiting.
  *
  * Single-stream mode: as long as only one stream of the process was given work, and there is no
  * context but its own, what is freed synchronously may be used again at once. Before the next
@@ -21,41 +23,40 @@
  * other stream waits for that last event, in stream order, on the device, until the host has seen
  * it complete. The mode comes back when all other streams have had no work for long (reuse.c).
  *
- * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
- * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
- * backend call. gm_reuse_freed is called under no lock: whoever frees a block owns it by its state
- * until the call returns, and the completion of the block may come before that
- * (preload/cache/cache_heap_free.c). Thread context: any. Signal context: none.
+ * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's records and stream_wait and
+ * orders submissions' slow path; "retire" (likewise, never with order) while marks are looked at and blocks
+ * completed; "limbo" (a leaf) guards the lanes and the present point, and is never held across a backend call.
+ * gm_reuse_freed is called under no lock: whoever frees a block owns it by its state until the call returns,
+ * and the completion of the block may come before that (preload/cache/cache_heap_free.c). Thread context: any.
+ * Signal context: none.
  */
-#ifndef GM_ALLOCATOR_REUSE_H
-#define GM_ALLOCATOR_REUSE_H
+#ifndef GM_PRELOAD_REUSE_H
+#define GM_PRELOAD_REUSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "preload/order/timeline.h"
 
 struct gm_reuse;
 
 struct gm_reuse_item { uint32_t block; uint32_t owner; uint64_t bytes; };
 
 struct gm_reuse_ops {
-	/* An event after everything submitted so far in every context that was given work.
-	 * 0 and a ticket (0: nothing was ever submitted); -EAGAIN: a capture forbids it now; -errno.
-	 * Under "order". */
-	int (*record_all)(void *arg, uint64_t *ret_ticket);
-	/* An event after everything submitted so far on @stream. *ticket 0: a new one, else that one
-	 * recorded anew. Under "order". As above. */
+	struct gm_timeline_ops time;	/* events of contexts; its @arg and @memory serve below, too */
+	/* A ticket, an event after everything submitted so far on @stream. *ticket 0: a new one, else that one
+	 * recorded anew. 0; -EAGAIN: a capture forbids it now; -errno. Under "order". */
 	int (*record_stream)(void *arg, uint64_t stream, uint64_t *ticket);
 	/* Later work of @stream waits for @ticket, on the device. Under "order". */
 	int (*stream_wait)(void *arg, uint64_t stream, uint64_t ticket);
-	/* 1: complete (or its contexts are gone), 0: not yet, -errno: not known now. */
+	/* 1: complete (or its context is gone), 0: not yet, -errno: not known now. */
 	int (*query)(void *arg, uint64_t ticket);
-	/* The host waits for the part of @ticket in these contexts (all: NULL). 0; -EBUSY: there is
-	 * work in others that is not complete, nothing was waited for; -errno. No lock held. */
-	int (*wait)(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
 	void (*drop)(void *arg, uint64_t ticket);
-	/* Returns in how many contexts the work before @ticket is complete. */
-	uint32_t (*progress)(void *arg, uint64_t ticket);
+	/* Has @stream alone got further than its context? The point up to which the host has seen it past its frees
+	 * (those of cudaFreeAsync, for which the backend has an event by the time of gm_reuse_freed); 0: not known.
+	 * Under "retire"; may be NULL. */
+	uint64_t (*stream_passed)(void *arg, uint64_t stream);
 	/* context_of: the context that @owner's memory belongs to; 0: not known. is_only: is
 	 * @context the one of @stream, and the only one in use? Both only look up: they are called
 	 * under any lock. */
@@ -72,8 +73,6 @@ struct gm_reuse_ops {
 	 * how many of them, counted from the first, were taken back: it is called for the others
 	 * again later. */
 	size_t (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
-	/* Memory for the lists: zeroed pages, NULL when there is none. */
-	void *(*memory)(void *arg, size_t bytes);
 	void *arg;
 };
 
@@ -90,7 +89,8 @@ enum gm_reuse_attention {
 	GM_REUSE_CAPTURING = 4		/* some stream of the process captures */
 };
 
-/* Returns NULL when there is no memory. */
+/* Returns NULL when there is no memory. time: its clock. */
+struct gm_timeline *gm_reuse_time(struct gm_reuse *reuse);
 struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_hot *hot);
 
 /* May this submission go on without gm_reuse_submit? The inlined test of every work hook. */
@@ -120,46 +120,50 @@ void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream);
  * count) runs on the device after all earlier uses of memory that was handed out early so far. */
 void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream);
 
-/* The program freed a block. @stream_ordered: by cudaFreeAsync. True: it may be handed out at once,
- * in single-stream mode; *ret_early is then the stream whose work on it may still be pending (its
- * next launch may not overlap its predecessor); 0 where there is none, or where this thread was
- * told so already since the last submission. False: the block is in limbo now, and ops->complete
- * gets it later. */
-bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
+/* The program freed a block. @stream: in its order, by cudaFreeAsync, of context @context (0: not known); 0: by
+ * cudaFree. True: it may be handed out at once, in single-stream mode; *ret_early is then the stream whose work
+ * on it may still be pending (its next launch may not overlap its predecessor); 0 where there is none, or where
+ * this thread was told so already since the last submission. False: the block is in limbo now, and
+ * ops->complete gets it later. */
+bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, uint64_t stream, uint32_t context,
 		    uint64_t *ret_early);
 
 /* Complete what is complete. Returns how many blocks that were. Cheap when nothing is in limbo. */
 size_t gm_reuse_poll(struct gm_reuse *reuse);
 
-/* Complete what is complete; when that is nothing, wait for the oldest epoch that this thread may
- * wait for. 0; -ENOENT: there is none; -errno. An open epoch is sealed first when nothing was
- * submitted since its last free. */
+/* Complete what is complete; when that is nothing, wait for the oldest mark that this thread may
+ * wait for. 0; -ENOENT: there is none; -errno. What was freed is marked first when nothing was
+ * submitted since. */
 int gm_reuse_wait(struct gm_reuse *reuse);
 
 /* The same until nothing is left that may be waited for. Returns blocks completed, by whomever. */
 size_t gm_reuse_wait_all(struct gm_reuse *reuse);
 
 /* For a caller that tries again before it reports "out of memory": all frees up to now carry this
- * stamp or an older one. */
-uint64_t gm_reuse_stamp(struct gm_reuse *reuse);
+ * point or an older one. turn: what is freed from now on has a later one. */
+uint64_t gm_reuse_now(struct gm_reuse *reuse);
+uint64_t gm_reuse_turn(struct gm_reuse *reuse);
+/* The same, where only the points of what waits matter: what is freed early may have the returned one still. */
+uint64_t gm_reuse_before(struct gm_reuse *reuse);
 /* How many blocks have been completed so far, by whomever. */
 uint64_t gm_reuse_completed(struct gm_reuse *reuse);
 /* As gm_reuse_poll, but waits first for other threads that are in it: no block is on its way when
  * it returns. */
 size_t gm_reuse_poll_all(struct gm_reuse *reuse);
-/* Does anything freed at @stamp or before still wait? 0: no; 1: yes, for the GPU; -EAGAIN: only for
- * the end of a capture. */
-int gm_reuse_waits(struct gm_reuse *reuse, uint64_t stamp);
-/* A number that changes when the GPU has made progress: an epoch is complete, or the oldest epoch's
- * work is in one more context. Asks the backend. */
+/* The same whether or not anything is in limbo, for whoever asks the timeline: marks what was freed, where no mark is
+ * pending. Never waits. */
+void gm_reuse_look(struct gm_reuse *reuse);
+/* Does anything freed up to @point still wait, for context @context (0: of cudaFreeAsync, for any)? 0: no; 1:
+ * yes, for the GPU; -EAGAIN: only for the end of a capture. */
+int gm_reuse_waits(struct gm_reuse *reuse, uint64_t point, uint32_t context);
+/* A number that changes when the GPU has made progress, as far as has been polled. */
 uint64_t gm_reuse_progress(struct gm_reuse *reuse);
 
-/* Around a call by which the program waits for everything that was submitted before (a context- or
- * device-wide synchronise that covers all contexts given work). begin comes before the real call,
- * and closes the open epoch; done comes after the call succeeded, with what begin returned: what
- * was freed before begin is complete. */
+/* Around a call by which the program waits for everything that was submitted before, in @context or (0)
+ * everywhere. begin comes before the real call, and marks what was freed; done comes after the call succeeded,
+ * with what begin returned: the context has passed that point. */
 uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse);
-void gm_reuse_sync_done(struct gm_reuse *reuse, uint64_t begun);
+void gm_reuse_sync_done(struct gm_reuse *reuse, uint32_t context, uint64_t begun);
 
 /* Single-stream mode ends: something else may write memory or submit work unseen. */
 void gm_reuse_end_single(struct gm_reuse *reuse);
@@ -179,9 +183,14 @@ void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one);
  * the lock could not be had, and @fn was not called. */
 int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg);
 
-/* A capture begins somewhere in the process (before the real call) or has ended. They nest. */
-void gm_reuse_capture_begins(struct gm_reuse *reuse);
-void gm_reuse_capture_ended(struct gm_reuse *reuse);
+/* A stream of @context (0: not known) begins to capture (before the real call), or joins a capture; that has
+ * ended. They nest. */
+void gm_reuse_capture_begins(struct gm_reuse *reuse, uint32_t context);
+void gm_reuse_capture_ended(struct gm_reuse *reuse, uint32_t context);
+
+/* Have @fn called with an event after everything submitted so far of each context: false where that cannot be
+ * arranged, or @fn returned false. */
+bool gm_reuse_behind_all(struct gm_reuse *reuse, bool (*fn)(void *arg, uint64_t event), void *arg);
 
 /* The context of @owner's blocks ended: they leave limbo, and ops->complete does not get them. */
 void gm_reuse_forget(struct gm_reuse *reuse, uint32_t owner);
