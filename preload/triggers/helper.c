@@ -229,7 +229,7 @@ static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
 	uint64_t seen = 0, now, next = 0, owed, wait, exposed = 0;
-	bool said_lost = false, ended;
+	bool said_lost = false, said_short = false, ended;
 	uint32_t number;
 
 	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
@@ -253,6 +253,11 @@ static void *helper(void *arg)
 			said_lost = true;
 			gm_say("the journal was cut short by somebody: nothing is recorded from here "
 			       "on, and nothing is served from the cache");
+		}
+		if (gm_recorder_is_short() && !said_short) {
+			said_short = true;
+			gm_say("the journal has no room for all that is allocated (its file system is "
+			       "full, or its memory at its limit): snapshots may miss some of it");
 		}
 		wait = main_thread_known() && !*main_thread_id ? ALONE_NS : TICK_NS;
 		gm_recorder_keep_up();

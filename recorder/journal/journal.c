@@ -29,6 +29,9 @@
 #define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
 #define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
 #define REVIEW_STEP (256 * KIB)
+#define ASIDE_LEAST (128 * KIB)		/* of segments, and of blocks: 1,024 records each, */
+#define ASIDE_USAGE (16 * KIB)		/* of usage: 256 rows, */
+#define ASIDE_MOST MIB			/* and of each table */
 #define GROWTH_MOST MIB			/* ahead of need, at once: alone a thread waits 0.4 ms, */
 #define PART (64 * KIB)			/* and what a thread takes of it */
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
@@ -168,6 +171,7 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	gm_rec.review_at = gm_rec.populated + REVIEW_STEP;
 	gm_set(&gm_rec.review, 0);
 	memset(gm_rec.patience, 0, sizeof(gm_rec.patience));
+	memset(gm_rec.aside, 0, sizeof(gm_rec.aside));
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
 		/* Those that are small or have no order in which they fill: whole. */
 		bool all = r == GM_REGION_DOMAINS || r == GM_REGION_FAILURES ||
@@ -229,14 +233,111 @@ static void grown(struct gm_header *header, uint64_t bytes)
 	gm_helper_wake(header);
 }
 
+/* Without a record in these, what is live is not known. */
+static bool is_table(enum gm_region_id id)
+{
+	return id == GM_REGION_SEGMENTS || id == GM_REGION_BLOCKS || id == GM_REGION_USAGE ||
+	       id == GM_REGION_LIVES;
+}
+
+/* How much of @id is to be backed beyond the @bytes that it needs now: as much again, within limits; of the
+ * lines of pools their next level. Others may fill the file system, and what is live is worth more than the
+ * history. */
+static uint64_t aside_of(enum gm_region_id id, uint64_t bytes)
+{
+	uint64_t least = id == GM_REGION_USAGE ? ASIDE_USAGE : ASIDE_LEAST;
+	uint64_t most = gm_min_u64(ASIDE_MOST, gm_rec.budget / 16);
+
+	if (!is_table(id))
+		return 0;
+	if (id == GM_REGION_LIVES)
+		return gm_min_u64(bytes << GM_LIVES_LEVEL_BITS, most);
+	return gm_min_u64(bytes < least ? least : bytes, most);
+}
+
+/* Back one more step of a table that has room for @bytes, but little beyond; of the lines of pools, which are
+ * asked for seldom and by the level, all that is to be set aside. Within three quarters of the
+ * budget: the rest of that nobody else takes. Where no more is to be had, ask again when half of what is left
+ * is used. */
+static void set_aside_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
+{
+	struct gm_region *region = &header->regions[id];
+	uint64_t populated = gm_get(&region->populated);
+	uint64_t wanted = id == GM_REGION_LIVES ? bytes + aside_of(id, bytes) : populated + STEP;
+	uint64_t upto = gm_min_u64(region->capacity, gm_whole_pages(wanted));
+
+	if (upto <= populated || gm_rec.populated + (upto - populated) > gm_rec.budget / 4 * 3 ||
+	    populate(gm_rec.base + region->offset + populated, upto - populated) < 0) {
+		gm_rec.aside[id] = (populated - bytes) / 2;
+		return;
+	}
+	grown(header, upto - populated);
+	gm_set_release(&region->populated, upto);
+	gm_rec.aside[id] = aside_of(id, bytes);
+}
+
+/* Give the memory that was got for later events back to the file system: a table needs it. Returns whether
+ * there was any. */
+static bool give_way_locked(struct gm_header *header)
+{
+	struct gm_region *region = &header->regions[GM_REGION_EVENTS];
+	uint64_t populated = gm_get(&region->populated), page = (uint64_t)gm_sys.page();
+	uint8_t *at = gm_rec.base + region->offset;
+	uint8_t *from = at + gm_get(&region->used) + page - 1, *end = at + populated;
+	const struct gm_growth *g = &gm_rec.growth;
+
+	/* Whole pages: others may have areas in the first and the last one (populate). */
+	from -= (uintptr_t)from % page;
+	end -= (uintptr_t)end % page;
+	if (from >= end || gm_get(&g->working) || g->next != g->upto)
+		return false;
+	gm_rec.patience[GM_REGION_EVENTS] = PATIENCE;
+	gm_set_release(&region->populated, (uint64_t)(from - at));
+	if (gm_sys.advise(from, (size_t)(end - from), MADV_REMOVE) < 0) {
+		gm_set_release(&region->populated, populated);
+		return false;
+	}
+	gm_rec.populated -= (uint64_t)(end - from);
+	return true;
+}
+
+void gm_region_refuse(struct gm_header *header, enum gm_region_id id)
+{
+	bool first = !gm_recorder_is_short();
+
+	gm_count(&header->regions[id].refused, 1);
+	if (first && gm_recorder_is_short())
+		gm_helper_wake(header);
+}
+
+bool gm_recorder_is_short(void)
+{
+	const struct gm_header *header = gm_header_get();
+
+	return header && (gm_get(&header->regions[GM_REGION_SEGMENTS].refused) ||
+			  gm_get(&header->regions[GM_REGION_BLOCKS].refused) ||
+			  gm_get(&header->regions[GM_REGION_LIVES].refused));
+}
+
+/* Where a pool gets no level there may be room in those that it has: lives.c counts the blocks. */
+static void refuse(struct gm_header *header, enum gm_region_id id)
+{
+	if (id != GM_REGION_LIVES)
+		gm_region_refuse(header, id);
+}
+
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
 {
 	struct gm_region *region = &header->regions[id];
 	uint64_t populated = gm_get(&region->populated), step = STEP, upto;
 	int r = -ENOSPC;
 
-	if (gm_likely(bytes <= populated))
+	if (gm_likely(bytes + gm_rec.aside[id] <= populated))
 		return 0;
+	if (bytes <= populated) {
+		set_aside_locked(header, id, bytes);
+		return 0;
+	}
 	if (bytes > region->capacity)
 		goto refuse;
 	if (gm_rec.patience[id]) {
@@ -251,17 +352,25 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 					     bytes : populated + step));
 	if (!affordable(id, region, upto - populated))
 		upto = gm_whole_pages(bytes);
-	if (affordable(id, region, upto - populated))
+	if (affordable(id, region, upto - populated)) {
 		r = populate(gm_rec.base + region->offset + populated, upto - populated);
+		if (r == -ENOSPC && is_table(id) && give_way_locked(header)) {
+			upto = gm_whole_pages(bytes);
+			r = populate(gm_rec.base + region->offset + populated, upto - populated);
+		}
+	}
 	if (r < 0) {
 		gm_rec.patience[id] = PATIENCE;
 		goto refuse;
 	}
 	grown(header, upto - populated);
 	gm_set_release(&region->populated, upto);
+	gm_rec.aside[id] = aside_of(id, bytes);
+	if (id == GM_REGION_LIVES && bytes + gm_rec.aside[id] > upto)
+		set_aside_locked(header, id, bytes);
 	return 0;
 refuse:
-	gm_count(&region->refused, 1);
+	refuse(header, id);
 	return r;
 }
 
@@ -337,7 +446,7 @@ uint32_t gm_region_take_many(enum gm_region_id id, uint32_t count, bool nested)
 	uint32_t index = 0;
 
 	if (!gm_lock_unless_nested(&gm_rec.journal, nested)) {
-		gm_count(&region->refused, 1);
+		refuse(header, id);
 		return 0;
 	}
 	used = gm_get(&region->used);

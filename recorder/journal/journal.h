@@ -46,8 +46,12 @@ int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
 int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
 
 /* Back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and the refusal is
- * counted. */
+ * counted, but for GM_REGION_LIVES. */
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
+
+/* Count a record that found no room in @id. The first segment, block or block of a pool wakes the helper thread,
+ * which says so (gm_recorder_is_short). */
+void gm_region_refuse(struct gm_header *header, enum gm_region_id id);
 
 /* Back a part of what is missing of the region of events, up to @bytes, a multiple of pages. No
  * lock is held while the kernel works, so that several threads take parts at once; the region
@@ -57,6 +61,8 @@ bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uin
 
 /* Wake the helper thread, if there is one, without asking for a snapshot. */
 void gm_helper_wake(struct gm_header *header);
+
+#define GM_LIVES_LEVEL_BITS 3u		/* each level of a pool's lines (lives.h) has 8 times those of the one before */
 
 /* Take @count new items, one behind the other, of a table that is not append-only. Returns the index of the
  * first; 0 when there is no room. Takes the journal lock; @nested: does not wait for it. */

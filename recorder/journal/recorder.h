@@ -237,6 +237,10 @@ struct gm_held;
 bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held);
 void gm_recorder_unlock_all(const struct gm_held *held);
 
+/* Has a segment, a block or a block of a pool found no room, so that the record of what is live is short of
+ * some? For the helper thread, which is woken at the first one. */
+bool gm_recorder_is_short(void);
+
 /* Can the append-only areas grow: can their locks be had within @limit_ns? For the helper thread,
  * when a thread has crashed and may hold them for ever. Holds none when it returns. */
 bool gm_recorder_can_intern(uint64_t limit_ns);

@@ -105,6 +105,7 @@ struct gm_recorder {
 	uint64_t populated;		/* lock: journal, for both */
 	uint64_t review_at;		/* bytes backed at the next review; lock: journal */
 	uint32_t patience[GM_REGION_COUNT];	/* requests to refuse before trying to grow again */
+	uint64_t aside[GM_REGION_COUNT];	/* bytes that are to be backed beyond what is needed; lock: journal */
 	_Atomic(uint32_t) slots_used;	/* lock: journal; slots ever used, slot 0 among them */
 	uint64_t slots_swept_ns;	/* lock: journal */
 

@@ -15,7 +15,6 @@
 #include "recorder/record/tables.h"
 
 #define FIRST_BITS 8u			/* 256 lines: 16 KiB */
-#define LEVEL_BITS 3u			/* each level has eight times as many as the one before */
 #define CROWDED 8u			/* a block that lies as far from its place calls for a new level */
 #define PATIENCE 65536u
 #define INLINED static inline __attribute__((always_inline))
@@ -149,7 +148,7 @@ INLINED struct gm_live *claim(struct gm_lives *lives, uint64_t address, struct g
 
 static bool add_level(struct gm_lives *lives)
 {
-	uint32_t level = gm_get(&lives->levels), bits = FIRST_BITS + LEVEL_BITS * level, first;
+	uint32_t level = gm_get(&lives->levels), bits = FIRST_BITS + GM_LIVES_LEVEL_BITS * level, first;
 
 	if (level == GM_LIVES_LEVELS)
 		return false;
@@ -426,7 +425,7 @@ static int add_crowded(struct gm_lives *lives, const struct gm_handed *of, bool 
 	if (grow(lives) && r == -ENOMEM)
 		r = add_locked(lives, of, ret_twice);
 	if (r == -ENOMEM)
-		gm_count(&gm_region(GM_REGION_LIVES)->refused, 1);
+		gm_region_refuse(gm_header_get(), GM_REGION_LIVES);
 	return r;
 }
 

@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
+from tap import B, GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
 from verbs import APP, Program, blocks, gpumem, has_allocated, journals_begun, killed_journal, load, replay, wait_for  # noqa: E402
 
 with Room() as room:
@@ -131,6 +131,31 @@ with Room() as room:
                           timeout=60, check=False)
     check("no room for the snapshot: exit 3, nothing half written, the journal stays", "status 3 \n" in done.stdout and
           "No space left" in done.stderr and os.path.exists(journal) and os.path.getsize(journal) == size, done)
+
+def on_full_disk(allocs):
+    """100 blocks; then others fill the journal's file system; then @allocs more, and the end by SIGKILL. What the program and
+    recover said, and the snapshot."""
+    fill = "head -c 64m /dev/zero >%s/full 2>/dev/null" % room.journals
+    script = 'mount -t tmpfs -o size=16m none "$1" && shift && "$@"; "$GPUMEM" recover -o "$ROOM/a.json" "$GPUMEM_JOURNAL"'
+    words = [os.path.join(B, "test/preload/script"), "many 100", "system " + fill, "many %d" % allocs, "sleep 300", "kill 9"]
+    env = dict(room.env(preload=False), GPUMEM=GPUMEM, ROOM=room.path, GPUMEM_JOURNAL=room.journals)
+    run = subprocess.run([*unshare, "sh", "-c", script, "sh", room.journals, "env", "LD_PRELOAD=" + LIBRARY,
+                          "GPUMEM_ALLOCATOR=native", *words], capture_output=True, text=True, timeout=100, check=False, env=env)
+    return run, load(room.path + "/a.json")
+
+with Room() as room:
+    run, snapshot = on_full_disk(900)
+    check("a disk that others fill: room is set aside for what is live", len(blocks(snapshot)) == 1000 and "gpumem:" not in
+          run.stderr and "incomplete" not in run.stdout and not snapshot["refused"]["blocks"] + snapshot["refused"]["segments"],
+          (run, len(blocks(snapshot)), snapshot["refused"]))
+
+with Room() as room:
+    run, snapshot = on_full_disk(30000)
+    missing = 30100 - len(blocks(snapshot))
+    check("and where that is used up: the program, recover and the snapshot say so", 0 < missing < 30000 and
+          run.stderr.count("gpumem: the journal has no room for all that is allocated") == 1 and
+          "incomplete: %d records found no room" % missing in run.stdout and
+          snapshot["refused"]["blocks"] + snapshot["refused"]["segments"] == missing, (run, missing, snapshot["refused"]))
 
 with Room() as room:
     # Its own pid namespace: its pids are ours as well, and mean other processes.

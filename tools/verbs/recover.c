@@ -70,6 +70,9 @@ static void print_death(const struct gm_recovered *one, const char *command)
 	printf("%s (pid %lld) died%s%s with %s live in %s, peak %s\n", command, (long long)one->pid,
 	       one->signal ? " of " : "", one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
 	       gm_show_count((int64_t)one->live_blocks, "block"), gm_show_bytes((int64_t)one->peak_bytes));
+	if (one->refused)
+		printf("  incomplete: %s found no room in the journal\n",
+		       gm_show_count((int64_t)one->refused, "record"));
 }
 
 static void print_one(const struct report *report, const struct gm_recovered *one)
@@ -123,11 +126,12 @@ static json_t *object_of(const struct gm_recovered *one)
 			"addr", (json_int_t)flight->address, "size", (json_int_t)flight->size,
 			"took_effect", flight->done));
 	}
-	object = json_pack("{sb sb sb sb sb sI sI sI sI so}", "alive", one->alive, "clean",
+	object = json_pack("{sb sb sb sb sb sI sI sI sI sI so}", "alive", one->alive, "clean",
 			   one->clean, "unused", one->unused, "written", one->written, "removed", one->removed, "pid",
 			   (json_int_t)one->pid, "live_bytes", (json_int_t)one->live_bytes,
 			   "peak_bytes", (json_int_t)one->peak_bytes, "live_blocks",
-			   (json_int_t)one->live_blocks, "in_flight", flights);
+			   (json_int_t)one->live_blocks, "refused", (json_int_t)one->refused,
+			   "in_flight", flights);
 	json_object_set_new(object, "command", text_or_null(one->command));
 	json_object_set_new(object, "signal", text_or_null(one->signal ? one->signal : ""));
 	json_object_set_new(object, "journal", text_or_null(one->journal));

@@ -33,6 +33,7 @@ struct gm_recovered {
 	const struct gm_flight *flights;
 	uint64_t live_bytes, peak_bytes;	/* device memory, all devices */
 	uint64_t live_blocks;
+	uint64_t refused;		/* records of what was live that found no room in the journal */
 };
 
 struct gm_recover_for {

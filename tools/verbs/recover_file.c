@@ -59,6 +59,8 @@ static void describe(struct gm_recovered *ret)
 	ret->in_flight = (unsigned int)copy.flight_count;
 	ret->flights = copy.flights;
 	ret->failure = newest_failure();
+	ret->refused = gm_copy_refused(&copy, GM_REGION_SEGMENTS) + gm_copy_refused(&copy, GM_REGION_BLOCKS) +
+		       gm_copy_refused(&copy, GM_REGION_LIVES);
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
 		const struct gm_domain *domain = gm_copy_domain(&copy, d);
 		const struct gm_stat *stat;

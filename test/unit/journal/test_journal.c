@@ -18,6 +18,8 @@
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "recorder/record/lives.h"
+#include "recorder/record/pools.h"
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 
@@ -148,6 +150,101 @@ START_TEST(test_history_keeps_some)
 	ck_assert_uint_ge(gm_get(&gm_region(GM_REGION_EVENTS)->populated), 8 * MIB / 16 / 2);
 	ck_assert_uint_le(gm_get(&gm_region(GM_REGION_EVENTS)->populated), 8 * MIB / 16);
 	ck_assert_uint_le(file_memory(), 8 * MIB);
+}
+END_TEST
+
+static bool disk_is_full;
+static uint64_t disk_left;
+
+/* Others fill the file system: all that is left is what is given back. */
+static int advise_full(void *addr, size_t bytes, int advice)
+{
+	int r;
+
+	if (advice == 23 && disk_is_full && bytes > disk_left) {
+		errno = EFAULT;
+		return -1;
+	}
+	r = madvise(addr, bytes, advice);
+	if (advice == 23 && disk_is_full)
+		disk_left -= bytes;
+	if (advice == MADV_REMOVE && r == 0)
+		disk_left += bytes;
+	return r;
+}
+
+/* Room is set aside in the tables, as much as they use; then the memory of later history is theirs. */
+START_TEST(test_disk_is_full)
+{
+	const struct gm_region *events, *blocks, *segments;
+	uint64_t ahead, number = 3000;
+	struct gm_copy copy;
+
+	gm_sys.advise = advise_full;
+	aux_start(1048576);
+	gm_recorder_hold_alive();	/* with a helper, history is got ahead of need */
+	events = gm_region(GM_REGION_EVENTS);
+	blocks = gm_region(GM_REGION_BLOCKS);
+	segments = gm_region(GM_REGION_SEGMENTS);
+	for (uint64_t i = 1; i <= number; i++)
+		aux_record(0, i << 30, 4096);
+	gm_recorder_keep_up();
+	ahead = gm_get(&events->populated) - gm_get(&events->used);
+	ck_assert_uint_ge(ahead, 65536);
+	ck_assert_uint_ge(gm_get(&blocks->populated), 2 * gm_get(&blocks->used) - 65536);
+	ck_assert_uint_ge(gm_get(&segments->populated), 2 * gm_get(&segments->used) - 65536);
+	disk_is_full = true;
+	gm_rec.history = 0;		/* the program takes none of it */
+	for (unsigned int i = 0; i < 2400; i++)	/* in what was set aside */
+		aux_record(0, ++number << 30, 4096);
+	ck_assert(!gm_recorder_is_short());
+	ck_assert_uint_eq(disk_left, 0);
+	while (gm_get(&blocks->used) + 128 <= gm_get(&blocks->populated) &&
+	       gm_get(&segments->used) + 128 <= gm_get(&segments->populated))
+		aux_record(0, ++number << 30, 4096);
+	aux_record(0, ++number << 30, 4096);	/* in what history gives */
+	ck_assert(!gm_recorder_is_short());
+	ck_assert_uint_gt(disk_left, 0);
+	ck_assert_uint_lt(gm_get(&events->populated) - gm_get(&events->used), 4096);
+	aux_sound();
+	aux_copy(&copy);
+	ck_assert_uint_gt(copy.event_count, 1000);
+	gm_copy_free(&copy);
+	disk_left = 0;
+	while (!gm_recorder_is_short()) {	/* and then no more */
+		struct gm_alloc alloc = aux_alloc(0, ++number << 30, 4096);
+		uint32_t block;
+
+		gm_record_alloc(0, &alloc, &block);
+	}
+	ck_assert_int_eq(gm_rec.domains[0].stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current, (int64_t)number - 1);
+	aux_sound();
+}
+END_TEST
+
+/* The next level of a pool's lines is set aside, too; and a block without a line is said to be missing. */
+START_TEST(test_disk_is_full_for_pools)
+{
+	struct gm_handed block = { .address = 0x10000000, .size = 512 };
+	struct gm_lives lives = { .domain = 0 };
+	bool twice = false;
+	int r = 0;
+
+	gm_sys.advise = advise_full;
+	aux_start(64);
+	ck_assert(gm_lives_begin(&lives, gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5)));
+	disk_is_full = true;
+	for (unsigned int i = 0; i < 1500; i++, block.address += 512)
+		ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+	ck_assert_uint_eq(gm_get(&lives.levels), 2);
+	ck_assert(!gm_recorder_is_short());
+	disk_left = 0;
+	for (unsigned int i = 0; i < 1 << 16 && !r; i++, block.address += 512)
+		r = gm_lives_add(&lives, &block, &twice);
+	ck_assert_int_eq(r, -ENOMEM);
+	ck_assert_uint_eq(gm_region(GM_REGION_LIVES)->refused, 1);
+	ck_assert(gm_recorder_is_short());
+	aux_sound();
 }
 END_TEST
 
@@ -598,6 +695,8 @@ int main(void)
 	tcase_add_test(tc, test_header);
 	tcase_add_test(tc, test_small_shm);
 	tcase_add_test(tc, test_history_keeps_some);
+	tcase_add_test(tc, test_disk_is_full);
+	tcase_add_test(tc, test_disk_is_full_for_pools);
 	tcase_add_test(tc, test_no_populate);
 	tcase_add_test(tc, test_file_limit);
 	tcase_add_test(tc, test_large_pages);
