@@ -299,6 +299,16 @@ for row in 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1' \
 	pair "$name" env "$setting" "$python" test/gpu/gpu_train.py ${flag:+"$flag"}
 done
 
+# Tensors between two processes, with PyTorch's cache and with the library's in its place.
+for row in 'cache X=1' 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1'; do
+	read -r name setting <<<"$row"
+	name=gpu_ipc-$name
+	wanted "$name" && [ -n "$with_python" ] || continue
+	timeout 200 "$python" -c "import torch" >/dev/null 2>&1 || { skip "$name" "no torch here"; continue; }
+	mkdir -p "$room/$name"
+	pair "$name" env "$setting" "$python" test/gpu/gpu_ipc.py
+done
+
 # PyTorch's own pool, block by block: what the library says of it is what PyTorch says, and no bit changes.
 for row in 'default X=1' 'expandable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True' 'fraction X=1 --fraction'; do
 	read -r name setting flag <<<"$row"
