@@ -62,7 +62,7 @@ with tempfile.TemporaryDirectory() as place:
     check("docs/summary.svg is what the program says today (scripts/pages.sh picture draws it)",
           os.path.exists(now) and shown("docs/summary.svg") == shown(now), (shown("docs/summary.svg"), os.path.exists(now) and shown(now)))
     check("it shows who asked, who holds the memory, and what to change",
-          all(word in shown("docs/summary.svg") for word in ("asked for", "by call site", "remember_loss", "gpumem replay --search")))
+          all(word in shown("docs/summary.svg") for word in ("asked for", "by call site", "remember_loss", "grows without end", "gpumem leaks")))
 
 # ---- the table of a training on an H200: its snapshot is kept ---------------------------------------------------------------
 with tempfile.TemporaryDirectory() as place:

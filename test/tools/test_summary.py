@@ -227,7 +227,7 @@ with Room() as room:
     refuses("a list", b"[1, 2]", "not a snapshot of gpumem")
     refuses("a later version", b'{"format": "gpumem-snapshot", "version": 2}', "version 2")
     refuses("a journal cut off", whole[:20000], "cut off")
-    refuses("a journal of another version", whole[:8] + b"\x09" + whole[9:], "format 9")
+    refuses("a journal of another version", whole[:8] + b"\x63" + whole[9:], "format 99")
     for verb in ("summary", "events"):
         run = gpumem(verb, room.path)
         check("%s: a directory: exit 3" % verb, run.returncode == 3 and "a directory" in run.stderr, run)

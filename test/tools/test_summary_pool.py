@@ -107,14 +107,14 @@ def split():
               "20.00 KiB in 20 blocks  weights" in text, text)
         check("idle, and too small", "held 78.98 MiB idle in 15 pieces, the largest 9.00 MiB: too small." in text, text)
         check("no segment is blamed where none would have served", "is kept by" not in text, text)
-        check("the setting that would have served", "Replayed with expandable_segments:True" in text and
+        check("the setting that would have served", "Replayed with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in text and
               "132.00 MiB reserved at most, where 142.00 MiB" in text and "with so much less it is served, too" in text and
               "none of" not in text and "as it was" not in text, text)
         # 126 MiB of batches were live at once; of 142 MiB four units of 32 can be had, and the page of the small ones is a fifth.
-        check("the driver's own pool, in whole units, does not serve it", "Replayed with backend:cudaMallocAsync, it is not served. "
+        check("the driver's own pool, in whole units, does not serve it", "Replayed with PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, it is not served. "
               "(backend:cudaMallocAsync is modelled by" in text and "2% to 28% more" in text, text)
         other = changed(room, path, room_for(20))
-        check("with another unit it does, though perhaps not in truth", "Replayed with backend:cudaMallocAsync, it is served, too, with "
+        check("with another unit it does, though perhaps not in truth", "Replayed with PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, it is served, too, with "
               "160.00 MiB reserved at most; but not if" in other, other)
         other = changed(room, path, room_for(58))
         check("with more room it does, the error counted", "it is served, too, with 160.00 MiB reserved at most; also if" in other, other)
@@ -137,7 +137,7 @@ def split():
         check("an answer within the error says so", "Replayed with" in other and "with so much less it is not served" in other, other)
         other = changed(room, path, resize(100 * MIB))
         check("no setting would have served it", "none of expandable_segments" in other and "serves it: less must be held" in other and
-              "Replayed with expandable" not in other and "backend:cudaMallocAsync, it is not served" in other, other)
+              "Replayed with PYTORCH_CUDA_ALLOC_CONF=expandable" not in other and "backend:cudaMallocAsync, it is not served" in other, other)
 
         check("and none within the replay's error", "so much more none does, either." in other, other)
         other = changed(room, path, resize(72 * MIB))

@@ -219,8 +219,9 @@ struct gm_would {
 };
 
 /* Replay what @pool handed out within @limit bytes, as it was and under one setting of PyTorch's after the other:
- * which serves all that was asked for? Returns 0, -E2BIG or -ENOMEM. */
-int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, uint64_t limit,
-		   struct gm_would *ret);
+ * which serves all that was asked for? Without @pool (NULL) it is the history of @device, at the driver's level, and
+ * the driver's own pool is not tried. Returns 0, -E2BIG or -ENOMEM. */
+int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, int device,
+		   uint64_t limit, struct gm_would *ret);
 
 #endif

@@ -81,8 +81,8 @@ static int best_of(const struct gm_trace *trace, uint64_t limit, const char **re
 	return r;
 }
 
-int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, uint64_t limit,
-		   struct gm_would *ret)
+int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, int device,
+		   uint64_t limit, struct gm_would *ret)
 {
 	struct gm_history history;
 	uint64_t error = (uint64_t)((double)limit * GM_SEARCH_ERROR), peak;
@@ -90,10 +90,10 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 	bool served = false;
 	int r;
 
-	*ret = (struct gm_would){ .result = GM_WOULD_UNKNOWN, .limit = limit, .dropped = pool->dropped };
-	if (pool->row_count > ROWS_MOST || !limit)
+	*ret = (struct gm_would){ .result = GM_WOULD_UNKNOWN, .limit = limit, .dropped = pool ? pool->dropped : 0 };
+	if ((pool ? pool->row_count : snapshot->row_count) > ROWS_MOST || !limit)
 		return 0;
-	r = gm_history_open(&history, snapshot, pool, (int)pool->device);
+	r = gm_history_open(&history, snapshot, pool, device);
 	if (r)
 		return r == -ENODATA ? 0 : r;
 	if (history.tries) {
@@ -108,7 +108,7 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 		r = try(&history.trace, ret->setting, limit - error, &ret->sure, &peak);
 	else if (!r && ret->result == GM_WOULD_NOT)
 		r = best_of(&history.trace, limit + error, &ret->perhaps, &peak);
-	if (!r && ret->result >= GM_WOULD_NOT)
+	if (!r && pool && ret->result >= GM_WOULD_NOT)
 		r = try_async(&history.trace, units, &ret->async, &ret->async_peak);
 	if (!r && ret->async)
 		r = try_async(&history.trace, (uint64_t)((double)units / (1 + GM_WOULD_ASYNC_ERROR)), &ret->async_sure,

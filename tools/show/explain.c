@@ -257,7 +257,8 @@ static enum gm_cause cause_of(const struct gm_facts *facts)
 		return GM_CAUSE_TOO_LARGE;
 	if (lacks <= 0)
 		return GM_CAUSE_REFUSED;
-	if (idle + pending >= lacks)
+	/* In pieces, and no less than what was asked for: what is live would have fitted. */
+	if (idle + pending >= lacks && facts->live + facts->asked <= all - (others > 0 ? others : 0))
 		return idle >= pending ? GM_CAUSE_FRAGMENTED : GM_CAUSE_PENDING;
 	/* Most of what lacks, and more than the program itself has. */
 	if (others > lacks / 2 && others > facts->total / 10 && others > facts->live)
@@ -271,7 +272,7 @@ static enum gm_cause cause_of(const struct gm_facts *facts)
 const char *gm_cause_name(enum gm_cause cause)
 {
 	static const char *const names[] = {
-		"none", "too_large", "limit", "refused", "others", "fragmented", "pending", "large",
+		"none", "too_large", "limit", "refused", "others", "fragmented", "pending", "leak", "large",
 		"full"
 	};
 
@@ -310,6 +311,12 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 	facts.holders_known |= row != GM_LIVES_END;
 	ret->cause = cause_of(&facts);
 	ret->stack = facts.stack;
+	if (facts.holders_known)
+		gm_explain_growth(scene, ret, facts.live, &facts.growth);
+	/* Whatever lies idle beside it is gone soon, too. */
+	if (facts.growth.leaks && (ret->cause == GM_CAUSE_FRAGMENTED || ret->cause == GM_CAUSE_FULL ||
+				   ret->cause == GM_CAUSE_PENDING))
+		ret->cause = GM_CAUSE_LEAK;
 	gm_explain_say(scene, &facts, ret);
 }
 

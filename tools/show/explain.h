@@ -17,6 +17,7 @@ enum gm_cause {
 	GM_CAUSE_OTHERS,		/* memory that is not recorded here is in the way */
 	GM_CAUSE_FRAGMENTED,		/* enough lies idle in the cache, in pieces too small */
 	GM_CAUSE_PENDING,		/* enough is freed that the GPU may still be using */
+	GM_CAUSE_LEAK,			/* the program holds it, and one call site grows without end */
 	GM_CAUSE_LARGE,			/* the request is most of the device, and more than is held */
 	GM_CAUSE_FULL			/* the program holds it */
 };
@@ -51,6 +52,14 @@ struct gm_idle gm_pool_idle(const struct gm_snapshot_pool *pool);
 
 /* ---- between explain.c, which finds the facts, and explain_say.c, which says them -------------- */
 
+/* The call site that holds more than half of what is live. */
+struct gm_growth {
+	char site[256];			/* "": none holds so much */
+	int64_t bytes, blocks, freed;	/* @freed: blocks of it, in the history */
+	bool grows;			/* its blocks are of all ages, and so it only grew */
+	bool leaks;			/* while other blocks came and went: it is not just being filled */
+};
+
 /* What is known of one failure, bytes. -1: not known. */
 struct gm_facts {
 	int64_t asked, free, total, live, time_us;
@@ -67,7 +76,16 @@ struct gm_facts {
 	bool torch;			/* PyTorch's allocator refused it, by its own word */
 	bool expandable;		/* its segments are */
 	bool holders_known;		/* what was live then is */
+	struct gm_growth growth;
 };
+
+/* explain_more.c: find it; @live bytes were live. */
+void gm_explain_growth(const struct gm_scene *scene, const struct gm_explanation *explanation, int64_t live,
+		       struct gm_growth *ret);
+
+/* explain_more.c: which settings of this library would have served a request that our own cache could not, each tried:
+ * sentences in @ret, each with a blank behind. Returns false: none is known to. */
+bool gm_explain_ours(const struct gm_scene *scene, const struct gm_facts *facts, int64_t row, char *ret, size_t room);
 
 /* How much too little was free for it; 0 or less: it would have fitted. */
 int64_t gm_facts_lacks(const struct gm_facts *facts);

@@ -12,6 +12,7 @@
 
 #define SITES_SAID 5u
 #define TEXT 1600
+#define REPLAYED "Replayed with PYTORCH_CUDA_ALLOC_CONF="
 
 static void add(json_t *lines, const char *text)
 {
@@ -149,13 +150,13 @@ static void say_async(json_t *lines, const struct gm_would *would)
 	if (would->result != GM_WOULD_NOT && would->result != GM_WOULD_SERVE)
 		return;
 	if (would->async)
-		snprintf(text, sizeof(text), "Replayed with " GM_WOULD_ASYNC ", it is served%s, with %s reserved at "
+		snprintf(text, sizeof(text), REPLAYED GM_WOULD_ASYNC ", it is served%s, with %s reserved at "
 			 "most; %s. (%s.)", would->result == GM_WOULD_SERVE ? ", too" : "",
 			 gm_show_bytes((int64_t)would->async_peak), would->async_sure ?
 			 "also if the driver's pool takes 28% more than the replay" :
 			 "but not if the driver's pool takes 28% more than the replay", model);
 	else
-		snprintf(text, sizeof(text), "Replayed with " GM_WOULD_ASYNC ", it is not served. (%s.)", model);
+		snprintf(text, sizeof(text), REPLAYED GM_WOULD_ASYNC ", it is not served. (%s.)", model);
 	add(lines, text);
 }
 
@@ -165,7 +166,7 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 	struct gm_would would;
 	char text[TEXT];
 
-	if (gm_would_serve(scene->snapshot, pool, limit_of(pool, failure), &would))
+	if (gm_would_serve(scene->snapshot, pool, (int)pool->device, limit_of(pool, failure), &would))
 		return;
 	switch (would.result) {
 	case GM_WOULD_UNKNOWN:
@@ -183,7 +184,7 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 			 would.perhaps ? would.perhaps : "none", would.perhaps ? " does" : " does, either");
 		break;
 	case GM_WOULD_SERVE:
-		snprintf(text, sizeof(text), "Replayed with %s, the pool's history is served, with %s reserved at "
+		snprintf(text, sizeof(text), REPLAYED "%s, the pool's history is served, with %s reserved at "
 			 "most, where %s could be had. The replay may be wrong by 5%%: %s.", would.setting,
 			 gm_show_bytes((int64_t)would.peak), gm_show_bytes((int64_t)would.limit),
 			 would.sure ? "with so much less it is served, too" : "with so much less it is not served");

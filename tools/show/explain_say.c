@@ -109,6 +109,20 @@ static void say_others(const struct gm_facts *facts, struct gm_explanation *ret)
 	WHY(".");
 }
 
+/* Who holds the most, where that only grew. */
+static void say_growth(const struct gm_facts *facts, struct gm_explanation *ret)
+{
+	const struct gm_growth *growth = &facts->growth;
+
+	if (!growth->grows)
+		return;
+	WHY(" %s held %s in %s", growth->site, gm_show_bytes(growth->bytes), gm_show_count(growth->blocks, "block"));
+	if (growth->leaks)
+		WHY(" and grows without end: blocks from every time of the run are still held.");
+	else
+		WHY(", and freed %s.", growth->freed ? "few" : "none");
+}
+
 static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		    struct gm_explanation *ret)
 {
@@ -132,6 +146,13 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		break;
 	case GM_CAUSE_FRAGMENTED:
 		say_idle(facts, ret);
+		say_growth(facts, ret);
+		break;
+	case GM_CAUSE_LEAK:
+		WHY("%s too little.", gm_show_bytes(lacks));
+		say_growth(facts, ret);
+		if (facts->cached > 0)
+			WHY(" %s lay idle in the cache.", gm_show_bytes(facts->cached));
 		break;
 	case GM_CAUSE_PENDING:
 		WHY("%s too little, while %s were freed and not yet reusable, since the GPU may have "
@@ -146,6 +167,8 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 	default:
 		WHY("%s too little. The program itself held %s.", gm_show_bytes(lacks),
 		    gm_show_bytes(facts->live));
+		if (ret->cause == GM_CAUSE_FULL)
+			say_growth(facts, ret);
 	}
 }
 
@@ -166,7 +189,8 @@ static void say_holder(const struct gm_scene *scene, const struct gm_facts *fact
 		if (gm_explain_holders(scene, ret, GM_BY_MODULE, &groups))
 			return;
 	}
-	if (groups.count && groups.list[0].bytes[1] > 0) {
+	if (groups.count && groups.list[0].bytes[1] > 0 && strcmp(groups.list[0].key, facts->growth.grows ?
+								   facts->growth.site : "")) {
 		const struct gm_group *most = &groups.list[0];
 
 		CHANGE("%s %s the most, %s in %s%s", gm_show_clean(most->key),
@@ -248,12 +272,18 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		 * call failed. PyTorch has a setting more than this library. */
 		if (facts->pool)	/* gm_explain_pool tells */
 			break;
+		if (gm_explain_ours(scene, facts, ret->row, ret->change, sizeof(ret->change)))
+			break;
 		CHANGE("gpumem replay --search tells whether other settings of the allocator would "
 		       "have served it. %s",
 		       facts->expandable ? "" : facts->torch ?
 		       "expandable_segments:True helps most programs of PyTorch." :
 		       "What else keeps large pieces whole: large requests first, and blocks that live "
 		       "long not among those that come and go.");
+		break;
+	case GM_CAUSE_LEAK:
+		CHANGE("Free what %s allocates, or bound how much it keeps: gpumem leaks has its stacks.",
+		       facts->growth.site);
 		break;
 	case GM_CAUSE_PENDING:
 		CHANGE("Synchronise before large requests, or free on the stream that used the memory "

@@ -277,13 +277,14 @@ static void print_next(const struct gm_summary *view, const char *word)
 {
 	const char *life = gm_json_text(gm_json_object(view->root, "process"), "life"), *name = gm_show_path(word);
 	struct gm_totals of = gm_scene_totals(view->scene, view->device, view->level == GM_LEVEL_POOL);
+	enum gm_cause cause = view->explanation->cause;
 
 	if (!strcmp(word, "-"))
 		return;
 	blank();
 	if (!strcmp(life, "crashed") || !strcmp(life, "killed"))
 		printf("what it did last: gpumem events --last 20 %s\n", name);
-	else if (of.live > 0 && view->explanation->cause == GM_CAUSE_NONE)
+	else if (of.live > 0 && (cause == GM_CAUSE_NONE || cause == GM_CAUSE_LEAK))
 		printf("%s: gpumem leaks %s\n", strcmp(life, "running") ? "what was not freed" : "what lives, by stack",
 		       name);
 	else if (of.peak > of.live)

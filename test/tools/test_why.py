@@ -1,0 +1,131 @@
+"""Why memory ran out: a matrix of scenes, each a program with one of the usual troubles, and what gpumem summary must say of
+it, in this order: who asked, who holds the most and whether that only grows, what lies idle, and what would have served it.
+Settings that are named are set, and the program is run again with them: it must be served.
+"""
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import Room, check, finish, tell  # noqa: E402
+from verbs import gpumem  # noqa: E402
+
+HEAD = """
+import ctypes
+from pool_user import *
+
+def try_malloc(size):
+    address = u64()
+    return None if cuda.cuMemAlloc_v2(ctypes.byref(address), size_t(size)) else address.value
+
+def get(size):
+    address = try_malloc(size)
+    if address is None:
+        sys.exit("no memory for %d" % size)
+    return address
+
+KiB, MiB = 1 << 10, 1 << 20
+context(DEVICE)
+
+def begin():            # a second call site, so that get() is passed over as the program's own allocation function
+    return get(4 * KiB)
+begun = begin()
+"""
+LEAK = """
+kept = []
+def scratch(size):
+    return get(size)
+def request(i):
+    a, b = get(256 * KiB), get(256 * KiB)
+    c = scratch(SIZE)
+    free(a)
+    free(b)
+    if i % 3:
+        free(c)
+    else:
+        kept.append(c)
+for i in range(100000):
+    request(i)
+"""
+GROWS = """
+def load(i):
+    return get(SIZE)
+kept = [load(i) for i in range(100000)]
+"""
+FITS = """
+def load(i):
+    return get(7 * MiB)
+kept = [load(i) for i in range(30)]
+"""
+HOLES = """
+def fill():
+    found = []
+    while len(found) < 24:
+        found.append(get(9 * MiB))
+    return found
+blocks = fill()
+for block in blocks[::2]:
+    free(block)
+def big():
+    return get(64 * MiB)
+big()
+"""
+HUGE = """
+def small():
+    return get(4 * MiB)
+kept = small()
+def huge():
+    return get(SIZE)
+huge()
+"""
+ANY = r"[\s\S]*"
+# name: (program, its SIZE, options, cause, what is said, what is not)
+SCENES = {
+    "a leak of small blocks": (LEAK, "768 * KiB", {}, "leak",
+                               r"^scratch \(scene\.py:\d+\) asked for 768\.00 KiB .* too little\. scratch \(scene\.py:\d+\) held \S+ MiB in \d+ blocks and "
+                               r"grows without end.* lay idle in the cache\.\nFree what scratch", "fragmentation|GPUMEM_CONF|replay"),
+    "a leak of large blocks": (LEAK, "11 * MiB", {}, "leak", r"scratch \(scene\.py:\d+\) held \S+ MiB in \d+ blocks and grows without end", "fragmentation|GPUMEM_CONF"),
+    "a leak without the cache": (LEAK, "768 * KiB", {"allocator": "native"}, "leak", r"scratch \(scene\.py:\d+\) held .* grows without end", "idle|fragmentation"),
+    "a program that fills the device": (GROWS, "4 * MiB", {}, "full", r"^load \(scene\.py:\d+\) asked for 4\.00 MiB .* load \(scene\.py:\d+\) held \S+ MiB in \d+ blocks, and freed none\.",
+                                        "without end|fragmentation"),
+    "many small ones": (GROWS, "4 * KiB", {"FAKECUDA_CAPACITY": "24MiB"}, "full", r"load \(scene\.py:\d+\) held \S+ MiB in \d+ blocks, and freed none", "without end"),
+    "what fits without our cache": (FITS, "0", {}, "fragmented", r"^load \(scene\.py:\d+\) asked for 7\.00 MiB.* lay idle in the cache in pieces that are too small" + ANY +
+                                    r"GPUMEM_CONF=expandable_segments:True" + ANY + r"GPUMEM_CONF=allocator:native", "PYTORCH_CUDA"),
+    "holes": (HOLES, "0", {}, "fragmented", r"^big \(scene\.py:\d+\) asked for 64\.00 MiB .* in pieces that are too small \(the largest: \S+ MiB\): fragmentation\." + ANY +
+              r"GPUMEM_CONF=expandable_segments:True" + ANY + r"GPUMEM_CONF=allocator:native", "PYTORCH_CUDA|without end"),
+    "a limit": (GROWS, "4 * MiB", {"memory_limit": "64MiB"}, "limit", r"refused by a limit that was set for this process, option memory_limit", "fragmentation|nvidia-smi"),
+    "one huge request": (HUGE, "253 * MiB", {}, "large", r"^huge \(scene\.py:\d+\) asked for 253\.00 MiB" + ANY + "That one request is more than all", r"small \(|fragmentation|leak"),
+    "more than there is": (HUGE, "900 * MiB", {}, "too_large", r"^huge .* more than the whole device has", "fragmentation|leak"),
+    "another process": (HUGE, "100 * MiB", {"FAKECUDA_OTHER_BYTES": "180M"}, "others", r"^huge .* were held by nobody that was recorded" + ANY + "nvidia-smi", "fragmentation|leak"),
+    "another device": (LEAK, "768 * KiB", {"FAKECUDA_DEVICES": "2", "on": 1}, "leak", r" on device 1, where .* grows without end", "device 0"),
+}
+
+
+def run(room, program, size, **options):
+    device = options.pop("on", 0)
+    path = os.path.join(room.path, "scene.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(HEAD.replace("DEVICE", str(device)) + program.replace("SIZE", size))
+    env = room.env(PYTHONPATH=os.path.abspath("test/preload/programs"), **{"FAKECUDA_CAPACITY": "256MiB", "output": room.out + "/%r.json", **options})
+    return room.run([sys.executable, path], env=env)
+
+
+for name, (program, size, options, cause, says, never) in SCENES.items():
+    with Room() as room:
+        told = run(room, program, size, **options)
+        path = os.path.join(room.out, "oom-1.json")
+        if not check("%s: the program runs out of memory" % name, told.returncode == 1 and os.path.exists(path), tell(told)):
+            continue
+        found = json.loads(gpumem("summary", "--json", path).stdout)["explanation"]
+        text = found["why"] + "\n" + found["change"]
+        check("%s: %s" % (name, cause), found["cause"] == cause, found)
+        check("%s: what it says" % name, re.search(says, text), found)
+        check("%s: what it does not say" % name, not re.search(never, text), found)
+        shown = " ".join(gpumem("summary", path).stdout.split())
+        check("%s: the text says the same" % name, " ".join(text.split()) in shown, shown)
+        for setting in re.findall(r"GPUMEM_CONF=([^\s)]+)", text):
+            again = run(room, program, size, **dict(options, GPUMEM_CONF=setting))
+            check("%s: with %s it is served" % (name, setting), again.returncode == 0, tell(again))
+finish()
