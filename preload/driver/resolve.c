@@ -113,21 +113,18 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersion, 
 
 /* ---- dlclose ----------------------------------------------------------------------------------- */
 
-/* Before: nothing that is about to go is believed any more. After: nor what was seen meanwhile. */
+/* Before: nothing that is about to go is believed any more. After: nor what was seen meanwhile. Whether the
+ * library has started or not: PyTorch's calls are passed on before, and in forked children, too. */
 int dlclose(void *handle)
 {
-	bool running = gm_state_word() == GM_STATE_RUNNING ||
-		    gm_state_word() == GM_STATE_RUNNING_CHECKED;
 	int result;
 
 	if (!gm_libc.dlclose)
 		gm_libc_find();
 	if (!gm_libc.dlclose)
 		return -1;
-	if (running)
-		gm_modules_generation_bump();
+	gm_modules_generation_bump();
 	result = gm_libc.dlclose(handle);
-	if (running)
-		gm_modules_generation_bump();
+	gm_modules_generation_bump();
 	return result;
 }

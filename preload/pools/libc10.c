@@ -20,7 +20,7 @@
 #include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
 
-#define TELLERS 256u			/* objects that call us, those that are gone among them */
+#define TELLERS 256u			/* objects that call us; the place of one that is gone is used again */
 #define CUDA 1				/* c10::DeviceType */
 
 struct device { int8_t type, index; };	/* c10::Device, passed in a register */
@@ -41,10 +41,12 @@ static const char *const oom_names[SIGNATURES] = {
 	"_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
 };
 
-/* An object that calls us, and what it means: looked for once, and looked at again after a dlclose. */
+/* An object that calls us, and what it means: looked for once, and looked at again after a dlclose. A place is
+ * written while its generation is 0. Whoever reads it without the lock believes the range if the generation is
+ * that of now before and after. From then on the place stays as it is: its object, which is calling us, is loaded. */
 struct teller {
-	_Alignas(64) _Atomic(uint32_t) generation;	/* of the modules when it was looked at last; 0: it is gone */
-	uintptr_t start, end;		/* of the caller's object */
+	_Alignas(64) _Atomic(uint32_t) generation;	/* of the modules when it was looked at last; 0: free */
+	_Atomic(uintptr_t) start, end;	/* of the caller's object */
 	usage_fn *usage[SIGNATURES];	/* NULL: nobody has it */
 	_Atomic(uint8_t) pools[GM_MAX_DEVICES];	/* their domains; 0: not asked for yet, or none */
 	oom_fn *oom[SIGNATURES];
@@ -69,8 +71,11 @@ static void look_for(struct teller *teller, const struct gm_object *of, uintptr_
 	struct gm_object object;
 
 	teller->caller = *of;
-	teller->start = of->start;
-	teller->end = of->end;
+	teller->real = (struct gm_object){ 0 };
+	gm_set_release(&teller->start, of->start);	/* behind the 0 in @generation, as is all that follows */
+	gm_set_release(&teller->end, of->end);
+	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++)
+		gm_set(&teller->pools[d], 0);
 	for (unsigned int i = 0; i < SIGNATURES; i++) {
 		teller->usage[i] = (usage_fn *)gm_next_symbol(caller, usage_names[i], &object);
 		if (teller->usage[i])
@@ -95,17 +100,44 @@ static bool still_there(const struct teller *teller)
 					identity_of(&real) == teller->real_identity));
 }
 
+/* A place for one more; NULL: all objects are there still. Without exact look-ups an object may be missed that is
+ * there, and in a call of ours: so its place is not used again. */
+static struct teller *free_place_locked(uint32_t generation)
+{
+	static uint32_t looked;		/* the generation in which all were seen to be there */
+	uint32_t count = gm_get(&teller_count);
+
+	if (count < TELLERS) {
+		gm_set_release(&teller_count, count + 1);
+		return &tellers[count];
+	}
+	if (looked == generation || !gm_object_is_exact())
+		return NULL;
+	for (uint32_t i = 0; i < TELLERS; i++) {
+		struct teller *teller = &tellers[i];
+
+		if (gm_get(&teller->generation) == generation ||
+		    (gm_get(&teller->generation) && still_there(teller)))
+			continue;
+		gm_set(&teller->generation, 0);
+		return teller;
+	}
+	looked = generation;
+	return NULL;
+}
+
 /* NULL: no place is left for it, or the lock was not free in time. */
 static struct teller *teller_slow(const struct gm_object *object, uintptr_t caller)
 {
-	uint32_t generation = gm_modules_generation(), count;
-	struct teller *teller, *found = NULL;
+	struct teller *found = NULL;
+	uint32_t generation;
 
 	if (!gm_lock(&lock))
 		return NULL;
-	count = gm_get(&teller_count);
-	for (uint32_t i = 0; i < count && !found; i++) {
-		teller = &tellers[i];
+	generation = gm_modules_generation();
+	for (uint32_t i = 0; i < gm_get(&teller_count) && !found; i++) {
+		struct teller *teller = &tellers[i];
+
 		if (!gm_get(&teller->generation) || teller->caller.start != object->start)
 			continue;
 		if (still_there(teller))
@@ -113,10 +145,10 @@ static struct teller *teller_slow(const struct gm_object *object, uintptr_t call
 		else
 			gm_set(&teller->generation, 0);
 	}
-	if (!found && count < TELLERS) {	/* others may be reading any of the old ones */
-		found = &tellers[count];
-		look_for(found, object, caller);
-		gm_set_release(&teller_count, count + 1);
+	if (!found) {
+		found = free_place_locked(generation);
+		if (found)
+			look_for(found, object, caller);
 	}
 	if (found)
 		gm_set_release(&found->generation, generation);
@@ -147,7 +179,8 @@ static inline struct teller *teller_known(uintptr_t caller)
 		struct teller *teller = &tellers[i];
 
 		if (gm_get_acquire(&teller->generation) == generation &&
-		    caller >= teller->start && caller < teller->end)
+		    caller >= gm_get_acquire(&teller->start) && caller < gm_get_acquire(&teller->end) &&
+		    gm_get_acquire(&teller->generation) == generation)
 			return teller;
 	}
 	return NULL;
@@ -190,6 +223,7 @@ tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes
 	   size_t reserved, struct device device, const void *caller)
 {
 	uint8_t domain = device.type == CUDA && gm_pools_recording() ? pool_of(teller, device.index) : 0;
+	usage_fn *next = teller->usage[which];
 
 	if (gm_likely(domain)) {
 		gm_record_told(domain, allocated, reserved);
@@ -198,8 +232,8 @@ tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes
 		else if (bytes < 0)
 			gm_pool_take(domain, (uintptr_t)block);
 	}
-	if (teller->usage[which])
-		teller->usage[which](block, bytes, allocated, reserved, device);
+	if (next)
+		next(block, bytes, allocated, reserved, device);
 }
 
 /* By a caller that is not known. */

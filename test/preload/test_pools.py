@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/gpu")
 import compare  # noqa: E402
-from tap import B, GPUMEM, Room, check, finish, same, tell  # noqa: E402
+from tap import B, FAKE, GPUMEM, Room, check, finish, same, tell  # noqa: E402
 
 PROGRAMS = os.path.abspath("test/preload/programs")
 TORCH = os.path.join(B, "test/preload/torch")
@@ -494,7 +494,109 @@ print((seen, sum(s["allocation.all.allocated"] for s in map(stats, range(1, 64))
         check("and their blocks are recorded", recorded == 2 * most, recorded)
 
 
+TOLD = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
+TELL_SOURCES = {
+    # Of the second one other code lies where the function of the first one was.
+    "a/libc10.so": '#include <stdio.h>\nvoid %s(void *b, long n) { (void)b; printf("a was told of %%ld\\n", n); fflush(stdout); }' % TOLD,
+    "b/libc10.so": '#include <unistd.h>\n__asm__(".skip 400000, 0xcc");\n'
+                   'void %s(void *b, long n) { (void)b; (void)n; (void)!write(1, "b was told\\n", 11); }' % TOLD,
+    "a/libc10_cuda.so": "void %s(void *, long); void tell(long n) { %s(0, n); }" % (TOLD, TOLD),
+    "b/libc10_cuda.so": "void %s(void *, long); void tell(long n) { %s(0, n); }" % (TOLD, TOLD),
+    "host": """#include <dlfcn.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *), cuMemAlloc_v2(unsigned long *, size_t);
+static void (*tell)(long);
+static void *load(const char *path)
+{
+	void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!h) { puts(dlerror()); exit(1); }
+	tell = (void (*)(long))dlsym(h, "tell");
+	tell(7);
+	return h;
+}
+/* As first, what it loaded is closed, and another one is loaded; in a child of its own. */
+static int again(void *h)
+{
+	void (*first)(long) = tell;
+	char *p;
+	for (size_t size = 1ul << 40; size >= 4096; size /= 2) {	/* nothing above it is free */
+		while ((p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) != MAP_FAILED && p > (char *)first)
+			;
+		if (p != MAP_FAILED) munmap(p, size);
+	}
+	dlclose(h);
+	load("b/libc10_cuda.so");
+	puts(tell == first ? "in its place" : "elsewhere"), fflush(stdout);
+	return 0;
+}
+int main(int argc, char **argv)
+{
+	void *h, *context;
+	unsigned long memory;
+	int status;
+	if (!strcmp(argv[1], "early")) return again(load("a/libc10_cuda.so"));
+	if (!strcmp(argv[1], "child")) {
+		if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemAlloc_v2(&memory, 4096)) return 1;
+		h = load("a/libc10_cuda.so");
+		if (fork() == 0) _exit(again(h));
+		wait(&status);
+		return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+	}
+	/* One after the other, all at once in other places: then a call of the newest makes no system call but write. */
+	for (int i = 0; i < atoi(argv[1]); i++) {
+		char from[32], to[32];
+		snprintf(from, sizeof from, "%d", i), snprintf(to, sizeof to, "%d", i + 1);
+		if (rename(from, to)) return 1;
+		strcat(to, "/libc10_cuda.so");
+		h = load(to);
+		if (i + 1 < atoi(argv[1])) dlclose(h);
+	}
+	if (rename(argv[1], "0")) return 1;
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) return 1;
+	tell(8);
+	syscall(SYS_exit, 0);
+}
+""",
+}
+
+
+def tells(room):
+    """The sources above, made."""
+    for name, text in TELL_SOURCES.items():
+        path = os.path.join(room.path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if name == "host":
+            flags = ["-L" + FAKE, "-lcuda", "-ldl"]
+        else:
+            flags = ["-shared", "-fPIC", "-Wl,-soname," + os.path.basename(name), "-Wl,-rpath,$ORIGIN"]
+            flags += ["-L" + os.path.dirname(path), "-lc10"] if "cuda" in name else ["-ldl"]
+        subprocess.run(["gcc", "-x", "c", "-", "-x", "none", "-o", path] + flags, input=text, text=True, check=True)
+
+
+def unloaded():
+    """What was looked for in objects that are gone: before the library has started, in a child, and more than there are places."""
+    with Room() as room:
+        tells(room)
+        for mode in ("early", "child"):
+            runs = [room.run(["./host", mode], preload=preload) for preload in (False, True)]
+            check("%s: another libc10 where one was unloaded gets the calls, as without us" % mode, same(*runs) and
+                  runs[0].stdout == "a was told of 7\nb was told\nin its place\n", tell(*runs))
+        shutil.copytree(os.path.join(room.path, "b"), os.path.join(room.path, "0"))
+        runs = [room.run(["./host", "600"], preload=preload) for preload in (False, True)]
+        check("after 600 of them the newest is known, and is not looked for at each call", same(*runs) and
+              runs[0].stdout == 601 * "b was told\n", tell(*runs)[-800:])
+
+
 def main():
+    unloaded()
     many()
     for allocator in ("native", "caching"):
         ends(allocator)
