@@ -47,12 +47,16 @@ static uintptr_t first_map(uintptr_t at)
 	return at;
 }
 
+static bool is_ours(const struct gm_object *object)
+{
+	return object->start == (uintptr_t)__ehdr_start;
+}
+
 static uintptr_t find_in(const struct link_map *map, const char *name, struct gm_object *ret_object)
 {
 	struct gm_symbols symbols;
 
-	if (!gm_object_find((uintptr_t)map->l_ld, ret_object) ||
-	    ret_object->start == (uintptr_t)__ehdr_start ||
+	if (!gm_object_find((uintptr_t)map->l_ld, ret_object) || is_ours(ret_object) ||
 	    !gm_symbols_open(&symbols, ret_object))
 		return 0;
 	return gm_symbols_find(&symbols, name, NULL);
@@ -84,12 +88,13 @@ static bool needs(const struct link_map *map, const char *file)
 	return false;
 }
 
-/* What speaks for an object that has the function; 0: it has not. */
+/* What speaks for an object that has the function; 0: it has not. A caller that has it and lies before us in the
+ * list found us by RTLD_NEXT: what lies before us, the caller itself above all, is not meant. */
 enum { HAS_IT = 1, LOADED_LATER = 2, NEIGHBOUR = 4, NEEDED = 8, ITSELF = 16 };
 
 uintptr_t gm_next_symbol(uintptr_t caller, const char *name, struct gm_object *ret_object)
 {
-	struct gm_object of = { 0 }, object;
+	struct gm_object of = { 0 }, object = { 0 };
 	struct path own = { "", 0 }, path;
 	struct link_map map, own_map;
 	uintptr_t found = 0, at;
@@ -115,6 +120,10 @@ uintptr_t gm_next_symbol(uintptr_t caller, const char *name, struct gm_object *r
 				rank |= NEEDED;
 			if (object.start == of.start)
 				rank |= ITSELF;
+		}
+		if (best & ITSELF && is_ours(&object)) {
+			best = 0;
+			found = 0;
 		}
 		if (rank > best) {
 			best = rank;

@@ -18,7 +18,8 @@
 
 /* The function @name for code at @caller, from an object in the caller's name space that is not this
  * library. Of several, one from an object that the caller's object needs (DT_NEEDED); of several such,
- * one in the same directory, where libraries of one package are; else one that was loaded later.
+ * one in the same directory, where libraries of one package are; else one that was loaded later. The
+ * caller's own comes first; an interposer that was preloaded before this library gets what comes behind it.
  * Returns its address and @ret_object; 0 where no object defines it. */
 uintptr_t gm_next_symbol(uintptr_t caller, const char *name, struct gm_object *ret_object);
 

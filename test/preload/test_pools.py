@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/gpu")
 import compare  # noqa: E402
-from tap import B, FAKE, GPUMEM, Room, check, finish, same, tell  # noqa: E402
+from tap import B, FAKE, GPUMEM, LIBRARY, Room, check, finish, same, tell  # noqa: E402
 
 PROGRAMS = os.path.abspath("test/preload/programs")
 TORCH = os.path.join(B, "test/preload/torch")
@@ -502,6 +502,17 @@ TELL_SOURCES = {
                    'void %s(void *b, long n) { (void)b; (void)n; (void)!write(1, "b was told\\n", 11); }' % TOLD,
     "a/libc10_cuda.so": "void %s(void *, long); void tell(long n) { %s(0, n); }" % (TOLD, TOLD),
     "b/libc10_cuda.so": "void %s(void *, long); void tell(long n) { %s(0, n); }" % (TOLD, TOLD),
+    "interposer.so": """#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+void %s(void *block, long bytes)
+{
+	void (*next)(void *, long) = (void (*)(void *, long))dlsym(RTLD_NEXT, "%s");
+	printf("passed on\\n"), fflush(stdout);
+	if (next)
+		next(block, bytes);
+}
+""" % (TOLD, TOLD),
     "host": """#include <dlfcn.h>
 #include <linux/seccomp.h>
 #include <stdio.h>
@@ -542,6 +553,7 @@ int main(int argc, char **argv)
 	void *h, *context;
 	unsigned long memory;
 	int status;
+	if (!strcmp(argv[1], "once")) { load("a/libc10_cuda.so"); return 0; }
 	if (!strcmp(argv[1], "early")) return again(load("a/libc10_cuda.so"));
 	if (!strcmp(argv[1], "child")) {
 		if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemAlloc_v2(&memory, 4096)) return 1;
@@ -595,8 +607,20 @@ def unloaded():
               runs[0].stdout == 601 * "b was told\n", tell(*runs)[-800:])
 
 
+def interposed():
+    """A library that was preloaded before ours passes calls on by RTLD_NEXT, which is ours."""
+    with Room() as room:
+        tells(room)
+        interposer, torch = os.path.join(room.path, "interposer.so"), os.path.join(room.path, "a/libc10_cuda.so")
+        runs = [room.run(["./host", "once"], env=room.env(LD_PRELOAD=" ".join(preload)))
+                for preload in ([interposer, torch], [interposer, LIBRARY, torch])]
+        check("an interposer before us passes calls on, as without us", same(*runs) and
+              runs[0].stdout == "passed on\na was told of 7\n", tell(*runs))
+
+
 def main():
     unloaded()
+    interposed()
     many()
     for allocator in ("native", "caching"):
         ends(allocator)
