@@ -276,7 +276,7 @@ $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OLD_SRC)) $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) \
 		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -Wl,-z,now,-z,relro,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
-	$(if $(HAVE_LIBDW),,@echo '  gpumem symbolize will know names but no lines: no libdw headers here (Debian: libdw-dev)')
+	$(if $(HAVE_LIBDW),,@echo '  gpumem will show names but no source lines: no libdw headers here (Debian: libdw-dev)')
 	$(if $(HAVE_HTTP),,@echo '  gpumem serve will say that it cannot: no libmicrohttpd headers here (Debian: libmicrohttpd-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 

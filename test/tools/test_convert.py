@@ -14,7 +14,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 import viewer  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
-from verbs import APP, Program, gpumem, load, wait_for  # noqa: E402
+from verbs import APP, Program, gpumem, load, named, wait_for  # noqa: E402
 
 
 def frame_name(snapshot, frame):
@@ -40,7 +40,7 @@ def device_blocks(snapshot):
 with Room() as room:
     room.run([APP], snapshot_on="exit,oom")
     path = sorted(glob.glob(room.out + "/*oom-1.json"))[0]
-    snapshot = load(path)
+    snapshot = named(path)
     check("a program with live memory of several kinds", len({b["kind"] for b in device_blocks(snapshot)}) > 2)
 
     def convert(to, source=path):
@@ -140,7 +140,7 @@ with Room() as room:
     run = gpumem("convert", "--to", "prometheus", "-", stdin=json.dumps(evil))
     check("prometheus: a name with quotes stays in its label", all(metric.fullmatch(line) for line in run.stdout.splitlines()
                                                                    if not line.startswith("#")), run.stdout[:500])
-    check("gpumem: as it was", json.loads(convert("gpumem")) == snapshot)
+    check("gpumem: as it was", json.loads(convert("gpumem")) == load(path))
 
     # ---- what only some programs have ------------------------------------------------------------------------------
     for app, kinds in (("app_vmm", {"vmm"}), ("app_graph", {"graph", "pool"}), ("app_ipc", {"ipc", "device"}),

@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
-from verbs import APP, gpumem, killed_journal, load  # noqa: E402
+from verbs import APP, gpumem, killed_journal, load, named  # noqa: E402
 
 COLUMNS = ["action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module"]
 
@@ -39,7 +39,7 @@ with Room() as room:
     [path] = glob.glob(room.out + "/*oom-1.json")
     [end] = [p for p in glob.glob(room.out + "/*exit.json")
              if load(p)["process"]["pid"] == load(path)["process"]["pid"]]
-    snapshot = load(end)
+    snapshot = named(end)
     rows = rows_of(snapshot)
     check("a program with events of many sorts", len(rows) > 50 and
           {"alloc", "segment_alloc", "free_requested", "free_completed", "segment_free", "oom"} <=

@@ -11,7 +11,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from holders import by_stack, frames, live, refusals  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
-from verbs import APP, gpumem, killed_journal, load  # noqa: E402
+from verbs import APP, gpumem, killed_journal, load, named  # noqa: E402
 
 PICKLE = os.path.abspath("test/data/torch-snapshot.pickle")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -55,7 +55,7 @@ def histories(snapshot):
 with Room() as room:
     room.run([APP], snapshot_on="exit,oom")
     path = sorted(glob.glob(room.out + "/*oom-1.json"))[0]
-    snapshot = load(path)
+    snapshot = named(path)
     peak, count, churn, asked = histories(snapshot)
     held = {outside_in(stack): b for stack, (b, _) in by_stack(snapshot, live(snapshot)).items()}
     check("live", folded(path) == held, (folded(path), held))

@@ -10,7 +10,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from holders import as_key, by_stack, frames, live, refusals  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
-from verbs import APP, Program, gpumem, killed_journal, load  # noqa: E402
+from verbs import APP, Program, gpumem, killed_journal, load, named  # noqa: E402
 
 PICKLE = os.path.abspath("test/data/torch-snapshot.pickle")
 
@@ -27,7 +27,7 @@ def sums(report):
 with Room() as room:
     room.run([APP], snapshot_on="exit,oom")
     before = sorted(glob.glob(room.out + "/*oom-1.json"))[0]
-    snapshot = load(before)
+    snapshot = named(before)
     path = os.path.join(room.path, "x.json")
 
     def with_changes(change, source=snapshot):

@@ -44,7 +44,7 @@ with Room() as room:
           re.search(r"^ +168\.00 MiB +168\.00 MiB +12  make_moments", done.stdout, re.M), done.stdout[-1500:])
     done = ask("what leaked", today, cwd=room.out)
     check("what leaked: the stack that allocated it", done.returncode == 0 and re.search(
-        r"^45\.00 MiB in 45 blocks.*\n +remember_loss .*\n(?: +.*\n)* +main", done.stdout, re.M), done.stdout)
+        r"^45\.00 MiB in 45 blocks.*\n +get \(.*app_training\.c:\d+\)\n +remember_loss \(.*app_training\.c:\d+\)\n(?: +.*\n)* +main", done.stdout, re.M), done.stdout)
     done = ask("why it ran out", oom, cwd=room.out)
     check("why: one sentence with who asked and what was missing, another with what to change", done.returncode == 0 and re.search(
         r"^why memory ran out evaluate \(app_training\.c:\d+\) asked for 7\.81 GiB on device 0, where .* too little\. .* That one request is more than all that the program held",

@@ -256,7 +256,7 @@ with Room() as room:
           re.search(r"\n +272\.00 MiB +44 +%s  in all; the peak is" % re.escape("%.2f MiB" % (sum(row["peak_bytes"] for row in whole["by_site"]) / MiB)), text), text)
     text = gpumem("summary", "--full", "--by", "stack", full).stdout
     check("--by stack: each with its stack, innermost first", re.search(
-        r"\n +live +blocks +at the peak  by stack\n +168\.00 MiB +12 +168\.00 MiB  make_moments\n {41}make_moments \(.*app_training\.c:\d+\)\n {41}main .*\n", text), text)
+        r"\n +live +blocks +at the peak  by stack\n +168\.00 MiB +12 +168\.00 MiB  make_moments\n {41}get \(.*app_training\.c:\d+\)\n {41}make_moments \(.*app_training\.c:\d+\)\n {41}main .*\n", text), text)
     stacks = json.loads(gpumem("summary", "--json", "--by", "stack", full).stdout)
     check("--json --by stack", "by_site" not in stacks and sum(r["allocated_bytes"] for r in stacks["by_stack"]) == 272 * MiB and
           "make_moments" in [f["name"] for f in stacks["by_stack"][0]["stack"]] and stacks["by_stack"][0]["blocks"] == 12, stacks["by_stack"][:1])

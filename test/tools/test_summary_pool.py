@@ -257,10 +257,10 @@ def stacks():
             other = os.path.join(room.path, "stacks-%d.json" % count)
             with open(other, "w", encoding="utf-8") as file:
                 json.dump(whole, file)
-            stack = [frame["name"] for frame in json.loads(gpumem("summary", "--json", other).stdout)["explanation"]["stack"]]
+            stack = [frame["name"] for frame in json.loads(gpumem("summary", "--no-lines", "--json", other).stdout)["explanation"]["stack"]]
             assert len(stack) == count + len(python) + 3, stack
-            text = gpumem("summary", "--full", other).stdout.split("device 0:")[0]
-            return [re.sub(r" \(test/.*", "", line.strip()) for line in text.splitlines() if line.startswith("  ") and " in " not in line]
+            text = gpumem("summary", "--full", "--no-lines", other).stdout.split("device 0:")[0]
+            return [re.sub(r" \((?:test/|libc10_cuda).*", "", line.strip()) for line in text.splitlines() if line.startswith("  ") and " in " not in line]
         lines = ["asks (<string>:10)", "<module> (<string>:15)", "outside"]
         check("8 native frames are shown", frames_of(8) == ["f%d" % i for i in range(8)] + lines, frames_of(8))
         check("of 30 the ends", frames_of(30) == ["f0", "f1", "... (25 more of native code; --json has all)", "f27", "f28", "f29"] + lines,

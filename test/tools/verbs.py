@@ -124,6 +124,13 @@ def killed_journal(room, seconds=0.3, *flags):
             return program.pid, journals[0] if journals else ""
 
 
+def named(path):
+    """A snapshot as `gpumem symbolize` makes it: with the lines and inlined functions that the other verbs show by themselves."""
+    run = gpumem("symbolize", path)
+    assert run.returncode == 0, run
+    return json.loads(run.stdout)
+
+
 def load(path):
     with open(path, encoding="utf-8") as text:
         return json.load(text)

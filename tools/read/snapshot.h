@@ -53,6 +53,7 @@ struct gm_snapshot_segment {
 
 struct gm_snapshot_frame {
 	const char *name, *file;
+	const char *symbol;		/* as it was recorded, where @name is another one by now; NULL: it is @name */
 	int64_t line, module, offset;
 	bool python, inlined;
 };

@@ -191,7 +191,9 @@ static void read_frames(struct reading *r, const struct gm_value *list)
 			.python = gm_value_get(from, "python") == gm_value_bool(true),
 			.inlined = gm_value_get(from, "inlined") == gm_value_bool(true),
 		};
+		const char *symbol = text_of(from, "symbol");
 
+		frame.symbol = symbol[0] ? symbol : NULL;
 		add_frame(r, &frame);
 	}
 }

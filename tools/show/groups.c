@@ -24,24 +24,16 @@
 
 static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation" };
 
-/* Of the stacks of all allocations and of what could not be had. */
+/* Of the stacks of all allocations. A request that failed may be of another kind than all others. */
 static int share(struct gm_scene *scene)
 {
-	const json_t *failures = gm_json_list(scene->root, "failures"), *one;
 	bool *used = calloc(scene->stacks.count + 1, sizeof(*used));
-	size_t i;
 
 	if (!used)
 		return -ENOMEM;
-	for (i = 0; i < scene->lives.count; i++)
+	for (size_t i = 0; i < scene->lives.count; i++)
 		if (scene->lives.list[i].stack > 0 && (uint64_t)scene->lives.list[i].stack < scene->stacks.count)
 			used[scene->lives.list[i].stack] = true;
-	json_array_foreach(failures, i, one) {
-		int64_t stack = gm_json_number(one, "stack");
-
-		if (stack > 0 && (uint64_t)stack < scene->stacks.count)
-			used[stack] = true;
-	}
 	gm_stacks_share(&scene->stacks, used);
 	free(used);
 	return 0;
@@ -134,6 +126,7 @@ int gm_groups_open(struct gm_groups *groups, enum gm_by by)
 void gm_groups_close(struct gm_groups *groups)
 {
 	gm_table_free(&groups->found);
+	gm_table_free(&groups->places);
 	free(groups->list);
 	gm_values_close(groups->texts);
 	memset(groups, 0, sizeof(*groups));
@@ -141,19 +134,51 @@ void gm_groups_close(struct gm_groups *groups)
 
 /* ---- keys ------------------------------------------------------------------------------------- */
 
-/* What tells one frame from another in every run: where a library was loaded does not count. */
-static const char *frame_key(struct gm_groups *groups, const struct gm_frame *frame)
+/* One copy of the build id of native frame @id's module; NULL: not known, or the frame is not where a function is. */
+static const char *build_of(struct gm_groups *groups, const struct gm_scene *scene, size_t id)
 {
+	const struct gm_snapshot_frame *frame = id < scene->snapshot->frame_count ? &scene->snapshot->frames[id] : NULL;
+	const char *build;
+
+	if (!frame || frame->python || frame->module <= 0 || frame->offset <= 0)
+		return NULL;
+	build = gm_json_text(json_array_get(gm_json_list(scene->root, "modules"), (size_t)frame->module), "build_id");
+	return build[0] ? gm_values_string(groups->texts, build, strlen(build)) : NULL;
+}
+
+/* One of two snapshots may have names and lines that the other has not (gpumem symbolize, on the machine that has the
+ * files): a place in the same build is the same frame, and is called as in the first. */
+static const char *of_place(struct gm_groups *groups, int side, const struct gm_scene *scene, size_t id,
+			    const char *key)
+{
+	const char *build = key ? build_of(groups, scene, id) : NULL;
+	uint64_t offset, known;
+
+	if (!build)
+		return key;
+	offset = (uint64_t)scene->snapshot->frames[id].offset;
+	known = gm_table_get(&groups->places, (uint64_t)(uintptr_t)build, offset);
+	if (known)
+		return side ? (const char *)(uintptr_t)known : key;
+	if (!side && gm_table_put(&groups->places, (uint64_t)(uintptr_t)build, offset, (uint64_t)(uintptr_t)key))
+		return NULL;
+	return key;
+}
+
+/* What tells one frame from another in every run: where a library was loaded does not count. */
+static const char *frame_key(struct gm_groups *groups, int side, const struct gm_scene *scene, size_t id)
+{
+	const struct gm_frame *frame = &scene->stacks.frames[id];
 	char text[1024];
 
 	snprintf(text, sizeof(text), "%.600s\n%.300s\n%lld", frame->name, frame->module,
 		 frame->python ? (long long)frame->line : 0);
-	return gm_values_string(groups->texts, gm_show_repair(text), strlen(text));
+	return of_place(groups, side, scene, id, gm_values_string(groups->texts, gm_show_repair(text), strlen(text)));
 }
 
 /* Of each text (of a frame, the kind, the module) there is one copy, so the addresses of a stack's texts are
  * its key. */
-static const char *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
+static const char *stack_key(struct gm_groups *groups, int side, const struct gm_scene *scene,
 			     const struct gm_life *life)
 {
 	const char **parts, *key = NULL;
@@ -163,8 +188,9 @@ static const char *stack_key(struct gm_groups *groups, const struct gm_scene *sc
 	bool whole = true;
 
 	parts = calloc(count + 2, sizeof(*parts));
-	for (; parts && i < count; i++)
-		whole &= (parts[i] = frame_key(groups, &scene->stacks.frames[ids[i]])) != NULL;
+	for (size_t n = 0; parts && n < count; n++)
+		if (!scene->stacks.frames[ids[n]].inlined)	/* known only where debug information is at hand */
+			whole &= (parts[i++] = frame_key(groups, side, scene, ids[n])) != NULL;
 	if (parts) {
 		whole &= (parts[i++] = gm_values_string(groups->texts, life->kind, strlen(life->kind))) != NULL;
 		whole &= (parts[i++] = gm_values_string(groups->texts, module, strlen(module))) != NULL;
@@ -175,17 +201,22 @@ static const char *stack_key(struct gm_groups *groups, const struct gm_scene *sc
 	return key;
 }
 
-static const char *key_of(struct gm_groups *groups, const struct gm_scene *scene,
+static const char *key_of(struct gm_groups *groups, int side, const struct gm_scene *scene,
 			  const struct gm_life *life)
 {
+	const struct gm_frame *site;
 	int64_t limit = 512;
 	char text[700];
 
 	switch (groups->by) {
 	case GM_BY_STACK:
-		return stack_key(groups, scene, life);
+		return stack_key(groups, side, scene, life);
 	case GM_BY_SITE:
+		site = gm_stack_site(&scene->stacks, life->stack);
 		gm_site_text(&scene->stacks, life->stack, text, sizeof(text));
+		if (site >= scene->stacks.frames && site < scene->stacks.frames + scene->stacks.frame_count)
+			return of_place(groups, side, scene, (size_t)(site - scene->stacks.frames),
+					gm_values_string(groups->texts, text, strlen(text)));
 		break;
 	case GM_BY_MODULE:
 		snprintf(text, sizeof(text), "%s", gm_show_module(scene->root, life->module));
@@ -265,8 +296,9 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 
 	for (size_t i = 0; !r && i < scene->lives.count; i++) {
 		const struct gm_life *life = &scene->lives.list[i];
-		bool keyed = groups->by == GM_BY_STACK;
-		uint64_t tag = (uintptr_t)life->kind ^ (uint64_t)(life->stack ? 0 : life->module) << 48;
+		bool keyed = groups->by == GM_BY_STACK || groups->by == GM_BY_SITE;
+		uint64_t tag = groups->by == GM_BY_SITE ? 0 :
+			       (uintptr_t)life->kind ^ (uint64_t)(life->stack ? 0 : life->module) << 48;
 		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, tag) : 0;
 		struct gm_group *group;
 
@@ -280,7 +312,7 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 			continue;
 		}
 		group = at ? &groups->list[at - 1] :
-			group_of(groups, key_of(groups, scene, life), scene, life);
+			group_of(groups, key_of(groups, side, scene, life), scene, life);
 		if (!group || (keyed && !at && gm_table_put(&by_stack, (uint64_t)life->stack, tag,
 							    (uint64_t)(group - groups->list) + 1)))
 			r = -ENOMEM;

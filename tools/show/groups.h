@@ -61,6 +61,7 @@ struct gm_groups {
 	size_t count;
 	struct gm_table found;
 	struct gm_values *texts;
+	struct gm_table places;		/* of the first snapshot: (build id, offset) -> the key of the frame there */
 	int64_t all_bytes[2], all_count[2];	/* of all that was added, each block once */
 };
 

@@ -21,7 +21,7 @@ static int demangle(struct gm_stacks *stacks, struct gm_table *known, struct gm_
 	const char *name;
 	uint64_t at;
 
-	if (frame->symbol[0] != '_' || frame->python)
+	if (frame->symbol[0] != '_' || frame->python || frame->name != frame->symbol)
 		return 0;
 	at = gm_table_get(known, (uint64_t)(uintptr_t)frame->symbol, 0);
 	if (at) {
@@ -43,8 +43,10 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 	char made[320];
 
 	*frame = (struct gm_frame){
-		.name = from->name, .symbol = from->name, .file = from->file, .line = from->line,
+		.name = from->name, .symbol = from->symbol ? from->symbol : from->name,
+		.file = from->file, .line = from->line,
 		.module = basename(gm_show_module_path(root, from->module)), .python = from->python,
+		.inlined = from->inlined,
 	};
 	if (!frame->file[0])
 		frame->file = frame->module;
@@ -59,6 +61,19 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 	return demangle(stacks, known, frame);
 }
 
+/* Does a function, inlined into the program, come from a header that was installed? */
+static bool is_of_header(const struct gm_frame *frame)
+{
+	static const char *const places[] = { "/usr/include/", "/usr/local/include/", "/include/c++/",
+					      "/targets/x86_64-linux/include/", "/targets/sbsa-linux/include/",
+					      "/cuda/include/" };
+
+	for (size_t i = 0; frame->inlined && i < sizeof(places) / sizeof(places[0]); i++)
+		if (strstr(frame->file, places[i]))
+			return true;
+	return false;
+}
+
 static enum gm_frame_sort sort_of(const struct gm_frame *frame)
 {
 	const char *name;
@@ -66,7 +81,7 @@ static enum gm_frame_sort sort_of(const struct gm_frame *frame)
 
 	if (frame->python)
 		return gm_stack_installed(frame->file) ? GM_FRAME_PYTHON_OTHER : GM_FRAME_PYTHON_OWN;
-	if (gm_stack_plumbing(frame->name, frame->module))
+	if (gm_stack_plumbing(frame->name, frame->module) || is_of_header(frame))
 		return GM_FRAME_PLUMBING;
 	return gm_stack_backward(frame->name, &name, &length) ? GM_FRAME_BACKWARD : GM_FRAME_NATIVE;
 }
@@ -166,7 +181,8 @@ static enum gm_frame_sort best_used(const struct gm_stacks *stacks, const bool *
 }
 
 /* How many frames of @sort do all of @used begin with that have any? */
-static size_t shared_by(const struct gm_stacks *stacks, const bool *used, enum gm_frame_sort sort, bool exact)
+static size_t shared_by(const struct gm_stacks *stacks, const bool *used, enum gm_frame_sort sort, bool exact,
+			int64_t *ret_first)
 {
 	const uint32_t *first = NULL;
 	size_t length = 0, shared = SIZE_MAX;
@@ -181,6 +197,7 @@ static size_t shared_by(const struct gm_stacks *stacks, const bool *used, enum g
 		if (!first) {
 			first = ids;
 			length = count;
+			*ret_first = (int64_t)s;
 		}
 		do {
 			a = next_of(stacks, first, length, sort, &i);
@@ -210,11 +227,11 @@ static bool is_longer(const struct gm_stacks *stacks, const bool *used, enum gm_
 void gm_stacks_share(struct gm_stacks *stacks, const bool *used)
 {
 	enum gm_frame_sort sort = best_used(stacks, used);
-	size_t shared = sort == GM_FRAME_PLUMBING ? 0 : shared_by(stacks, used, sort, false);
+	size_t shared = sort == GM_FRAME_PLUMBING ? 0 : shared_by(stacks, used, sort, false, &stacks->shared_by);
 
 	/* The same functions all the way: they differ in the places of their calls, or not at all. */
 	if (shared && !is_longer(stacks, used, sort, shared))
-		shared = shared_by(stacks, used, sort, true);
+		shared = shared_by(stacks, used, sort, true, &stacks->shared_by);
 	stacks->shared = shared && is_longer(stacks, used, sort, shared) ? shared : 0;
 	stacks->shared_sort = sort;
 }
@@ -222,18 +239,24 @@ void gm_stacks_share(struct gm_stacks *stacks, const bool *used)
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 {
 	static const struct gm_frame none = { .name = GM_NO_STACK, .file = "", .module = "" };
-	const struct gm_frame *found = NULL, *frame;
-	size_t count, at = 0, n = 0;
+	const struct gm_frame *found = NULL, *frame, *shared;
+	size_t count, length, at = 0, in = 0;
 	const uint32_t *ids = gm_stack(stacks, id, &count);
+	const uint32_t *first = gm_stack(stacks, stacks->shared_by, &length);
 	enum gm_frame_sort sort = best_of(stacks, ids, count);
-	size_t shared = sort == stacks->shared_sort ? stacks->shared : 0;
+	size_t left = sort == stacks->shared_sort ? stacks->shared : 0;
 
 	if (!count)
 		return &none;
 	if (sort == GM_FRAME_PLUMBING)
 		return &stacks->frames[ids[0]];
-	while (n++ <= shared && (frame = next_of(stacks, ids, count, sort, &at)))
+	while ((frame = next_of(stacks, ids, count, sort, &at))) {
 		found = frame;
+		shared = left ? next_of(stacks, first, length, sort, &in) : NULL;
+		if (!shared || !is_same(frame, shared, false))
+			break;
+		left--;
+	}
 	return found;
 }
 

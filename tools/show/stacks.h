@@ -23,6 +23,7 @@ struct gm_frame {
 	int64_t line;
 	const char *module;		/* its file's name, "" unknown */
 	bool python;
+	bool inlined;			/* into the next frame of the stack */
 	uint8_t sort;			/* enum gm_frame_sort */
 };
 
@@ -32,7 +33,8 @@ struct gm_stacks {
 	const struct gm_snapshot *snapshot;	/* which has what frames each stack has */
 	size_t count;
 	struct gm_values *texts;	/* where made-up names lie */
-	size_t shared;			/* frames that all callers have: see gm_stacks_share */
+	size_t shared;			/* frames that all callers have: see gm_stacks_share, */
+	int64_t shared_by;		/* as this stack has them, */
 	enum gm_frame_sort shared_sort;	/* in stacks whose best frames are of this sort */
 };
 
@@ -47,10 +49,10 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
  * of PyTorch's backward; else its innermost native frame that is no plumbing. */
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id);
 
-/* @used says by number which stacks are of what was allocated or refused. The innermost frames that all of these
- * share, such as an allocation function of the program's, tell no caller from another: from now on a site is the
- * first frame behind them. Where some of the stacks have frames of a better sort, only these stacks are compared:
- * what a library's own threads allocate has no line of the program's. */
+/* @used says by number which stacks are of what was allocated. The innermost frames that all of these share, such as an
+ * allocation function of the program's, tell no caller from another: from now on a site is the first frame behind them,
+ * in other stacks behind those that they begin with, too. Where some of the stacks have frames of a better sort, only
+ * these stacks are compared: what a library's own threads allocate has no line of the program's. */
 void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
 
 #define GM_NO_STACK "(no stack)"

@@ -401,7 +401,7 @@ const char *gm_dwarf_resolve(const struct gm_debug_places *places,
 
 const char *gm_dwarf_missing(void)
 {
-	return "this gpumem was built without libdw (Debian: libdw-dev)";
+	return "libdw was not there when this gpumem was built (Debian: libdw-dev)";
 }
 
 const char *gm_dwarf_resolve(const struct gm_debug_places *places,

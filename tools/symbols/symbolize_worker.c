@@ -148,6 +148,14 @@ static const char *lines(struct module *m, const struct gm_sym_request *request,
 	return why ? why : "";
 }
 
+static bool all_named(const struct gm_sym_module *module)
+{
+	for (size_t i = 0; i < module->count; i++)
+		if (!module->frames[i].name[0])
+			return false;
+	return true;
+}
+
 /* One module: symbols, then lines. Returns "" or why not all was found.
  *
  * A function's own name is the symbol table's where it has one (it knows clones and parts); what
@@ -164,14 +172,14 @@ static const char *resolve(const struct gm_sym_request *request, const struct gm
 		why = "it has no build id to know its file by";
 	} else {
 		gm_debug_files_find(request->places, module->path, &id, &files);
-		if (files.symbols.elf.fd >= 0) {
+		if (files.symbols.elf.fd >= 0 && !(request->only_lines && all_named(module))) {
 			m.symbols = &files.symbols;
 			m.matches = find_symbols(module, &files.symbols.elf);
 		}
 		if (files.symbols.elf.fd < 0 && files.dwarf.elf.fd < 0)
 			why = "no file with its build id";
 		else if (files.dwarf.elf.fd < 0)
-			why = "no debug information";
+			why = GM_NO_DEBUG;
 		else if (!dwarf)
 			why = "its debug information could not be digested";
 		else
@@ -180,7 +188,7 @@ static const char *resolve(const struct gm_sym_request *request, const struct gm
 	for (size_t i = 0; i < module->count; i++) {
 		const char *symbol = m.found && m.found[i] ? "" : symbol_of(&m, i);
 
-		if (symbol[0])
+		if (symbol[0] && (!request->only_lines || !module->frames[i].name[0]))
 			say(&m, i, symbol, &none);
 	}
 	free(m.matches);

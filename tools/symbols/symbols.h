@@ -88,6 +88,9 @@ struct gm_dwarf_request {
 
 #define GM_LEVELS_MOST 128u		/* of deeper ones the innermost are dropped */
 
+#define GM_NO_LIBDW "libdw"		/* a reason that begins so: it is not there */
+#define GM_NO_DEBUG "no debug information"
+
 /* Is libdw installed? NULL, or why it cannot be used, in one sentence. */
 const char *gm_dwarf_missing(void);
 
@@ -124,6 +127,7 @@ struct gm_sym_request {
 	size_t frame_count;
 	const json_t *modules;		/* of the snapshot */
 	bool inlines;
+	bool only_lines;		/* modules without debug information need no names that the process knew */
 	unsigned int cpu_seconds;	/* of one child; 0: two minutes */
 	/* One level of a frame's functions, innermost first; the last one has @inlined false.
 	 * Strings are valid during the call, and of any content. */
@@ -137,15 +141,33 @@ struct gm_sym_request {
 /* Returns 0, -ENOMEM, or -errno when there could be no child. */
 int gm_symbolize(const struct gm_sym_request *request);
 
-/* ---- locate.c --------------------------------------------------------------------------------- */
+/* ---- names.c ---------------------------------------------------------------------------------- */
 
-#define GM_LOCATE_MOST 4096u		/* frames at a time: more is the business of gpumem symbolize */
+/*
+ * The same, put into a snapshot: a function that was inlined becomes a frame of its own before the frame that it is in.
+ */
 
-struct gm_scene;			/* tools/show/groups.h */
+struct gm_snapshot;
 
-/* Give file and line to the call sites of what was allocated in @scene, and to the stacks of what could not
- * be had: where the file that a module names is here, with the same build id. Says nothing of what is not
- * found. Takes seconds at most, in a child process (symbolize_worker.c). */
-void gm_locate(struct gm_scene *scene);
+struct gm_names {
+	const struct gm_debug_places *places;
+	bool no_inlines;
+	bool shown;			/* of what verbs show alone, 65,536 frames at most, in seconds */
+	void (*done)(void *arg, const struct gm_sym_module *module, size_t number, size_t count, const char *why);
+	void *arg;
+	size_t wanted, named, lined, inlined;	/* frames: asked for, found; added */
+};
+
+/* Returns 0 or -errno; the numbers are in @names. */
+int gm_names_find(struct gm_snapshot *snapshot, struct gm_names *names);
+
+/* What every verb does with a snapshot whose stacks it shows: give its native frames lines and inlined functions, where
+ * the files that the snapshot names are here with the same build id. Where that fails for a reason that the user can
+ * mend (no libdw, a program without debug information) it is said once. What was found is kept by build id, for the
+ * next snapshot of the same program. Returns 0 or -ENOMEM. */
+int gm_names_show(const char *verb, struct gm_snapshot *snapshot);
+
+/* From now on it does nothing: for --no-lines. */
+void gm_names_off(void);
 
 #endif

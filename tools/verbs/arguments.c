@@ -13,6 +13,7 @@
 
 #include "tools/read/input.h"
 #include "tools/show/show.h"
+#include "tools/symbols/symbols.h"
 
 #define WIDTH 100
 #define OPTIONS_MOST 32
@@ -320,6 +321,10 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 		opt = option_of(argv[0], code);
 		if (!strcmp(opt->name, "no-limit")) {
 			gm_limit_lift();
+			continue;
+		}
+		if (!strcmp(opt->name, "no-lines")) {
+			gm_names_off();
 			continue;
 		}
 		while (strcmp(argument->name, opt->name))

@@ -21,6 +21,7 @@
 #include "tools/torch/torch.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
+#include "tools/symbols/symbols.h"
 
 struct format {
 	const char *name, *suffix;		/* what alone tells the format */
@@ -102,6 +103,14 @@ static bool has_one_level(const struct job *job)
 	       write != gm_convert_torch_json;
 }
 
+/* Our own format is a copy, metrics and RMM's log have no stacks. */
+static bool has_frames(const struct job *job)
+{
+	gm_convert *write = job->format->write;
+
+	return write != gm_convert_prometheus && write != gm_convert_snapshot && write != gm_convert_rmm;
+}
+
 /* Pools where PyTorch's snapshot has its own. */
 static int place_pools(const struct job *job, struct gm_snapshot *snapshot)
 {
@@ -138,6 +147,8 @@ static int convert(const struct job *job)
 	/* Before anything is cut off: which pieces are a pool's is told by the whole history. */
 	if (!status && has_one_level(job))
 		r = gm_level_apply(&loaded.snapshot, (enum gm_pool_level)job->level);
+	if (!status && !r && has_frames(job) && !loaded.torch)
+		r = gm_names_show("convert", &loaded.snapshot);
 	if (!status && !r && gm_cut_wanted(&job->cut))
 		r = gm_convert_cut(&loaded.snapshot, &job->cut);
 	if (r)

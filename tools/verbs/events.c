@@ -14,6 +14,7 @@
 #include "tools/verbs/arguments.h"
 #include "tools/read/input.h"
 #include "tools/show/show.h"
+#include "tools/symbols/symbols.h"
 #include "tools/verbs/opened.h"
 #include "tools/write/convert.h"
 #include "tools/write/writer.h"
@@ -339,8 +340,10 @@ static int print_events(const char *word, struct filter *filter, enum gm_pool_le
 	r = gm_level_apply(&loaded.snapshot, level);
 	if (!r)
 		r = gm_snapshot_annotate(&loaded.snapshot);
-	if (!r && (filter->stack || filter->with_stacks || has_oom(loaded.snapshot.rows, loaded.snapshot.row_count)))
-		r = gm_stacks_open(&filter->stacks, &loaded.snapshot);
+	if (!r && (filter->stack || filter->with_stacks || has_oom(loaded.snapshot.rows, loaded.snapshot.row_count))) {
+		r = gm_names_show("events", &loaded.snapshot);
+		r = r ? r : gm_stacks_open(&filter->stacks, &loaded.snapshot);
+	}
 	if (!r && filter->stack)
 		r = find_stacks(filter);
 	r = r ? r : print_rows(&loaded.snapshot, filter, format);

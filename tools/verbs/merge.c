@@ -13,6 +13,7 @@
 #include "tools/verbs/arguments.h"
 #include "tools/read/input.h"
 #include "tools/show/show.h"
+#include "tools/symbols/symbols.h"
 #include "tools/verbs/opened.h"
 
 #define SIDE_BY_SIDE 8u			/* ranks that have a column each; more are summed up */
@@ -388,6 +389,8 @@ static int read_all(struct merge *merge, char **words)
 		there |= gm_device_is_in(loaded.snapshot.root, ask->device);
 		describe(ask, loaded.snapshot.root, &merge->ranks[i]);
 		r = gm_level_apply(&loaded.snapshot, (enum gm_pool_level)ask->level);
+		if (!r)
+			r = gm_names_show("merge", &loaded.snapshot);
 		if (!r)
 			r = add(merge, &groups, &loaded.snapshot, i);
 		gm_load_free(&loaded);

@@ -8,6 +8,7 @@
 
 #include "tools/read/input.h"
 #include "tools/show/show.h"
+#include "tools/symbols/symbols.h"
 #include "tools/verbs/arguments.h"
 #include "tools/write/convert.h"
 
@@ -51,6 +52,8 @@ static int open_cut(const char *verb, const char *word, const char *device, cons
 	status = gm_device_check(verb, device, word, ret->loaded.snapshot.root);
 	if (!status)
 		r = gm_level_apply(&ret->loaded.snapshot, level);
+	if (!status && !r)
+		r = gm_names_show(verb, &ret->loaded.snapshot);
 	/* Behind it: which pieces are a pool's is told by the whole history. */
 	if (!status && !r && cut && gm_cut_wanted(cut))
 		r = gm_convert_cut(&ret->loaded.snapshot, cut);

@@ -10,7 +10,6 @@
 #include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/explain.h"
-#include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
 #include "tools/torch/torch.h"
 #include "tools/verbs/opened.h"
@@ -399,7 +398,6 @@ static int one(const char *word, const char *device, enum gm_by by, enum gm_pool
 		return status;
 	if (opened.loaded.from == GM_LOADED_TORCH)
 		gm_torch_stats(&opened.loaded.snapshot);
-	gm_locate(&opened.scene);
 	gm_explain(scene, &explanation);
 	view = (struct gm_summary){ scene->root, device, by, scene, &explanation,
 		level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array(), level,

@@ -14,7 +14,6 @@
 
 #include "tools/read/input.h"
 #include "tools/show/show.h"
-#include "tools/symbols/symbols.h"
 #include "tools/torch/torch.h"
 #include "tools/verbs/arguments.h"
 #include "tools/verbs/opened.h"
@@ -37,7 +36,6 @@ static int pack(const char *word, const struct part *part, struct gm_pack *ret)
 		return status;
 	if (opened.loaded.from == GM_LOADED_TORCH)
 		gm_torch_stats(&opened.loaded.snapshot);
-	gm_locate(&opened.scene);
 	r = gm_view_pack(&opened.scene, strcmp(word, "-") ? basename(word) : "standard input", part->level < 0, ret);
 	if (r)
 		status = gm_input_bad("view", word, gm_limit_why(r));

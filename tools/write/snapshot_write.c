@@ -220,6 +220,8 @@ static void put_frames(struct gm_writer *w, const struct gm_snapshot *snapshot)
 		gm_writer_put_int(w, "module", frame->module);
 		gm_writer_put_int(w, "offset", frame->offset);
 		gm_writer_put_bool(w, "python", frame->python);
+		if (frame->symbol)
+			gm_writer_put_string(w, "symbol", frame->symbol);
 		if (frame->inlined)
 			gm_writer_put_bool(w, "inlined", true);
 		gm_writer_end(w);

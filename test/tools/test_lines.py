@@ -1,0 +1,134 @@
+"""Source lines and inlined functions, by themselves, in every verb that shows a stack: the same everywhere, and --no-lines."""
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import FAKE, Room, check, finish  # noqa: E402
+from verbs import gpumem  # noqa: E402
+
+# A cache whose look-up is inlined into the thread that serves: the look-up keeps the memory.
+SOURCE = r"""
+#include <cstdio>
+#define APART __attribute__((noipa))
+#define INLINED static inline __attribute__((always_inline))
+extern "C" {
+int cuInit(unsigned);
+int cuDeviceGet(int *, int);
+int cuDevicePrimaryCtxRetain(void **, int);
+int cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, unsigned long);
+int cuMemFree_v2(unsigned long long);
+}
+static unsigned long long cache[100];
+INLINED unsigned long long lookup(int key)
+{
+	if (!cache[key])
+		cuMemAlloc_v2(&cache[key], 3 << 20);	/* mark: lookup */
+	return cache[key];
+}
+APART void serve(int i)
+{
+	unsigned long long scratch;
+	lookup(i);	/* mark: serve */
+	cuMemAlloc_v2(&scratch, 1 << 20);	/* mark: scratch */
+	cuMemFree_v2(scratch);
+}
+int main(int argc, char **argv)
+{
+	void *context;
+	int device;
+	if (cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context))
+		return 1;
+	for (int i = 0; i < 20; i++)
+		serve(i);
+	return 0;
+}
+"""
+MARKS = {re.search(r"mark: ([\w-]+)", line).group(1): n for n, line in enumerate(SOURCE.split("\n"), 1) if "mark:" in line}
+LOOKUP, SERVE = r"lookup", r"serve(int)"
+
+
+def build(room, name, *flags):
+    source, program = os.path.join(room.path, "grow.cc"), os.path.join(room.path, name)
+    with open(source, "w", encoding="utf-8") as out:
+        out.write(SOURCE)
+    made = subprocess.run(["g++", "-O2", *flags, "-o", program, source, "-L" + FAKE, "-lcuda"], capture_output=True, text=True, check=False)
+    return program if not made.returncode else sys.exit("cannot build: " + made.stderr)
+
+
+def recorded(room, program):
+    done = room.run([program], snapshot_on="exit", output=program + ".json", allocator="native")
+    if done.returncode or not os.path.exists(program + ".json"):
+        sys.exit("no snapshot: %s" % done)
+    return program + ".json"
+
+
+def sites(*words):
+    """{call site: bytes} of merge, one of the verbs that have call sites as JSON."""
+    rows = json.loads(gpumem("merge", "--json", "--weigh", "live", *words).stdout)["rows"]
+    return {row["name"]: row["bytes"] for row in rows}
+
+
+with Room() as room:
+    program = build(room, "grow", "-g")
+    path = recorded(room, program)
+    asked = "lookup (grow.cc:%d)" % MARKS["lookup"]
+    written = os.path.join(room.path, "written")
+
+    # ---- every verb ---------------------------------------------------------------------------------------------------
+    run = gpumem("summary", path)
+    check("summary blames the function that was inlined, at its line", re.search(r"^ +60\.00 MiB .*  %s$" % re.escape(asked), run.stdout, re.M) and
+          not run.stderr, run)
+    check("merge, too", sites(path) == {asked: [60 << 20]}, sites(path))
+    whole = re.compile(r"lookup \(\S*grow\.cc:%d\)\n +serve\(int\) \(\S*grow\.cc:%d\)\n +main \(\S*grow\.cc:\d+\)\n" % (MARKS["lookup"], MARKS["serve"]))
+    for words in (("leaks", path), ("events", "--stacks", path), ("summary", "--by", "stack", path), ("diff", "--by", "stack", EMPTY := "-", path)):
+        empty = json.dumps(dict(json.load(open(path, encoding="utf-8")), segments=[], device_traces=[])) if EMPTY in words else None
+        run = gpumem(*words, stdin=empty)
+        check("%s: each frame with its line, the inlined one among them" % " ".join(w for w in words if w != path), run.returncode == 0 and
+              whole.search(run.stdout), run)
+    for words in (("leaks", "--json"), ("events", "--stacks", "--jsonl"), ("diff", "--by", "stack", "--json", path)):
+        run = gpumem(*words, path if words[0] != "diff" else "-", stdin=json.dumps(dict(json.load(open(path, encoding="utf-8")), segments=[], device_traces=[])))
+        check("%s: as JSON" % words[0], '"lookup"' in run.stdout and re.search(r'"line": ?%d\b' % MARKS["lookup"], run.stdout), run.stdout[:500])
+    for words in (("flame", "--format", "folded", "--weigh", "live"), ("flame", "--weigh", "live"), ("convert", "--to", "folded"), ("convert", "--to", "speedscope"),
+                  ("convert", "--to", "csv"), ("convert", "--to", "pytorch-json"), ("convert", "--to", "chrome")):
+        run = gpumem(*words, "-o", written, path)
+        with open(written, encoding="utf-8") as text:
+            said = html.unescape(text.read())
+        check("%s has it" % " ".join(words), run.returncode == 0 and "lookup" in said and "serve(int)" in said, (run, said[:300]))
+    run = gpumem("check", "--no-leaks", path)
+    check("check names who leaked", run.returncode == 1 and whole.search(run.stdout), run)
+
+    # ---- suppressions, and a snapshot that has names already ----------------------------------------------------------
+    known, named = os.path.join(room.path, "known"), os.path.join(room.path, "named.json")
+    gpumem("symbolize", "-o", named, path)
+    for pattern in ("leak:^lookup$", "leak:grow.cc", "leak:_Z5servei", "leak:lookup"):
+        with open(known, "w", encoding="utf-8") as out:
+            out.write(pattern + "\n")
+        left = [json.loads(gpumem("leaks", "--json", "-s", known, one).stdout)["suppressed_blocks"] for one in (path, named)]
+        check("%s matches, with and without names" % pattern, left == [20, 20], left)
+    # The file that has the lines is elsewhere from here on.
+    os.rename(program, program + ".away")
+    for one, other in ((path, named), (named, path)):
+        for by in ("site", "stack"):
+            run = gpumem("diff", "--by", by, "--json", one, other)
+            check("diff --by %s, %s: nothing grew" % (by, "raw named" if one == path else "named raw"), run.stdout.strip() == "[]", run)
+    check("without the file the recorded name", list(sites(path)) == ["serve(int) (grow)"], sites(path))
+    os.rename(program + ".away", program)
+
+    # ---- --no-lines, and what is missing ------------------------------------------------------------------------------
+    for words in (("summary",), ("leaks",), ("merge",), ("events", "--stacks"), ("flame", "--format", "folded"), ("convert", "--to", "folded")):
+        run = gpumem(*words, "--no-lines", path)
+        check("%s --no-lines: what was recorded" % words[0], run.returncode == 0 and "lookup" not in run.stdout and "serve" in run.stdout, run)
+    bare = recorded(room, build(room, "bare"))
+    run = gpumem("summary", bare)
+    check("a program without debug information: said once, with what to do", run.returncode == 0 and
+          re.fullmatch(r"gpumem summary: no source lines of bare: it has no debug information \(compile with -g, .*\)\n", run.stderr), run)
+    run = gpumem("merge", bare, bare, bare)
+    check("of several snapshots, too", run.stderr.count("\n") == 1, run)
+    check("and not with --no-lines", not gpumem("summary", "--no-lines", bare).stderr)
+finish()
