@@ -78,11 +78,11 @@ export const rest = async (browser) => {
 	await session.detach();
 };
 
-/* Wait until nothing moves: no question is under way, and two frames were painted since. */
+/* Wait until nothing moves: no question is under way, no window on its way, and two frames were painted since. */
 export const settle = (page) => page.evaluate(async () => {
 	const frame = () => new Promise((done) => { requestAnimationFrame(() => requestAnimationFrame(done)); });
 	for (let quiet = 0; quiet < 2;) {
 		await frame();
-		quiet = globalThis.gpumem.asker.waiting.size ? 0 : quiet + 1;
+		quiet = globalThis.gpumem.asker.waiting.size || globalThis.gpumem.store?.timer ? 0 : quiet + 1;
 	}
 });

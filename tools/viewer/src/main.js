@@ -99,8 +99,10 @@ class App {
 
 	readTheme() {
 		const { theme } = this.state;
-		this.dark = theme ? theme === "dark" : DARK.matches;
-		document.documentElement.dataset.theme = this.dark ? "dark" : "light";
+		const dark = theme ? theme === "dark" : DARK.matches;
+		if (this.dark !== dark)
+			document.documentElement.dataset.theme = dark ? "dark" : "light";
+		this.dark = dark;
 	}
 
 	/* Snapshots that lie in the page. The first is shown at once, or the one that the address names. */
@@ -206,7 +208,7 @@ class App {
 		this.strip.element.hidden = chosen.timeless === true;
 		this.side.element.hidden = chosen.timeless === true || (chosen.wide === true && state.life < 0);
 		this.readAxis();
-		for (const part of [this.chips, this.head, this.view, this.strip, this.side])	/* what is looked at is asked for first */
+		for (const part of [this.head, this.view, this.strip, this.side, this.chips])	/* what is looked at is asked for first */
 			part.update();
 		if (state.terms.length)
 			this.wantFound(this.of);

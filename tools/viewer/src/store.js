@@ -102,11 +102,17 @@ export class Store {
 			this.write();
 		Object.assign(this.state, changes);
 		this.fit(this.state);
-		this.changed();
 		clearTimeout(this.timer);
-		this.timer = passing ? setTimeout(() => this.write(), 250) : 0;
+		this.timer = passing ? setTimeout(() => this.rest(), 250) : 0;
+		this.changed();
 		if (!passing)
 			this.write();
+	}
+
+	/* What moved has come to rest: views may ask for what is not worth asking for while it moves. */
+	rest() {
+		this.write();
+		this.changed();
 	}
 
 	/* The address is another, by Back or Forward or by hand. */

@@ -24,12 +24,13 @@ export class Chips {
 		].filter(Boolean);
 	}
 
+	/* While a window moves its text alone is another. */
 	update() {
-		const list = this.list(), key = JSON.stringify(list);
-		if (key === this.key)
-			return;
+		const list = this.list(), key = list.map(([, title]) => title).join("\n");
+		if (key !== this.key)
+			replace(this.element, list.length ? null : h("span", { class: "soft" }, "Everything is shown: no filter, no window."), list.map(([, title], i) =>
+				h("span", { class: "term" }, h("span", { title }), h("button", { type: "button", "aria-label": `remove: ${title}`, onclick: () => this.list()[i][2]() }, "✕"))));
 		this.key = key;
-		replace(this.element, list.length ? null : h("span", { class: "soft" }, "Everything is shown: no filter, no window."), list.map(([text, title, remove]) => h("span", { class: "term" }, h("span", { title }, text),
-			h("button", { type: "button", "aria-label": `remove: ${title}`, onclick: remove }, "✕"))));
+		list.forEach(([text], i) => { this.element.children[i].firstChild.textContent = text; });
 	}
 }

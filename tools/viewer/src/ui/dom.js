@@ -41,8 +41,12 @@ export const switcher = (choices, chosen, choose, label) => {
 	const buttons = choices.map(([value, text, title]) =>
 		h("button", { type: "button", title, "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text));
 	const element = h("span", { class: "switch", role: "group", "aria-label": label }, buttons);
-	element.show = (value) => buttons.forEach((button, i) =>
-		button.setAttribute("aria-pressed", String(choices[i][0] === value)));
+	let shown = chosen;
+	element.show = (value) => {
+		if (value !== shown)
+			buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(choices[i][0] === value)));
+		shown = value;
+	};
 	return element;
 };
 

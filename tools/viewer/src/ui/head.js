@@ -70,8 +70,10 @@ export class Head {
 	update() {
 		const { app } = this, { doc } = app;
 		this.fold.show(app.state.fold);
-		for (const tab of this.tabs.children)
-			tab.setAttribute("aria-selected", String(tab.dataset.view === app.state.view));
+		if (this.shown !== app.state.view)
+			for (const tab of this.tabs.children)
+				tab.setAttribute("aria-selected", String(tab.dataset.view === app.state.view));
+		this.shown = app.state.view;
 		const key = `${app.docs.length} ${app.state.doc} ${app.state.source} ${app.source.lives}`;
 		if (this.key === key)
 			return;

@@ -23,10 +23,11 @@ export class Legend {
 		this.want = app.wants("legend", (legend) => this.show(legend));
 	}
 
-	/* As many colours as three rows of @width have room for where names are long. */
+	/* As many colours as three rows of @width have room for where names are long. While the window moves they stay. */
 	update(width) {
 		const { app } = this;
-		this.want({ ...app.of, by: app.state.by, dark: app.dark, most: Math.max(4, Math.min(MOST, Math.floor(width / 120))), window: app.part });
+		if (!app.store.timer)
+			this.want({ ...app.of, by: app.state.by, dark: app.dark, most: Math.max(4, Math.min(MOST, Math.floor(width / 120))), window: app.part });
 	}
 
 	show({ by, list, others }) {

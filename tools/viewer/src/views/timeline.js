@@ -61,7 +61,8 @@ export class Timeline {
 		this.wantMarks({ doc: state.doc, source: state.source });
 		this.mode.show(state.mode);
 		this.by.value = state.by;
-		this.explainLines();
+		if (!app.store.timer)
+			this.explainLines();
 		this.paint();
 	}
 
