@@ -172,11 +172,20 @@ def story(python):
             "test_over" not in table[:table.find("and ")] and "more tests that allocated" in table, table[:900])
         check("the header says which library", "gpumem: libgpumem 0." in told.stdout, told.stdout[:300])
     with Room() as room:
-        told = run(room, python, TESTS, preload=False)
+        told = run(room, python, TESTS, preload=False, CI="")
         own = {"test_fails_itself": "failed", "test_expected": "xpass", "test_expected_for_sure": "failed", "test_not_as_expected": "failed"}
         want = {name: own.get(name, "passed") for name, word in WANT.items() if word != "skipped"}
         check("without the library every limit is passed over, and the end says how many", outcomes(told) == want and
               "gpumem: 14 tests have a limit of GPU memory that was not checked" in told.stdout, tell(told))
+    with Room() as room:
+        text = "import pytest\n@pytest.mark.limit_gpu_leaks('1 MiB')\ndef test_limited():\n    pass\n\ndef test_free():\n    pass\n"
+        for ci, word in (("true", "failed"), ("1", "failed"), ("false", "passed"), ("0", "passed")):
+            told = run(room, python, text, preload=False, CI=ci)
+            check("CI=%s, without the library: a limit that nobody checks is %s" % (ci, word), outcomes(told) ==
+                  {"test_limited": word, "test_free": "passed"}, tell(told))
+        check("and says what to type", "gpumem run -- python -m pytest" in report(run(room, python, text, preload=False, CI="true"), "test_limited"))
+        told = run(room, python, text, CI="true")
+        check("with the library it is checked", outcomes(told) == {"test_limited": "passed", "test_free": "passed"}, tell(told))
 
 
 def odd(python):

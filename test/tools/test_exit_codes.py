@@ -71,7 +71,7 @@ with Room() as room:
             except ValueError as error:
                 parsed = error
             check("%s --json" % verb, run.returncode == 0 and isinstance(parsed, (list, dict)) and parsed, (parsed, run.stdout[:300]))
-        if verb == "view":          # a page is not for a terminal: test_view.py
+        if verb in ("view", "flame"):       # a page and a picture are not for a terminal: test_view.py, test_flame.py
             continue
         with Screen([GPUMEM, verb, *words, *[good] * count], NO_COLOR="1") as screen:
             check("%s on a terminal with NO_COLOR: no escape at all" % verb, screen.ended() and screen.status == 0 and b"\033" not in screen.raw, screen.raw[:300])
@@ -80,6 +80,9 @@ with Room() as room:
         with open("/dev/full", "w", encoding="utf-8") as full:
             run = subprocess.run([GPUMEM, *words, good], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         check("%s, a full disk: said" % " ".join(words), run.returncode == 1 and "No space left" in run.stderr, run)
+    for words in (["--version"], ["-V"], ["version"]):
+        run = gpumem(*words)
+        check("%s: the version" % words, run.returncode == 0 and re.fullmatch(r"gpumem \d+\.\d+\.\d+\n", run.stdout), run)
     for words in (["options"], ["options", "--json"], ["help"], ["help", "top"], ["--help"], ["top", "--help"], ["--version"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             run = subprocess.run([GPUMEM, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from holders import by_stack, frames, live, refusals  # noqa: E402
+from screen import Screen  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, gpumem, killed_journal, load, named  # noqa: E402
 
@@ -193,6 +194,10 @@ with Room() as room:
     largest = max(b for b, _ in by_stack(snapshot, live(snapshot)).values())
     within("stack", "--max-stack", largest, largest)
     within("ooms", "--max-ooms", stats["num_ooms"], stats["num_ooms"])
+    with Screen([GPUMEM, "flame", path]) as screen:
+        check("an SVG is not written to a terminal", screen.ended() and screen.status == 2 and b"-o FILE.svg" in screen.raw and b"<svg" not in screen.raw, screen.raw[:300])
+    with Screen([GPUMEM, "flame", "--format", "folded", path]) as screen:
+        check("folded stacks are", screen.ended() and screen.status == 0 and b"main" in screen.raw, screen.raw[:300])
     run = gpumem("check", "--no-leaks", path)
     check("check --no-leaks: the offenders, with their stacks", run.returncode == 1 and "leaks: " in run.stdout and "main (" in run.stdout and
           "in %d blocks" % len(live(snapshot)) in run.stdout, run)

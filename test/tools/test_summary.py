@@ -95,6 +95,8 @@ with Room() as room:
         check("%s: what to look at next is a command that works" % words, all(gpumem(*command.split()[1:], cwd=room.out).returncode == 0 for command in
               re.findall(r": (gpumem .*)$", text, re.M)) and "gpumem summary --full" in text and
               ("gpumem leaks" in text) == (live != "0 B" and "--oom" not in words), text)
+        rows = [[l for l in gpumem("summary", *w, "--top", n, path).stdout.splitlines() if re.search(r"^ +\d.* \(app_training", l)] for n in ("1", "2", "99") for w in ([], ["--full"])]
+        check("%s: --top N rows" % words, [len(r) for r in rows[:4]] == [1, 1, 2, 2] and len(rows[4]) == len(rows[5]) > 2, rows)
         check("%s: --full has PyTorch's table, and the short text none" % words, "|====" in gpumem("summary", "--full", path).stdout and "|" not in text)
         for file in glob.glob(room.out + "/*.json"):
             os.rename(file, os.path.join(room.path, os.path.basename(file)))

@@ -2,6 +2,9 @@
  * flame.c - gpumem flame FILE: a flame graph of who holds, held, or keeps asking for memory.
  */
 #define _GNU_SOURCE
+#include <string.h>
+#include <unistd.h>
+
 #include "tools/write/flame.h"
 
 #include <getopt.h>
@@ -90,5 +93,9 @@ int gm_verb_flame(int argc, char **argv)
 
 	if (status < 0 && gm_output_check("flame", ask.output, endings[ask.format]))
 		status = GM_EXIT_USAGE;
+	if (status < 0 && (!ask.output || !strcmp(ask.output, "-")) && ask.format == SVG && isatty(STDOUT_FILENO)) {
+		fputs("gpumem flame: an SVG is not for a terminal: -o FILE.svg, or --format folded\n", stderr);
+		status = GM_EXIT_USAGE;
+	}
 	return status >= 0 ? status : flame(&ask, argv[optind]);
 }

@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 
 	if (argc < 2)
 		return list(stderr, GM_EXIT_USAGE);
-	if (!strcmp(argv[1], "--version")) {
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
 		puts("gpumem " GPUMEM_VERSION);
 		return gm_show_end("--version", GM_EXIT_OK);
 	}

@@ -272,7 +272,7 @@ static void print_troubles(const struct gm_summary *view)
 
 	if (json_array_size(failures)) {
 		putchar('\n');
-		gm_show_heading(stdout, "could not be had");
+		gm_show_heading(stdout, "failed allocations");
 		json_array_foreach(failures, i, one)
 			print_failure(view, one);
 		if (!is_of_oom(view->root))
@@ -385,23 +385,24 @@ static void print_json(const struct gm_summary *view)
 	gm_show_document(stdout, root, JSON_INDENT(2));
 }
 
-static int one(const char *word, const char *device, enum gm_by by, enum gm_pool_level level, bool json, bool full,
-	       bool several)
+static int one(const char *word, const struct gm_summary *ask, bool json, bool several)
 {
 	struct gm_explanation explanation;
 	struct gm_opened opened;
 	const struct gm_scene *scene = &opened.scene;
 	struct gm_summary view;
-	int status = gm_open("summary", word, device, level, &opened);
+	int status = gm_open("summary", word, ask->device, ask->level, &opened);
 
 	if (status)
 		return status;
 	if (opened.loaded.from == GM_LOADED_TORCH)
 		gm_torch_stats(&opened.loaded.snapshot);
 	gm_explain(scene, &explanation);
-	view = (struct gm_summary){ scene->root, device, by, scene, &explanation,
-		level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array(), level,
-		full };
+	view = *ask;
+	view.root = scene->root;
+	view.scene = scene;
+	view.explanation = &explanation;
+	view.pool_lines = ask->level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array();
 	if (json)
 		print_json(&view);
 	else
@@ -413,12 +414,12 @@ static int one(const char *word, const char *device, enum gm_by by, enum gm_pool
 
 int gm_verb_summary(int argc, char **argv)
 {
-	const char *device = NULL;
+	struct gm_summary ask = { .top = 0 };
 	int by = GM_BY_SITE, level = GM_LEVEL_POOL;
-	bool json = false, full = false;
+	bool json = false;
 	const struct gm_argument arguments[] = {
-		{ "full", GM_ARG_FLAG, &full },
-		{ "device", GM_ARG_DEVICE_OR_HOST, &device }, { "by", GM_ARG_WORD, &by },
+		{ "full", GM_ARG_FLAG, &ask.full }, { "top", GM_ARG_COUNT, &ask.top },
+		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "by", GM_ARG_WORD, &by },
 		{ "level", GM_ARG_WORD, &level },
 		{ "json", GM_ARG_FLAG, &json }, { NULL, 0, NULL }
 	};
@@ -427,9 +428,10 @@ int gm_verb_summary(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	status = GM_EXIT_OK;
+	ask.by = (enum gm_by)by;
+	ask.level = (enum gm_pool_level)level;
 	for (int i = optind; i < argc; i++) {
-		int s = one(argv[i], device, (enum gm_by)by, (enum gm_pool_level)level, json, full,
-			    argc - optind > 1);
+		int s = one(argv[i], &ask, json, argc - optind > 1);
 
 		status = s > status ? s : status;
 	}

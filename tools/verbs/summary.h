@@ -17,6 +17,7 @@ struct gm_summary {
 	const json_t *pool_lines;	/* what gm_explain_pool says */
 	enum gm_pool_level level;
 	bool full;			/* all tables */
+	size_t top;			/* rows of a table of call sites or ranges; 0: as many as there is room for */
 };
 
 /* summary_short.c: devices, pools, the largest call sites, and what to look at next, for the input @word; @before lines

@@ -222,7 +222,7 @@ static void print_sites(const struct gm_summary *view, size_t devices)
 				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
 		used += 3 + NEXT_LINES + (history && peak > shown ? 2 : 0);	/* head, sum, and what is left out */
 		most = used + SITES_LEAST < LINES ? LINES - used : SITES_LEAST;
-		most = most < SITES_MOST ? most : SITES_MOST;
+		most = view->top ? view->top : most < SITES_MOST ? most : SITES_MOST;
 		for (size_t i = 0; i < groups.count && i < most; i++) {
 			printf("%12s %12s %8lld  ", gm_show_bytes(groups.list[i].bytes[1]),
 			       history ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
@@ -230,7 +230,7 @@ static void print_sites(const struct gm_summary *view, size_t devices)
 			print_key(groups.list[i].key, WIDTH - 36);
 		}
 		if (groups.count > most)
-			printf("%36s%s (--full)\n", "... and ", gm_show_count((int64_t)(groups.count - most), "more"));
+			printf("%36s%s (--top N)\n", "... and ", gm_show_count((int64_t)(groups.count - most), "more"));
 		printf("%12s %12s %8lld  in all\n", gm_show_bytes(groups.all_bytes[1]),
 		       history ? gm_show_bytes(shown) : "-", (long long)groups.all_count[1]);
 		if (history)

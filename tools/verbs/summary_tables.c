@@ -38,6 +38,7 @@ void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by
 static void print_phases(const struct gm_summary *view, const char *device)
 {
 	const char *missing = gm_phases_missing(view->scene->snapshot);
+	const size_t rows = view->top ? view->top : PHASES_SHOWN;
 	const struct gm_phase **sorted;
 	struct gm_phases phases;
 	size_t count;
@@ -50,12 +51,12 @@ static void print_phases(const struct gm_summary *view, const char *device)
 		gm_show_heading(stdout, "%12s %12s %12s %11s %8s  %s", "peak", "own peak", "live", "blocks", "ranges",
 				"by annotation");
 	}
-	for (size_t i = 0; i < count && i < PHASES_SHOWN; i++)
+	for (size_t i = 0; i < count && i < rows; i++)
 		printf("%12s %12s %12s %11lld %8lld  %s\n", sorted[i]->ranges ? gm_show_bytes(sorted[i]->peak) : "",
 		       gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live), (long long)sorted[i]->blocks,
 		       (long long)sorted[i]->ranges, gm_show_clean(sorted[i]->name));
-	if (count > PHASES_SHOWN)
-		printf("... and %zu more (--json has all)\n", count - PHASES_SHOWN);
+	if (count > rows)
+		printf("... and %zu more (--top N)\n", count - rows);
 	if (missing)
 		printf("%s\n", missing);
 	free(sorted);
@@ -132,6 +133,7 @@ json_t *gm_summary_json_pools(const struct gm_summary *view)
 void gm_summary_groups(const struct gm_summary *view, const char *device)
 {
 	const char *by = view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by);
+	const size_t rows = view->top ? view->top : SITES_SHOWN;
 	bool history = view->scene->lives.row_count > 0;
 	struct gm_groups groups;
 	int64_t peak;
@@ -145,7 +147,7 @@ void gm_summary_groups(const struct gm_summary *view, const char *device)
 	if (groups.count) {
 		putchar('\n');
 		gm_show_heading(stdout, "%12s %11s %12s  by %s", "live", "blocks", "at the peak", by);
-		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++) {
+		for (size_t i = 0; i < groups.count && i < rows; i++) {
 			printf("%12s %11lld %12s  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
 			       (long long)groups.list[i].count[1],
 			       history ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
@@ -153,9 +155,8 @@ void gm_summary_groups(const struct gm_summary *view, const char *device)
 			if (view->by == GM_BY_STACK)
 				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 41);
 		}
-		if (groups.count > SITES_SHOWN)
-			printf("... and %zu more (gpumem diff --all, gpumem flame)\n",
-			       groups.count - SITES_SHOWN);
+		if (groups.count > rows)
+			printf("... and %zu more (--top N)\n", groups.count - rows);
 		if (history)
 			printf("%12s %11lld %12s  in all; the peak is the most that was live at once in the history\n",
 			       gm_show_bytes(groups.all_bytes[1]), (long long)groups.all_count[1], gm_show_bytes(peak));

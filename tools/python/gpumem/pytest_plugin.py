@@ -134,6 +134,9 @@ class Plugin:
         memory, leaks = _limit(item, "limit_gpu_memory"), _limit(item, "limit_gpu_leaks")
         if not gpumem.available():
             self.unchecked += bool(memory or leaks)
+            if (memory or leaks) and _in_ci():
+                self.problems[item.nodeid] = ("The test has a limit of GPU memory, and the library that checks it is not loaded: "
+                                              "gpumem run -- python -m pytest ... (CI is set: nobody would read a warning)")
         if not gpumem.available() or not (memory or leaks or self.wanted):
             yield
             return
@@ -240,6 +243,10 @@ class Plugin:
         if self.unknown:
             write("of %d test%s the history is not whole (options history, history_enabled and history_actions)"
                   % (len(self.unknown), "" if len(self.unknown) == 1 else "s"))
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
 def _warm_up(item: pytest.Item, times: int) -> None:
