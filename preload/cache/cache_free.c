@@ -48,6 +48,15 @@ static bool frees_freely(struct freeing *freeing, const void *caller)
 	return gm_writers_frees_freely(module ? module : gm_modules_caller(caller, NULL));
 }
 
+/* In the order of another stream than the block's own. */
+static __attribute__((noinline)) bool freed_elsewhere(struct freeing *freeing, const struct gm_reuse_item *item)
+{
+	if (gm_cache_frees_marked)
+		gm_cache_stream_freed_slow(freeing->key, freeing->on, true);
+	return gm_reuse_freed(gm_order_reuse(), item, freeing->key, gm_stream_context(freeing->on, false),
+			      &freeing->early);
+}
+
 /* Under no lock: the block is its freer's by its state. */
 static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
@@ -63,18 +72,16 @@ static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, u
 	    (ordered ? freeing->key == freeing->stream || !gm_rule(GM_RULE_STREAM_ORDER)
 		     : freeing->kind == GM_KIND_POOL)) {
 		now = freeing->kind == GM_KIND_POOL || !gm_capturing();
-		if (ordered && now)
-			gm_cache_stream_freed(freeing->key, freeing->on, freeing->kind == GM_KIND_POOL &&
-					      gm_cache_heap_in_pages(freeing->heap));
+		if (ordered && now && unlikely(gm_cache_frees_marked))
+			gm_cache_stream_freed_slow(freeing->key, freeing->on, freeing->kind == GM_KIND_POOL &&
+						   gm_cache_heap_in_pages(freeing->heap));
 		if (now && !ordered)
 			return GM_FREE_SEEN;
 		if (now)
 			return GM_FREE_NOW;
 	}
-	if (ordered)
-		gm_cache_stream_freed(freeing->key, freeing->on, true);
-	now = gm_reuse_freed(gm_order_reuse(), &item, freeing->key, ordered ? gm_stream_context(freeing->on, false) : 0,
-			     &freeing->early);
+	now = unlikely(ordered) ? freed_elsewhere(freeing, &item)
+				: gm_reuse_freed(gm_order_reuse(), &item, 0, 0, &freeing->early);
 	/* Before anybody can be handed it. */
 	if (now && freeing->early)
 		gm_order_early_reuse(freeing->early);
@@ -170,7 +177,6 @@ static inline bool begin_free(struct freeing *freeing, const struct gm_cache_hea
 	if (refused)
 		return !refuse(refused, ret_result);
 	gm_unseen_check();
-	gm_order_meet_unseen();
 	freeing->kind = heap->kind;
 	freeing->heap = heap;
 	freeing->stream = view->stream;

@@ -207,11 +207,6 @@ void gm_cache_streams_context_ended(uint32_t context);
 void gm_cache_mark_frees(void);
 extern _Atomic(bool) gm_cache_frees_marked GM_HIDDEN;
 void gm_cache_stream_freed_slow(uint64_t key, CUstream stream, bool meets);
-static inline void gm_cache_stream_freed(uint64_t key, CUstream stream, bool meets)
-{
-	if (__builtin_expect(gm_cache_frees_marked, 0))
-		gm_cache_stream_freed_slow(key, stream, meets);
-}
 /* Ask that stream alone, if its frees have an event: gm_cache_stream_passed. The retire lock may be held. */
 uint64_t gm_cache_stream_look(uint64_t key);
 

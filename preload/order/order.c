@@ -118,6 +118,7 @@ uint32_t gm_stream_context(CUstream stream, bool per_thread)
 {
 	uint32_t only = gm_context_only_used();
 
+	gm_order_meet_unseen();
 	if (only)
 		return only;
 	return is_pseudo(gm_stream_name(stream, per_thread)) ? gm_where_now().context : context_of_stream(stream);
@@ -378,6 +379,7 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	const struct gm_order_blocks *blocks = arg;
 	uint32_t context = blocks->context_of(owner);
 
+	gm_order_meet_unseen();
 	return context ? context : gm_context_only();
 }
 

@@ -58,8 +58,8 @@ struct gm_reuse_ops {
 	 * Under "retire"; may be NULL. */
 	uint64_t (*stream_passed)(void *arg, uint64_t stream);
 	/* context_of: the context that @owner's memory belongs to; 0: not known. is_only: is
-	 * @context the one of @stream, and the only one in use? Both only look up: they are called
-	 * under any lock. */
+	 * @context the one of @stream, and the only one in use? That only looks up: it is called
+	 * under any lock, the other under none, when something is freed. */
 	uint32_t (*context_of)(void *arg, uint32_t owner);
 	bool (*is_only)(void *arg, uint32_t context, uint64_t stream);
 	/* @stream is given the first work of the process, or has had all of it lately. Under
