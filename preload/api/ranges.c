@@ -101,12 +101,13 @@ void gm_ranges_begin(void)
 
 static int end_early(int64_t value)
 {
-	struct early *at = &early[value & 0xff];
 	uint64_t range = GM_RANGE_NONE;
+	struct early *at;
 	int r = -EINVAL;
 
 	if ((value & 0xff) >= EARLY_MOST)
 		return -EINVAL;
+	at = &early[value & 0xff];
 	if (!gm_lock(&gm_state.ranges_lock))
 		return -ETIMEDOUT;
 	if (at->used && (EARLY_MARK | (int64_t)at->uses << 8 | (value & 0xff)) == value) {

@@ -9,6 +9,7 @@
 
 #include "allocator/heap.h"
 #include "allocator/lock.h"
+#include "preload/api/gpumem.h"
 #include "preload/triggers/trigger.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/read/copy.h"
@@ -103,6 +104,8 @@ END_TEST
 
 START_TEST(test_nonsense)
 {
+	for (int64_t place = 0; place < 256; place++)	/* ranges from before the record, of which there is none */
+		ck_assert_int_eq(gpumem_range_end(INT64_C(1) << 60 | 1 << 8 | place), -EINVAL);
 	setenv("GPUMEM_ALLOCATOR", _i ? "caching" : "native", 1);
 	context = begin();
 	ck_assert_int_eq(ask(0, GM_CONTROL_ALL, 0), -EINVAL);
