@@ -109,4 +109,22 @@ static inline unsigned int gm_utf8_length(const unsigned char *s, size_t left, u
 	return length;
 }
 
+/* Does a character that a terminal obeys, or that changes the order in which others are shown, begin at @c? These
+ * are control characters (C0, DEL, and in two bytes C1, U+0080 to U+009F), line breaks (U+2028, U+2029), and the
+ * twelve that steer the direction of writing. Returns how many bytes it has; 0: it is no such character. */
+static inline size_t gm_utf8_control(const unsigned char *c)
+{
+	if (c[0] < 0x80)
+		return (c[0] && c[0] < 0x20) || c[0] == 0x7f;
+	if (c[0] == 0xc2)
+		return c[1] >= 0x80 && c[1] < 0xa0 ? 2 : 0;
+	if (c[0] == 0xd8)
+		return c[1] == 0x9c ? 2 : 0;			/* U+061C */
+	if (c[0] != 0xe2)
+		return 0;
+	if (c[1] == 0x80)					/* U+200E, U+200F, U+2028 to U+202E */
+		return c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xa8 && c[2] <= 0xae) ? 3 : 0;
+	return c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9 ? 3 : 0;	/* U+2066 to U+2069 */
+}
+
 #endif

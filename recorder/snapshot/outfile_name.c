@@ -5,8 +5,11 @@
  */
 #include "recorder/snapshot/outfile.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "recorder/snapshot/jsonw.h"
 
 #define NAME_BYTES 255			/* what file systems take */
 
@@ -23,13 +26,17 @@ static void put(struct text *text, const char *from, size_t length)
 	text->at[text->length] = '\0';
 }
 
-/* A word of somebody else's choice: no path, nothing that a terminal would obey. */
+/* A word of somebody else's choice: no path, nothing that a terminal would obey, no broken UTF-8. */
 static void put_word(struct text *text, const char *from)
 {
-	for (; from && *from; from++) {
-		bool bad = *from == '/' || (unsigned char)*from < 0x20 || *from == 0x7f;
+	const unsigned char *at = (const unsigned char *)from;
 
-		put(text, bad ? "_" : from, 1);
+	while (at && *at) {
+		unsigned int bad = *at == '/' ? 1 : (unsigned int)gm_utf8_control(at);
+		unsigned int length = bad ? 0 : *at < 0x80 ? 1 : gm_utf8_length(at, SIZE_MAX, &bad);
+
+		put(text, length ? (const char *)at : "_", length ? length : 1);
+		at += length ? length : bad;
 	}
 }
 

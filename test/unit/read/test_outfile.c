@@ -107,10 +107,23 @@ START_TEST(words_cannot_leave_the_directory)
 {
 	const struct gm_outfile_words bad = { .command = "../../etc/x\n\x1b[2J", .host = "/",
 					      .reason = "a/b", .rank = -1, .pid = -1 };
+	/* C1, directions of writing, line breaks, and bytes that are no character: the last one is cut off in the midst */
+	static const struct { const char *command, *wanted; } others[] = {
+		{ "a\xc2\x9b" "2Jb", "a_2Jb" }, { "\xe2\x80\xae" "cod.exe", "_cod.exe" }, { "\xe2\x81\xa6" "a\xd8\x9c", "_a_" },
+		{ "a\xe2\x80\xa8", "a_" }, { "\x9b" "2J\xff\xc0\xaf", "_2J___" }, { "\xed\xa0\x80", "___" },
+		{ "gr\xc3\xb6\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80", "gr\xc3\xb6\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80" },
+		{ "abcdefghijklm\xe2\x82", "abcdefghijklm_" },
+	};
 	char text[256];
 
 	gm_outfile_expand("%c.%h.%r.%k.%p", &bad, text, sizeof(text));
 	ck_assert_str_eq(text, ".._.._etc_x__[2J._.a_b.0.18446744073709551615");
+	for (unsigned int i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		const struct gm_outfile_words word = { .command = others[i].command };
+
+		gm_outfile_expand("%c", &word, text, sizeof(text));
+		ck_assert_str_eq(text, others[i].wanted);
+	}
 	ck_assert_uint_eq(gm_outfile_expand("%c%c%c", &words, text, 6), 5);
 	ck_assert_str_eq(text, "appap");
 }
