@@ -666,7 +666,7 @@ static void lay_living(size_t size)
 /* On a journal that changes under it. */
 static void run_top(void)
 {
-	struct gm_top_process *list[1] = { gm_top_open(1, dup(input_fd)) };
+	struct gm_top_process *list[1] = { gm_top_open(1, input_fd, true) };
 	struct gm_top top = { .list = list, .count = 1 };
 
 	for (int i = 0; i < 3; i++) {
