@@ -133,6 +133,7 @@ struct gm_heap_setup {
 struct gm_heap_request {
 	uint64_t bytes;			/* as asked for, 1 or more */
 	uint64_t stream;
+	bool whole;			/* it gets a segment of its own, of its own size (segments heap, above 1 MiB) */
 };
 
 /* The functions of a class; what each does is said at the inline function of its name below. */

@@ -76,9 +76,9 @@ static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uin
 
 	if (retry)
 		gm_heap_count_one(heap, &heap->stats->num_alloc_retries);
-	if (heap->config.shared_most != GM_HEAP_UNLIMITED && gm_heap_pool_of(size))
+	if ((request->whole || heap->config.shared_most != GM_HEAP_UNLIMITED) && gm_heap_pool_of(size))
 		own = (size + GM_HEAP_ROUND_LARGE - 1) & ~(GM_HEAP_ROUND_LARGE - 1);
-	if (own == bytes || gm_segments_may_share(heap, bytes, size))
+	if (own == bytes || (!request->whole && gm_segments_may_share(heap, bytes, size)))
 		r = grow_by(heap, request, size, bytes, ret_block);
 	return r == -ENOMEM && own != bytes ? grow_by(heap, request, size, own, ret_block) : r;
 }

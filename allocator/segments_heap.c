@@ -64,28 +64,31 @@ static inline uint64_t below_of(const struct gm_heap_config *config, uint64_t si
 
 /* Would the block be cut? As PyTorch does it; where it may be. */
 static bool should_split(const struct gm_heap *heap, unsigned int pool,
-			 const struct gm_block *block, uint64_t size)
+			 const struct gm_block *block, uint64_t size, bool whole)
 {
 	uint64_t remaining = block->size - size;
 
 	if (!pool)
 		return remaining >= GM_GRANULE;
-	return size < heap->config.max_split_size && remaining > GM_HEAP_SMALL_REQUEST &&
+	return !whole && size < heap->config.max_split_size && remaining > GM_HEAP_SMALL_REQUEST &&
 	       (gm_heap_is_split(block) || gm_segments_may_share(heap, block->size, size));
 }
 
 /* A whole segment serves a much smaller request only if it may be cut. */
-static inline bool fits(const struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size)
+static inline bool fits(const struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size, bool whole)
 {
 	const struct gm_block *block = &heap->blocks[id];
 
+	if (__builtin_expect(whole && pool, 0))
+		return block->size - size < GM_HEAP_ROUND_LARGE && !gm_heap_is_split(block);
 	return !pool || block->size - size < GM_HEAP_ROUND_LARGE || gm_heap_is_split(block) ||
 	       gm_segments_may_share(heap, block->size, size);
 }
 
 /* Block @id, which was taken out of the set, does not fit: one of the next ones that does, out of the set. */
 static __attribute__((noinline)) uint32_t next_that_fits(struct gm_heap *heap, unsigned int pool, uint32_t id,
-							  uint64_t size, uint64_t stream, uint64_t below)
+							  uint64_t size, uint64_t below,
+							  const struct gm_heap_request *request)
 {
 	struct gm_free_set *set = &gm_segments(heap)->pool[pool];
 
@@ -93,10 +96,10 @@ static __attribute__((noinline)) uint32_t next_that_fits(struct gm_heap *heap, u
 	for (unsigned int i = 0; id && i < LOOKS; i++) {
 		const struct gm_block *block = &heap->blocks[id];
 
-		id = gm_free_set_at_least(set, stream, block->size, block->address + 1);
+		id = gm_free_set_at_least(set, request->stream, block->size, block->address + 1);
 		if (!id || heap->blocks[id].size >= below)
 			return GM_NONE;
-		if (fits(heap, pool, id, size)) {
+		if (fits(heap, pool, id, size, request->whole)) {
 			gm_free_set_remove(set, id);
 			return id;
 		}
@@ -105,16 +108,16 @@ static __attribute__((noinline)) uint32_t next_that_fits(struct gm_heap *heap, u
 }
 
 static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			       uint64_t stream)
+			       const struct gm_heap_request *request)
 {
 	uint64_t below = below_of(&heap->config, size);
 	uint32_t id;
 
 	if (gm_heap_collects(heap))
 		gm_segments(heap)->lookups[pool]++;
-	id = gm_free_set_take(&gm_segments(heap)->pool[pool], stream, size, below);
-	if (__builtin_expect(id && !fits(heap, pool, id, size), 0))
-		id = next_that_fits(heap, pool, id, size, stream, below);
+	id = gm_free_set_take(&gm_segments(heap)->pool[pool], request->stream, size, below);
+	if (__builtin_expect(id && !fits(heap, pool, id, size, request->whole), 0))
+		id = next_that_fits(heap, pool, id, size, below, request);
 	if (id && !gm_heap_is_split(&heap->blocks[id]))
 		gm_heap_count_idle(heap, -(int64_t)heap->blocks[id].size);
 	return id;
@@ -159,11 +162,11 @@ uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size, bool go
 /* PyTorch's alloc_found_block: @id is free, in no pool, and large enough. Returns the block; GM_NONE:
  * no record is left for a cut, and nothing has changed. */
 static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
-			 uint64_t requested)
+			 const struct gm_heap_request *request)
 {
 	struct gm_block *block = &heap->blocks[id];
 	bool already_split = gm_heap_is_split(block);
-	bool splits = should_split(heap, pool, block, size);
+	bool splits = should_split(heap, pool, block, size, request->whole);
 	uint32_t front = splits ? gm_heap_cut(heap, id, size, false) : GM_NONE;
 
 	if (splits && !front)
@@ -180,8 +183,8 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 			gm_heap_count_splits(heap, pool, -1, -(int64_t)block->size);
 		gm_heap_set_state(heap, block, GM_BLOCK_ACTIVE);
 	}
-	set_word(&block->requested, requested);	/* means nothing while free: not logged */
-	gm_heap_count_out(heap, pool, block->size, requested);
+	set_word(&block->requested, request->bytes);	/* means nothing while free: not logged */
+	gm_heap_count_out(heap, pool, block->size, request->bytes);
 	if (block->size >= heap->config.max_split_size)
 		gm_heap_count_oversize(heap, &heap->stats->oversize_allocations, 1);
 	return id;
@@ -192,13 +195,13 @@ int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request
 {
 	uint64_t size = gm_heap_rounded(heap, request->bytes);
 	unsigned int pool = gm_heap_pool_of(size);
-	uint32_t id = get_free_block(heap, pool, size, request->stream), block;
+	uint32_t id = get_free_block(heap, pool, size, request), block;
 
-	if (!id && gm_segments_pool(heap, size) != pool) {
+	if (!id && !request->whole && gm_segments_pool(heap, size) != pool) {
 		pool = 0;
-		id = get_free_block(heap, pool, size, request->stream);
+		id = get_free_block(heap, pool, size, request);
 	}
-	block = id ? hand_out(heap, pool, id, size, request->bytes) : GM_NONE;
+	block = id ? hand_out(heap, pool, id, size, request) : GM_NONE;
 	if (block) {
 		*ret_block = block;
 		return 0;
@@ -218,7 +221,8 @@ int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request
 int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
 		      uint64_t address, uint64_t bytes, uint32_t *ret_block)
 {
-	unsigned int pool = bytes == GM_HEAP_SMALL_SEGMENT ? size == bytes : gm_heap_pool_of(size);
+	bool small = bytes == GM_HEAP_SMALL_SEGMENT && size < bytes && !request->whole;
+	unsigned int pool = small ? 0 : gm_heap_pool_of(size);
 	uint32_t segment = heap->ops->segment_new(heap->ops->arg);
 	uint32_t id = segment ? heap->ops->block_new(heap->ops->arg, false) : GM_NONE;
 	struct gm_segment *s = &heap->segments[segment];
@@ -259,7 +263,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 	gm_heap_count_one(heap, &heap->stats->num_device_alloc);
 	if (heap->ops->segment_event)
 		heap->ops->segment_event(heap->ops->arg, true, segment);
-	*ret_block = hand_out(heap, pool, id, size, request->bytes);
+	*ret_block = hand_out(heap, pool, id, size, request);
 	if (*ret_block)
 		return 0;
 	insert(heap, pool, id);

@@ -219,6 +219,11 @@ void gm_writers_asked(const void *caller);
  * buffers to other processes and to network cards. */
 bool gm_writers_own_segment(uint16_t module);
 
+/* Is @module a cache of its own, as PyTorch's, which frees what is to go back to the driver? Such memory goes back at
+ * once (GM_CACHES_FROM bytes and more), as without the library. */
+#define GM_CACHES_FROM (UINT64_C(2) << 20)
+bool gm_writers_caches(uint16_t module);
+
 /* Is it known that @module never relies on cudaFree to wait for the GPU? Then its frees need not
  * wait. */
 bool gm_writers_frees_freely(uint16_t module);

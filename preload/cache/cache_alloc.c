@@ -291,6 +291,7 @@ bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_resu
 	heap = gm_cache_context_heap(&call->where);
 	if (unlikely(!heap || heap->faulted))
 		return false;
+	call->alloc.whole = call->alloc.requested >= GM_CACHES_FROM && gm_writers_caches(call->alloc.module);
 	return refused(call, heap, ret_result) || serve(heap, call, dptr, ret_result);
 }
 

@@ -17,6 +17,8 @@
 #include "recorder/modules/modules.h"
 #include "recorder/stacks/stacks.h"
 
+#define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
+
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 struct freeing {
@@ -26,6 +28,7 @@ struct freeing {
 	const struct gm_cache_heap *heap;
 	uint8_t kind;			/* of the heap */
 	bool waited;			/* nothing can use it any more: the host has waited */
+	bool goes_back;			/* a cache above us frees it, so that the driver has it */
 	uint64_t early;			/* the stream that may not have come past it */
 	bool has_stack;			/* @stack is known */
 	uint32_t stack;
@@ -111,6 +114,12 @@ static inline bool is_a_barrier(const struct gm_cache_heap *heap, struct freeing
 	}
 }
 
+/* The driver has it when it has waited, as its own does. */
+static inline bool waits_to_go_back(const struct freeing *freeing)
+{
+	return unlikely(freeing->goes_back) && gm_state.options.free != GM_FREE_DEFERRED;
+}
+
 static bool refuse(CUresult result, CUresult *ret_result)
 {
 	/* Lost while we were at it: the record that says so is nobody's. */
@@ -118,6 +127,16 @@ static bool refuse(CUresult result, CUresult *ret_result)
 		result = CUDA_SUCCESS;
 	*ret_result = gm_leave(result);
 	return true;
+}
+
+/* What is idle in @heap goes back to the driver; or later, where another thread grows. */
+static __attribute__((noinline)) void give_back(struct gm_cache_heap *heap)
+{
+	if (!gm_cache_growth_try(heap->domain))
+		return;
+	gm_cache_heap_release(heap);
+	gm_cache_back_wait(heap, BACK_NS);
+	gm_cache_growth_unlock(heap->domain);
 }
 
 /* @freeing is decided; record and do it. */
@@ -134,6 +153,8 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 	how.stack = freeing->stack;
 	/* No flight: a reader sees it done or not done. */
 	r = gm_cache_heap_free(heap, 0, block, dptr, &how);
+	if (unlikely(freeing->goes_back) && !r)
+		give_back(heap);
 	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
 	 * had leaves the block to the program: lost to us, but to nobody else. */
 	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
@@ -197,7 +218,9 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	if (!begin_free(&freeing, heap, &view, dptr, false, ret_result))
 		return true;
 	gm_record_going(dptr, 0);
-	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
+	freeing.goes_back = view.requested >= GM_CACHES_FROM && heap->kind == GM_KIND_DEVICE &&
+			    gm_writers_caches(view.module);
+	if (heap->kind == GM_KIND_DEVICE && (waits_to_go_back(&freeing) || is_a_barrier(heap, &freeing, caller))) {
 		result = gm_order_wait_context(heap->context, &freeing.waited);
 		if (result) {
 			gm_cache_fault(result);

@@ -170,6 +170,7 @@ struct gm_cache_heap *gm_cache_heap_of(uint32_t block, struct gm_block *ret_copy
  * block that the caller owns and frees; whether that is so, gm_cache_heap_free finds out. */
 struct gm_cache_view {
 	uint64_t address, stream, requested;
+	uint16_t module;		/* for which it was allocated */
 	uint8_t state;
 };
 struct gm_cache_heap *gm_cache_heap_peek(uint32_t block, struct gm_cache_view *ret);

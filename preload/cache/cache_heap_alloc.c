@@ -29,7 +29,7 @@ static void hand_over(struct gm_cache_heap *heap, struct gm_section *section, st
 static int find(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
-	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	struct gm_heap_request request = { alloc->requested, alloc->stream, alloc->whole };
 	int r;
 
 	if (gm_unlikely(!gm_cache_heap_rows(heap, alloc->module, section->change.writer.nested)))
@@ -138,7 +138,7 @@ int gm_cache_heap_alloc(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 static int grow(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
-	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	struct gm_heap_request request = { alloc->requested, alloc->stream, alloc->whole };
 	int64_t *ooms = &heap->heap->stats->num_ooms;
 	int r;
 

@@ -47,6 +47,7 @@ struct gm_cache_heap *gm_cache_heap_peek(uint32_t id, struct gm_cache_view *ret)
 	ret->address = __atomic_load_n(&block->address, __ATOMIC_RELAXED);
 	ret->stream = __atomic_load_n(&block->stream, __ATOMIC_RELAXED);
 	ret->requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED);
+	ret->module = __atomic_load_n(&block->module, __ATOMIC_RELAXED);
 	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
 	return gm_cache_heap_by_number(gm_get(&gm_rec.segments[segment].heap));
 }

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "preload/cache/cache.h"
@@ -37,7 +38,16 @@ static _Atomic(const char *) met;		/* why, of a module met, and not yet said */
 static _Atomic(unsigned long long) loads;	/* the loader's count when it was looked */
 /* A bit for each number of a module. A module that is wrongly in the second can make a program read too
  * early. */
-static _Atomic(uint64_t) nccl[65536 / 64], frees_freely[65536 / 64];
+static _Atomic(uint64_t) nccl[65536 / 64], frees_freely[65536 / 64], caches[65536 / 64];
+
+/* Modules that keep what they free, and free what they want the driver to have; unless a variable, so set (NULL: at
+ * all), has them make a call of the driver for each block. */
+static const struct cache { const char *name, *variable, *value; } own_caches[] = {
+	{ "libc10_cuda.so", "PYTORCH_NO_CUDA_MEMORY_CACHING", NULL },
+	{ "xla_extension", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform" },
+	{ "xla_cuda_plugin", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform" },
+	{ "librmm.so", NULL, NULL },
+};
 
 static const char *base_name(const char *path)
 {
@@ -113,6 +123,20 @@ void gm_writers_look(void)
 		gm_writers_seen(why);
 }
 
+static bool has_cache(const char *path)
+{
+	const char *name = base_name(path);
+
+	for (size_t i = 0; i < sizeof(own_caches) / sizeof(own_caches[0]); i++) {
+		const struct cache *cache = &own_caches[i];
+		const char *value = cache->variable ? secure_getenv(cache->variable) : NULL;
+
+		if (strncmp(name, cache->name, strlen(cache->name)) == 0)
+			return !value || (cache->value && strcmp(value, cache->value) != 0);
+	}
+	return strstr(path, "/cupy_backends/cuda/api/") != NULL;	/* CuPy's calls of the CUDA runtime */
+}
+
 void gm_writers_module(uint16_t module, const char *path)
 {
 	const struct library *library = library_of(path);
@@ -123,6 +147,8 @@ void gm_writers_module(uint16_t module, const char *path)
 		return;
 	if (strncmp(base_name(path), "libnccl", strlen("libnccl")) == 0)
 		nccl[module / 64] |= UINT64_C(1) << module % 64;
+	if (has_cache(path))
+		caches[module / 64] |= UINT64_C(1) << module % 64;
 	/* PyTorch's allocator (c10::cuda) frees its segments after it has waited for their events itself, and
 	 * gives no promise of synchronisation to the code above it. */
 	if (strncmp(base_name(path), "libc10_cuda.so", strlen("libc10_cuda.so")) == 0)
@@ -144,6 +170,11 @@ void gm_writers_asked(const void *caller)
 bool gm_writers_own_segment(uint16_t module)
 {
 	return nccl[module / 64] >> module % 64 & 1;
+}
+
+bool gm_writers_caches(uint16_t module)
+{
+	return caches[module / 64] >> module % 64 & 1;
 }
 
 bool gm_writers_frees_freely(uint16_t module)

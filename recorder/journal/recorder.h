@@ -116,6 +116,7 @@ struct gm_alloc {
 	uint8_t domain, kind;
 	uint8_t flags;			/* enum gm_segment_flags */
 	bool stack_of_block_only;	/* the events get none (context=state) */
+	bool whole;			/* of the cache: a segment of its own (allocator/heap.h) */
 };
 
 /* An operation begins: shown as "in flight" if the process dies before gm_op_end. Returns its

@@ -243,6 +243,46 @@ START_TEST(test_torch_from_the_driver)
 }
 END_TEST
 
+/* ---- caches above ours ---- */
+
+/* What PyTorch's cache gets and frees is the driver's again at once, although another stream works; the same program without
+ * that cache (_i) is served from ours. Other modules are, too. */
+START_TEST(test_caches_above)
+{
+	CUdeviceptr p[3], other;
+	struct gm_block copy;
+	uint64_t before;
+	CUstream stream;
+
+	if (_i)
+		setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
+	start(false, "1GiB");
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc_v2(&other, 4 * MIB));
+	ck_assert_uint_ne(gm_cache_block(other, &copy), 0);
+	ck_assert_uint_ne(copy.module, 0);
+	gm_writers_module(copy.module, "/site-packages/torch/lib/libc10_cuda.so");
+	before = fakecuda_charged_bytes(0);
+	OK(cuMemAlloc_v2(&p[0], 2 * MIB));
+	OK(cuMemAlloc_v2(&p[1], 20 * MIB));
+	OK(cuMemAlloc_v2(&p[2], 34 * MIB));
+	for (unsigned int i = 0; i < 3; i++) {
+		ck_assert_uint_ne(gm_cache_block(p[i], &copy), 0);
+		OK(cuMemsetD8Async(p[i], 1, 2 * MIB, stream));
+	}
+	if (!_i)
+		ck_assert_uint_eq(fakecuda_charged_bytes(0), before + 56 * MIB);
+	for (unsigned int i = 0; i < 3; i++)
+		OK(cuMemFree_v2(p[i]));
+	if (!_i)
+		ck_assert_uint_eq(fakecuda_charged_bytes(0), before);
+	else
+		ck_assert_uint_gt(fakecuda_charged_bytes(0), before);
+	OK(cuMemFree_v2(other));
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("heaps");
@@ -253,6 +293,7 @@ int main(void)
 	tcase_add_test(tc, test_heap_cannot_be_made);
 	tcase_add_loop_test(tc, test_no_record_left, 0, 2);
 	tcase_add_test(tc, test_torch_from_the_driver);
+	tcase_add_loop_test(tc, test_caches_above, 0, 2);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

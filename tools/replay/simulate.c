@@ -306,7 +306,7 @@ static void refuse(struct simulation *sim, uint64_t bytes)
 
 static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 {
-	struct gm_heap_request request = { line->bytes, line->stream };
+	struct gm_heap_request request = { line->bytes, line->stream, false };
 	uint32_t id = GM_NONE;
 	int r;
 
@@ -344,7 +344,7 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
  * not known. */
 static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 {
-	struct gm_heap_request request = { line->bytes, line->stream };
+	struct gm_heap_request request = { line->bytes, line->stream, false };
 	uint32_t id = GM_NONE;
 
 	/* Without a limit it would always be served: that says nothing, and is no part of the peak. */

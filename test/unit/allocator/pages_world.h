@@ -208,7 +208,7 @@ static struct unit *unit_at(struct world *w, uint64_t address)
 
 static int take(struct world *w, uint64_t bytes, uint32_t stream, uint32_t *ret_id)
 {
-	struct gm_heap_request request = { bytes, stream };
+	struct gm_heap_request request = { bytes, stream, false };
 	int r;
 
 	w->driver.now++;

@@ -5,6 +5,8 @@
 #include "allocator/segments_heap.h"
 #include "preload/options/options.h"
 
+#define MIB (UINT64_C(1) << 20)
+
 struct driver {
 	uint64_t capacity, used, next;
 	unsigned int calls;
@@ -89,7 +91,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 		uint64_t dice = rnd(&seed) % 100;
 
 		if (dice < 50 && lives < 512) {
-			struct gm_heap_request request = { some_bytes(&seed, 26), rnd(&seed) % 4 };
+			struct gm_heap_request request = { some_bytes(&seed, 26), rnd(&seed) % 4, rnd(&seed) % 8 == 0 };
 			uint32_t id = GM_NONE;
 			int r;
 
@@ -105,7 +107,12 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 				ck_assert(r == -ENOMEM || r == -ENOSPC);
 			} else {
 				ck_assert_uint_ge(w->blocks[id].size, request.bytes);
-				ck_assert_uint_le(w->blocks[id].size, most_for(w->heap, request.bytes));
+				if (request.whole && request.bytes > GM_HEAP_SMALL_REQUEST) {
+					ck_assert(!gm_heap_is_split(&w->blocks[id]));
+					ck_assert_uint_lt(w->blocks[id].size, gm_heap_round(&w->heap->config, request.bytes) + 2 * MIB);
+				} else {
+					ck_assert_uint_le(w->blocks[id].size, most_for(w->heap, request.bytes));
+				}
 				ck_assert_int_eq(w->blocks[id].state, GM_BLOCK_ACTIVE);
 				live[lives++] = id;
 			}
@@ -140,7 +147,6 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 	world_free(w);
 }
 
-#define MIB (UINT64_C(1) << 20)
 #define ANY GM_HEAP_UNLIMITED
 
 static const struct { const char *conf; uint64_t limit, capacity, shared_most; } settings[] = {
@@ -220,7 +226,7 @@ START_TEST(every_failure)
 
 			*countdown = n;
 			for (int i = 0; i < 200; i++) {
-				struct gm_heap_request request = { some_bytes(&seed, 26), (uint64_t)i % 9 };
+				struct gm_heap_request request = { some_bytes(&seed, 26), (uint64_t)i % 9, false };
 
 				if (lives == 64 || (lives && rnd(&seed) % 3 == 0)) {
 					gm_heap_free_requested(w->heap, live[--lives]);
@@ -244,7 +250,7 @@ END_TEST
 START_TEST(no_record_for_the_rest)
 {
 	struct world *w = begin("", GM_HEAP_UNLIMITED, UINT64_C(256) << 20);
-	struct gm_heap_request large = { UINT64_C(160) << 20, 0 }, part = { UINT64_C(2) << 20, 0 }, other = { part.bytes, 1 };
+	struct gm_heap_request large = { UINT64_C(160) << 20, 0, false }, part = { UINT64_C(2) << 20, 0, false }, other = { part.bytes, 1, false };
 	uint32_t id, none = GM_NONE;
 	uint64_t bytes;
 
@@ -277,7 +283,7 @@ START_TEST(bounded_sharing)
 	static uint32_t id[1024];
 	uint64_t bytes = sizes[_i] << 10, capacity = UINT64_C(1) << 30, taken = (bytes + (2 << 20) - 1) >> 21 << 21;
 	struct world *w = begin("", GM_HEAP_UNLIMITED, capacity);
-	struct gm_heap_request request = { bytes, 0 }, half;
+	struct gm_heap_request request = { bytes, 0, false }, half;
 	unsigned int count = 0;
 	uint32_t large;
 
@@ -289,7 +295,7 @@ START_TEST(bounded_sharing)
 	for (unsigned int i = 0; i < count; i += 2)
 		gm_heap_free(w->heap, id[i]);
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
-	half = (struct gm_heap_request){ (count + 1) / 2 * bytes / 2, 0 };
+	half = (struct gm_heap_request){ (count + 1) / 2 * bytes / 2, 0, false };
 	ck_assert_int_eq(gm_heap_alloc(w->heap, &half, &large), 0);
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	world_free(w);
@@ -300,8 +306,8 @@ END_TEST
 START_TEST(limits)
 {
 	struct world *w = begin("", UINT64_C(20) << 20, GM_HEAP_UNLIMITED);
-	struct gm_heap_request small = { 1000, 0 }, large = { UINT64_C(19) << 20, 0 };
-	struct gm_heap_request absurd = { UINT64_C(1) << 60, 0 };
+	struct gm_heap_request small = { 1000, 0, false }, large = { UINT64_C(19) << 20, 0, false };
+	struct gm_heap_request absurd = { UINT64_C(1) << 60, 0, false };
 	uint32_t id;
 
 	ck_assert_int_eq(gm_heap_alloc(w->heap, &absurd, &id), -E2BIG);
@@ -325,7 +331,7 @@ START_TEST(sizes_without_end)
 	};
 	const uint32_t count = sizeof(sizes) / sizeof(sizes[0]);
 	struct world *w = begin("", GM_HEAP_UNLIMITED, UINT64_MAX);
-	struct gm_heap_request request = { (UINT64_C(1) << 60) - 1, 0 };
+	struct gm_heap_request request = { (UINT64_C(1) << 60) - 1, 0, false };
 	struct gm_free_set *set = &gm_segments(w->heap)->pool[1];
 	uint32_t id;
 
@@ -359,7 +365,7 @@ START_TEST(totals_without_end)
 {
 	struct world *w = begin("", GM_HEAP_UNLIMITED, UINT64_MAX);
 	struct gm_stat *stat = &w->stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL];
-	struct gm_heap_request request = { 512, 0 };
+	struct gm_heap_request request = { 512, 0, false };
 	uint32_t id;
 
 	stat->allocated = stat->freed = INT64_MAX;
@@ -380,7 +386,7 @@ START_TEST(streams_come_and_go)
 	uint64_t bytes;
 
 	for (uint32_t i = 0; i < 10000; i++) {
-		struct gm_heap_request request = { 1 + i % 3 * 1500000, i + 1 };
+		struct gm_heap_request request = { 1 + i % 3 * 1500000, i + 1, false };
 		uint32_t id;
 
 		ck_assert_int_eq(gm_heap_alloc(w->heap, &request, &id), 0);
@@ -395,7 +401,7 @@ START_TEST(streams_come_and_go)
 	}
 	ck_assert_uint_lt(w->given, 800);
 	for (uint32_t i = 0; i < 200; i++) {
-		struct gm_heap_request request = { w->blocks[kept[i]].requested, 1 + i * 50 };
+		struct gm_heap_request request = { w->blocks[kept[i]].requested, 1 + i * 50, false };
 		uint32_t id;
 
 		gm_heap_free(w->heap, kept[i]);
