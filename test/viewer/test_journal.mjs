@@ -181,16 +181,19 @@ test("what the page shows of a journal is what gpumem view packs of it: lives, s
 			}
 			for (let l = 0; l < model.lives.count; l++) {
 				const a = model.stacks.lines(model.lives.stack[l]), b = other.stacks.lines(other.lives.stack[l]);
-				assert.equal(a.length, b.length);
-				a.forEach((line, k) => {
-					/* The command looks for names and lines in the files of the modules; names of C++ stay as the journal has them. */
-					if (line.name.startsWith("_Z"))
-						return;
-					const offset = /^(\?\?|.+\+0x[0-9a-f]+)$/.test(line.name);
-					assert.deepEqual([line.module, line.python], [b[k].module, b[k].python]);
-					assert.ok(offset ? !line.python : line.name === b[k].name, `${line.name} and ${b[k].name}`);
+				/* The command looks for names and lines in the files of the modules: it has functions that were inlined, too, and
+				 * parameters of C++, which the page leaves out. */
+				let k = 0;
+				a.forEach((line) => {
+					const offset = /^(\?\?|.+\+0x[0-9a-f]+)$/.test(line.name), last = line.name.replaceAll("<…>", "").split("::").filter((part) => part !== "…").at(-1);
+					const isSame = (one) => one.module === line.module && one.python === line.python && (offset ? !line.python : one.name.includes(last));
+					while (k < b.length && !isSame(b[k]))
+						k++;
+					assert.ok(k < b.length, `${line.name} of ${line.module} is not in ${b.map((one) => one.name).join(", ")}`);
 					named += offset && line.name !== b[k].name;
+					k++;
 				});
+				assert.ok(a.length <= b.length && (a.length > 0 || b.length === 0));
 				compared += a.length;
 			}
 		});
@@ -338,7 +341,7 @@ test("dropped onto the page", { skip: left || missing || false }, async (t) => {
 			await drop(page, journals.pools);
 			await page.waitForFunction(() => gpumem.docs.length === 2 && gpumem.state.doc === 1);
 			await settle(page);
-			assert.deepEqual(await page.evaluate(() => gpumem.doc.sources.map(({ name, lives, peakBytes, endBytes }) => [name, lives, peakBytes, endBytes])),
+			assert.deepEqual(await page.evaluate(() => gpumem.doc.sources.filter(({ pending }) => !pending).map(({ name, lives, peakBytes, endBytes }) => [name, lives, peakBytes, endBytes])),
 				packed.models.map(({ source, lives, curve, count }) => [source.name, lives.count, curve.values[curve.peak], curve.values[count]]));
 			await page.evaluate(() => gpumem.set({ view: "summary" }));
 			await settle(page);
