@@ -186,7 +186,7 @@ static void want_shown(struct job *job, struct met *met)
 	const json_t *failures = gm_json_list(of->root, "failures"), *one;
 	size_t i;
 
-	want_stack(job, met, gm_json_number(gm_json_object(of->root, "crash"), "stack"));
+	want_stack(job, met, gm_json_number(gm_json_object(of->root, "failure"), "stack"));
 	json_array_foreach(failures, i, one)
 		want_stack(job, met, gm_json_number(one, "stack"));
 	want_blocks(job, met, of->segments, of->segment_count);

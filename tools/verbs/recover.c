@@ -65,10 +65,17 @@ static void print_failure(const struct gm_failure *failure)
 	       gm_show_bytes((int64_t)failure->requested_bytes));
 }
 
+/* Signals by which a user, or a job's manager, ends a program that is well. */
+static bool was_asked(const char *signal)
+{
+	return !strcmp(signal, "SIGTERM") || !strcmp(signal, "SIGINT") || !strcmp(signal, "SIGHUP");
+}
+
 static void print_death(const struct gm_recovered *one, const char *command)
 {
-	printf("%s (pid %lld) died%s%s with %s live in %s, peak %s\n", command, (long long)one->pid,
-	       one->signal ? " of " : "", one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
+	printf("%s (pid %lld) %s%s with %s live in %s, peak %s\n", command, (long long)one->pid,
+	       !one->signal ? "died" : was_asked(one->signal) ? "ended by " : "died of ",
+	       one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
 	       gm_show_count((int64_t)one->live_blocks, "block"), gm_show_bytes((int64_t)one->peak_bytes));
 	if (one->refused)
 		printf("  incomplete: %s found no room in the journal\n",

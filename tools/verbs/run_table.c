@@ -301,6 +301,12 @@ static void print_next(const struct gm_run_table *table)
 	fputs("\n", stderr);
 }
 
+/* Signals by which a user, or a job's manager, ends a program that is well. */
+static bool was_asked(const struct gm_run_process *process)
+{
+	return !strcmp(process->how, "SIGTERM") || !strcmp(process->how, "SIGINT") || !strcmp(process->how, "SIGHUP");
+}
+
 static void print_one(const struct gm_run_process *process)
 {
 	if (process->note) {
@@ -310,8 +316,8 @@ static void print_one(const struct gm_run_process *process)
 	}
 	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
 		(long long)process->pid, gm_show_clean(process->command),
-		process->dead ? "died" : "ended",
-		process->dead && strcmp(process->how, "killed") ? " of " : "",
+		process->dead && !was_asked(process) ? "died" : "ended",
+		process->dead && strcmp(process->how, "killed") ? (was_asked(process) ? " by " : " of ") : "",
 		process->dead && strcmp(process->how, "killed") ? process->how : "",
 		gm_show_bytes(process->peak), gm_show_bytes(process->live),
 		gm_show_count(process->blocks, "block"));

@@ -15,7 +15,6 @@
 #include "tools/verbs/opened.h"
 #include "tools/verbs/summary.h"
 
-#define CRASH_LINES 12u
 #define POOLS_SHOWN 4u			/* tables; all of them are "by pool" */
 
 static bool wanted(const struct gm_summary *view, const char *name)
@@ -198,50 +197,6 @@ static void print_failure(const struct gm_summary *view, const json_t *failure)
 	putchar('\n');
 }
 
-/* Where a crash came to pass: by name where one was known before; a crash opens no file to find one. */
-static void print_stack(const struct gm_summary *view, const json_t *crash)
-{
-	size_t count;
-	const uint32_t *named = gm_stack(&view->scene->stacks, gm_json_number(crash, "stack"), &count);
-	const struct gm_frame *frames = view->scene->stacks.frames;
-	const json_t *pc;
-	bool unnamed = false;
-	size_t i;
-
-	json_array_foreach(gm_json_list(crash, "pcs"), i, pc) {
-		const struct gm_frame *frame = i < count ? &frames[named[i]] : NULL;
-
-		if (frame && frame->symbol[0])
-			printf("  %s (%s)\n", gm_show_clean(frame->name),
-			       gm_show_module(view->root, gm_json_number(pc, "module")));
-		else
-			printf("  %s+%#llx\n",
-			       gm_show_module(view->root, gm_json_number(pc, "module")),
-			       (unsigned long long)gm_json_number(pc, "offset"));
-		unnamed |= !frame || !frame->symbol[0];
-	}
-	if (unnamed)
-		puts("  (gpumem symbolize gives these their names)");
-	if (json_is_true(json_object_get(crash, "truncated")))
-		puts("  ... (it could not be followed further)");
-}
-
-static void print_crash(const struct gm_summary *view)
-{
-	const json_t *crash = gm_json_object(view->root, "failure");
-
-	if (strcmp(gm_json_text(crash, "type"), "crash"))
-		return;
-	printf("died of %s in thread %lld", gm_show_clean(gm_json_text(crash, "signal_name")),
-	       (long long)gm_json_number(crash, "thread"));
-	if (json_is_integer(json_object_get(crash, "address")))
-		printf(", address %#llx", (unsigned long long)gm_json_number(crash, "address"));
-	else
-		printf(", sent by process %lld", (long long)gm_json_number(crash, "sender_pid"));
-	putchar('\n');
-	print_stack(view, crash);
-}
-
 static void print_flight(const json_t *flight)
 {
 	struct gm_show_op op = {
@@ -300,11 +255,9 @@ static void print_troubles(const struct gm_summary *view)
 }
 
 /* Why memory ran out, then the rest in what is left of 30 lines. */
-static void print_short(const struct gm_summary *view, const char *word)
+static void print_short(const struct gm_summary *view, const char *word, unsigned int lines)
 {
 	const struct gm_explanation *explanation = view->explanation;
-	bool crash = !strcmp(gm_json_text(gm_json_object(view->root, "failure"), "type"), "crash");
-	unsigned int lines = 2 + (crash ? CRASH_LINES : 0);
 	const json_t *line;
 	char device[16];
 	size_t i;
@@ -327,6 +280,7 @@ static void print_summary(const struct gm_summary *view, const char *word, bool 
 {
 	const json_t *process = gm_json_object(view->root, "process"), *device;
 	int64_t rank = gm_json_number(process, "rank");
+	unsigned int lines;
 	size_t i;
 
 	if (several)
@@ -344,9 +298,9 @@ static void print_summary(const struct gm_summary *view, const char *word, bool 
 	       gm_show_time(gm_json_number(view->root, "time_us")),
 	       json_is_true(json_object_get(view->root, "consistent")) ? "" :
 	       "; copied while it changed: not of one moment");
-	print_crash(view);
+	lines = 2 + gm_summary_crash(view);
 	if (!view->full) {
-		print_short(view, word);
+		print_short(view, word, lines);
 		if (several)
 			putchar('\n');
 		return;

@@ -1,5 +1,5 @@
 /*
- * summary.h - what the two files of gpumem summary share: what is shown, and the tables of who holds it.
+ * summary.h - what the files of gpumem summary share: what is shown, and the tables of who holds it.
  */
 #ifndef GM_TOOLS_SUMMARY_H
 #define GM_TOOLS_SUMMARY_H
@@ -23,6 +23,10 @@ struct gm_summary {
 /* summary_short.c: devices, pools, the largest call sites, and what to look at next, for the input @word; @before lines
  * of the 30 have been printed. */
 void gm_summary_short(const struct gm_summary *view, const char *word, unsigned int before);
+
+/* summary_crash.c: the thread in which a signal ended the process, if one did: the signal, the address and the block
+ * that it lies in, the stack, and what the thread did last. Returns how many lines. */
+unsigned int gm_summary_crash(const struct gm_summary *view);
 
 /* Print @text in lines of 80 columns at most, from @indent on. Returns how many lines. */
 unsigned int gm_summary_wrapped(const char *text, int indent);
