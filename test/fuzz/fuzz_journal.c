@@ -87,6 +87,12 @@ static void build(void)
 	jb.blocks[9].state = GM_BLOCK_CACHED;
 	tcache->tallies[2].puts++;
 	tcache->tallies[2].put_bytes += 100;
+	jb_pool(&jb, GM_DOMAIN_POOLS, jb_string(&jb, "mine"));
+	for (uint64_t i = 0; i < 5; i++)
+		jb_line(&jb, (struct jb_what){ .address = 0x1000000 + i * 4096, .size = 4096, .op = OP(1, 400 + i),
+					       .tsc = 500 + i, .domain = GM_DOMAIN_POOLS, .module = 1 });
+	jb.threads[3].pool_op = OP(3, 500);
+	jb.threads[3].pool_address = 0x1001000 | GM_LIVE_ENDING;
 	jb.h->clock.stamp[1] = jb.h->clock.monotonic_ns[1] = 1000;
 	jb.h->clock.wall_ns[1] = 1700000000000000000;
 	journal = jb_file(&jb);
@@ -141,15 +147,17 @@ static void read_journal(int fd)
 	gm_copy_free(&copy);
 }
 
+#define HEADER 12u		/* its number in the corpus, which is older than the last two regions */
+
 static uint64_t place_of(const uint8_t *record)
 {
 	const struct gm_region *regions = jb.h->regions;
-	unsigned int r = record[0] % (GM_REGION_COUNT + 1), header = GM_REGION_COUNT - 1;
+	unsigned int r = record[0] % (GM_REGION_COUNT + 1);
 	uint64_t offset = record[1] | (uint64_t)record[2] << 8 | (uint64_t)record[3] << 16;
 
-	if (r == header)		/* as the corpus has it, which is older than the last region */
+	if (r == HEADER)
 		return offset % (sizeof(struct gm_header) - 8);
-	r -= r > header;
+	r -= r > HEADER;
 	return regions[r].offset + offset % (regions[r].used > 16 ? regions[r].used - 8 : 8);
 }
 
@@ -220,9 +228,9 @@ static size_t make_input(uint8_t *input)
 		uint64_t word = random_word();
 
 		memcpy(record, &word, 4);
-		record[0] = (uint8_t)(word >> 8 & 1 ? word % 13 : word % 5);	/* mostly tables */
+		record[0] = (uint8_t)(word >> 8 & 1 ? word % (GM_REGION_COUNT + 1) : word % 5);	/* mostly tables */
 		if (word % 31 == 0) {				/* the layout in the header */
-			record[0] = GM_REGION_COUNT;
+			record[0] = HEADER;
 			record[1] = (uint8_t)(word >> 16);
 			record[2] = (uint8_t)(word >> 24 & 3);
 			record[3] = 0;
