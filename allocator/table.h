@@ -136,8 +136,9 @@ struct gm_block {			/* 128 bytes */
 	uint32_t free_stack;		/* pending: the free's */
 	uint64_t free_stream;		/* pending: as given to the free */
 	uint32_t name;			/* string id: of what a pool handed out, which the program named */
-	uint32_t reserved32;
-	uint64_t more64;
+	/* Of the process alone: a free that waits for the domain's lock (recorder/record/tables.h). */
+	_Atomic(uint32_t) late_next;
+	uint64_t late;
 };
 
 _Static_assert(sizeof(struct gm_segment) == 128, "on-disk layout");

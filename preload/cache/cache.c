@@ -48,6 +48,7 @@ int gm_cache_start(void)
 		r = gm_cache_heaps_start();
 	if (r)
 		return r;
+	gm_cache_heap_ask(gm_cache_ask);
 	gm_host_start();
 	gm_context_watch(&contexts);
 	gm_record_watch(&calls);
@@ -93,21 +94,20 @@ uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy)
 
 /* ---- for calls from inside another hook of the same thread ---- */
 
-static bool peek(CUdeviceptr address, struct gm_cache_view *ret_view)
+static bool peek(CUdeviceptr address, struct gm_cache_view *ret_view, uint32_t *ret_block)
 {
-	uint32_t block;
-
 	if (!gm_state_is_mine() || !gm_cache_on())
 		return false;
-	block = gm_page_map_find(gm_cache_page_map, address);
-	return block && gm_cache_heap_peek(block, ret_view);
+	*ret_block = gm_page_map_find(gm_cache_page_map, address);
+	return *ret_block && gm_cache_heap_peek(*ret_block, ret_view);
 }
 
 bool gm_cache_covers(CUdeviceptr address)
 {
 	struct gm_cache_view view;
+	uint32_t block;
 
-	return peek(address, &view);
+	return peek(address, &view, &block);
 }
 
 uint32_t gm_cache_context_of(CUdeviceptr address)
@@ -123,19 +123,19 @@ uint32_t gm_cache_context_of(CUdeviceptr address)
 CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result)
 {
 	struct gm_cache_view view;
+	uint32_t block;
 
-	if (result != CUDA_ERROR_INVALID_VALUE || !peek(dptr, &view) || view.address != dptr ||
-	    view.state != GM_BLOCK_ACTIVE)
+	if (result != CUDA_ERROR_INVALID_VALUE || !peek(dptr, &view, &block))
 		return result;
-	gm_recorder_header()->operations_lost++;
-	return CUDA_SUCCESS;
+	return gm_cache_heap_free_inside(block, dptr) ? CUDA_SUCCESS : result;
 }
 
 bool gm_inside_block(CUdeviceptr address, uint64_t *ret_base, uint64_t *ret_bytes)
 {
 	struct gm_cache_view view;
+	uint32_t block;
 
-	if (!peek(address, &view) || view.state != GM_BLOCK_ACTIVE || address < view.address ||
+	if (!peek(address, &view, &block) || view.state != GM_BLOCK_ACTIVE || address < view.address ||
 	    address - view.address >= view.requested)
 		return false;
 	*ret_base = view.address;

@@ -142,8 +142,7 @@ bool gm_cache_covers(CUdeviceptr address);
 uint32_t gm_cache_context_of(CUdeviceptr address);
 
 /* The driver returned @result for a free of GM_NOBODYS in place of @dptr. Returns what the program
- * gets. Where the free would have succeeded, the block is not freed in fact and never used again,
- * which counts as a lost operation. */
+ * gets. Where the free would have succeeded, the block is freed by whoever takes its domain's lock next. */
 CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result);
 
 /* The active block that covers @address: where it begins, and how many bytes the program asked for.

@@ -91,6 +91,21 @@ static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, u
 	return now;
 }
 
+#define NO_STREAM UINT64_MAX		/* the key of none */
+
+/* The work of every context that was submitted up to now may use the block. Freed as if in the order of a stream, so
+ * that the thread which comes to do the free of another one never waits for that work (preload/order/reuse.h). */
+enum gm_cache_when gm_cache_ask(uint32_t block, uint32_t number, uint64_t bytes)
+{
+	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
+	uint64_t early;
+	bool now = gm_reuse_freed(gm_order_reuse(), &item, NO_STREAM, 0, &early);
+
+	if (now && early)
+		gm_order_early_reuse(early);
+	return now ? GM_FREE_NOW : GM_FREE_LATER;
+}
+
 /* Programs also use cudaFree to wait for the GPU before the host looks at something. And beside a
  * capture there is no event to tell later when the memory is free, nor would a flush give it back:
  * then it waits as the driver's does. So it does where memory is scarce. */
@@ -155,8 +170,7 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 	r = gm_cache_heap_free(heap, 0, block, dptr, &how);
 	if (unlikely(freeing->goes_back) && !r)
 		give_back(heap);
-	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
-	 * had leaves the block to the program: lost to us, but to nobody else. */
+	/* Freed before, or the middle of something: as the driver says it. */
 	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
 }
 

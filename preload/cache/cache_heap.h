@@ -179,8 +179,8 @@ struct gm_cache_heap *gm_cache_heap_peek(uint32_t block, struct gm_cache_view *r
 bool gm_cache_heap_segment(uint32_t block, struct gm_segment *ret_copy);
 
 /* When a freed block may be handed out again: LATER, when the GPU is past the free; NOW; SEEN: now,
- * and the host has seen the GPU past the free. */
-enum gm_cache_when { GM_FREE_LATER, GM_FREE_NOW, GM_FREE_SEEN };
+ * and the host has seen the GPU past the free; ASK: not decided yet. */
+enum gm_cache_when { GM_FREE_LATER, GM_FREE_NOW, GM_FREE_SEEN, GM_FREE_ASK };
 
 struct gm_cache_free {
 	uint64_t tsc, stream;		/* @tsc 0: now, if anything is written */
@@ -192,9 +192,19 @@ struct gm_cache_free {
 	void *arg;
 };
 /* @block, active and beginning at @address, is freed. Returns 0; -ENOENT: it is not active or
- * begins elsewhere (freed already, an interior pointer): nothing changed; -ETIMEDOUT, -ENODEV. */
+ * begins elsewhere (freed already, an interior pointer): nothing changed; -ENODEV. Where a lock cannot be had the free
+ * is queued: whoever has the domain's lock next does it (recorder/record/tables.h). */
 int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t block, uint64_t address,
 		   const struct gm_cache_free *how);
+
+/* The same from inside another hook of the same thread, perhaps in a signal handler. The free is always queued. Returns
+ * false where gm_cache_heap_free returned -ENOENT. Takes no lock. */
+bool gm_cache_heap_free_inside(uint32_t block, uint64_t address);
+
+/* Whoever does such a free asks @fn when the block may be handed out again: as gm_cache_free.when, under the domain's
+ * lock. */
+typedef enum gm_cache_when gm_cache_ask_fn(uint32_t block, uint32_t number, uint64_t bytes);
+void gm_cache_heap_ask(gm_cache_ask_fn *fn);
 
 /* Pending blocks, of any heaps, become free. Returns how many did, from the first on: less than
  * @count where a lock could not be had. The others stay pending until it is called for them

@@ -129,13 +129,32 @@ static void put_off(struct gm_cache_heap *heap, struct gm_block *block)
 	heap->put_off = true;
 }
 
+/* With the lock and a transaction open. The usage rows of the block's module are known. */
+static void free_in_section(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
+			    const struct gm_cache_free *how, enum gm_cache_when when)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+	bool now;
+
+	if (block->flags & GM_BLOCK_DONE)
+		when = GM_FREE_SEEN;
+	now = when != GM_FREE_LATER;
+	heap->seen = when == GM_FREE_SEEN;
+	if (now && !heap->suspended)
+		gm_cache_heap_free_now(heap, section, id, how);
+	else
+		free_later(heap, section, id, how);
+	heap->seen = false;
+	if (now && heap->suspended)
+		put_off(heap, block);
+}
+
 /* The heap's lock, for what cannot be cached. */
 static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
 		       const struct gm_cache_free *how, enum gm_cache_when when)
 {
 	struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_section section;
-	bool now;
 	int r;
 
 	gm_section_make(&section, true);
@@ -147,19 +166,64 @@ static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
 		gm_section_cancel(heap, &section);
 		return gm_cache_heap_lost(-ETIMEDOUT);
 	}
-	if (block->flags & GM_BLOCK_DONE)
-		when = GM_FREE_SEEN;
-	now = when != GM_FREE_LATER;
-	heap->seen = when == GM_FREE_SEEN;
-	if (now && !heap->suspended)
-		gm_cache_heap_free_now(heap, &section, id, how);
-	else
-		free_later(heap, &section, id, how);
-	heap->seen = false;
-	if (now && heap->suspended)
-		put_off(heap, block);
+	free_in_section(heap, &section, id, how, when);
 	gm_section_end(heap, &section);
 	return 0;
+}
+
+/* ---- frees whose lock could not be had: see recorder/record/tables.h ---- */
+
+/* What is kept of such a free: @when, and the heap, since a block of a heap that ends meanwhile may be another's. */
+#define LATE_WHEN 4u
+_Static_assert(GM_FREE_ASK < LATE_WHEN, "it has room");
+
+static void queue(const struct gm_cache_heap *heap, uint32_t id, uint64_t stream, uint32_t stack,
+		  enum gm_cache_when when)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+
+	gm_late_add(block, id, stream, stack == GM_STACK_OF_BLOCK ? block->stack : stack,
+		    (uint64_t)heap->number * LATE_WHEN + when);
+}
+
+static gm_cache_ask_fn *ask;
+
+void gm_cache_heap_ask(gm_cache_ask_fn *fn)
+{
+	ask = fn;
+}
+
+bool gm_cache_heap_free_late(const struct gm_change *change, uint32_t id)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_cache_heap *heap = gm_cache_heap_by_number((uint32_t)(block->late / LATE_WHEN));
+	const struct gm_cache_free how = { .stream = block->free_stream, .stack = block->free_stack };
+	enum gm_cache_when when = block->late % LATE_WHEN;
+	struct gm_section section = { .change = *change };
+
+	if (!heap || gm_get(&block->state) != GM_BLOCK_FREEING || !is_of(heap, block))
+		return true;
+	if (!gm_cache_heap_rows(heap, block->module, change->writer.nested))
+		return false;
+	if (when == GM_FREE_ASK)
+		when = ask ? ask(id, heap->number, block->size) : GM_FREE_LATER;
+	gm_section_turn(heap, &section);
+	free_in_section(heap, &section, id, &how, when);
+	gm_section_close(heap, &section);
+	return true;
+}
+
+bool gm_cache_heap_free_inside(uint32_t id, uint64_t address)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	uint32_t segment = block ? __atomic_load_n(&block->segment, __ATOMIC_RELAXED) : GM_NONE;
+	struct gm_cache_heap *heap = gm_cache_heap_by_number(gm_get(&gm_rec.segments[segment].heap));
+
+	if (!heap || !claim(heap, block, address))
+		return false;
+	queue(heap, id, 0, GM_NONE, GM_FREE_ASK);
+	return true;
 }
 
 int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uint64_t address,
@@ -183,10 +247,15 @@ int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uin
 	    gm_likely(gm_tcache_put(heap, id, op, how)))
 		return 0;
 	r = free_locked(heap, op, id, how, when);
-	/* What @how has decided stands: it may come back, or is lost to us. */
-	if (gm_unlikely(r < 0))
+	if (gm_likely(r == 0))
+		return 0;
+	if (r != -ETIMEDOUT) {		/* the heap is gone, with its blocks */
 		move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
-	return r;
+		return r;
+	}
+	gm_late_not_lost();
+	queue(heap, id, how->stream, how->stack, when);
+	return 0;
 }
 
 /* As many of @items as are of one heap, BATCH at most, in one hold of its lock. Returns how many

@@ -244,6 +244,9 @@ void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *secti
 void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
 				uint64_t tsc, bool seen);
 
+/* For gm_caches.free_late. */
+bool gm_cache_heap_free_late(const struct gm_change *change, uint32_t id);
+
 /* ---- cache_heap.c ---- */
 
 void *gm_cache_heap_memory(size_t bytes);	/* zeroed, never given back; NULL: none left */

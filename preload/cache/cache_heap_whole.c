@@ -264,6 +264,7 @@ unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32
 	unsigned int live = 0;
 	bool more = true;
 
+	gm_record_late_frees(heap->domain, GM_LOCK_LIMIT_NS);	/* the heap is not found from here on */
 	/* Every transaction takes a number of its own, as at the end of a context. */
 	gm_cache_heap_retire(heap);
 	while (more) {

@@ -231,4 +231,7 @@ uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CU
  * for it. False: it could not be done. */
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);
 
+/* A block that was freed from inside another hook is freed in fact (gm_cache_heap_ask; cache_free.c). */
+enum gm_cache_when gm_cache_ask(uint32_t block, uint32_t number, uint64_t bytes);
+
 #endif

@@ -66,14 +66,14 @@ void gm_tcache_empty_own(struct gm_section *section);
 void gm_tcache_empty_all(struct gm_section *section);
 void gm_tcache_drop(struct gm_cache_heap *heap, struct gm_section *section);
 
-/* Empty all thread caches of @domain: called without a lock; with the lock of @change, before a
- * transaction of it. */
+/* Empty all thread caches of @domain: called without a lock, also free what waits for its lock; with the lock of
+ * @change, before a transaction of it. */
 void gm_tcache_flush(uint8_t domain);
 void gm_tcache_flush_locked(const struct gm_change *change);
 
 /* Has another thread a thread cache in the domain? */
 bool gm_tcache_others(const struct gm_section *section);
-/* Without a lock: is anything cached in the domain? */
+/* Without a lock: is anything cached in the domain, or does a free wait for its lock? */
 bool gm_tcache_any(uint8_t domain);
 
 /* The thread cache of @slot in @domain; NULL: there is none yet. */

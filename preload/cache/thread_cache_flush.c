@@ -19,7 +19,7 @@ static struct {
 } domains[GM_DOMAINS];
 
 static const struct gm_caches caches = {
-	.flush = gm_tcache_flush, .flush_locked = gm_tcache_flush_locked,
+	.flush = gm_tcache_flush, .flush_locked = gm_tcache_flush_locked, .free_late = gm_cache_heap_free_late,
 };
 
 void gm_tcache_begin(void)
@@ -220,13 +220,14 @@ bool gm_tcache_any(uint8_t domain)
 	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next)
 		if (gm_tcache_is_due(tcache))
 			return true;
-	return false;
+	return gm_late_any(domain);
 }
 
 void gm_tcache_flush(uint8_t domain)
 {
 	if (!gm_header_get() || domain >= GM_DOMAINS)
 		return;
+	gm_record_late_frees(domain, HOLD_NS);
 	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next) {
 		struct gm_section section = { .alloc = NULL };
 

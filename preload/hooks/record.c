@@ -282,12 +282,7 @@ CUresult gm_free_end(struct gm_call *call, CUresult result)
 	bool known = call->block || call->step.backing || call->step.mappings;
 
 	if (call->block && !result) {
-		/* A lock that could not be had: whoever gets the address next ends the record. */
-		int rc = gm_record_free_stack(call->op, call->block, call->tsc, call->alloc.stream,
-					      call->alloc.stack);
-
-		if (rc == -ETIMEDOUT)
-			put_back(call);
+		gm_record_free_stack(call->op, call->block, call->tsc, call->alloc.stream, call->alloc.stack);
 	} else if (call->block) {
 		put_back(call);
 	} else if (known && !result) {

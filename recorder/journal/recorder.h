@@ -141,10 +141,14 @@ void gm_record_not_freed(uint32_t block);
 
 /* The block and its segment go: events free_requested, free_completed and segment_free, stamped
  * @tsc (taken before the driver's free; 0: now); @stream as the program passed it to the free.
- * Returns 0, -ENOENT when there is no such block (its context ended meanwhile), or as above. */
+ * Returns 0, also when a lock could not be had: then the record ends later (record/tables.h). -ENOENT: there is no
+ * such block (its context ended meanwhile); -ENODEV. */
 int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
 
-/* The same with a stack for the events; GM_STACK_OF_BLOCK: the allocation's. */
+/* Free what was queued in @domain because a lock could not be had. Waits @limit_ns for its lock. No lock is held. */
+void gm_record_late_frees(uint8_t domain, uint64_t limit_ns);
+
+/* The same as gm_record_free with a stack for the events; GM_STACK_OF_BLOCK: the allocation's. */
 #define GM_STACK_OF_BLOCK UINT32_MAX
 int gm_record_free_stack(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream,
 			 uint32_t stack);

@@ -49,6 +49,7 @@ struct gm_domain_state {
 	uint32_t last_key;		/* whose usage rows were looked up last, 0 none; */
 	struct gm_usage *last_rows[3];	/* lock: @lock */
 	_Atomic(uint32_t) comings;	/* how often a segment that is no heap's came or moved; written under @lock */
+	_Atomic(uint32_t) late;		/* the block that was queued last (gm_late_add), without @lock; 0: none */
 } __attribute__((aligned(64)));
 
 struct gm_chunk_pool {			/* lock: journal */

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "recorder/journal/recorder.h"
 #include "recorder/journal/state.h"
 
 #define LOCK_LIMIT_NS UINT64_C(100000000)
@@ -330,6 +331,8 @@ int gm_copy_from_process(struct gm_copy *copy)
 	}
 	/* The pages are there before the locks are taken: the pause is the copying alone. */
 	touch_tables(copy);
+	for (uint8_t d = 0; d < GM_DOMAINS; d++)
+		gm_record_late_frees(d, LOCK_LIMIT_NS);
 	all = gm_recorder_lock_all(LOCK_LIMIT_NS, &held);
 	began = gm_now_ns();
 #if defined(__x86_64__)

@@ -29,9 +29,9 @@ INLINED int enter(struct gm_change *change, uint8_t domain, uint64_t op)
 		gm_count(&gm_header_get()->operations_lost, 1);
 		return -ETIMEDOUT;
 	}
-	change->number = domain;
-	change->domain = &gm_rec.domains[domain];
-	change->counts = &change->domain->counts;
+	gm_change_place(change, domain);
+	if (gm_unlikely(gm_late_any(domain)))
+		gm_late_do(change);
 	change->op = gm_likely(op) ? op : gm_writer_op(&change->writer);
 	return 0;
 }
@@ -377,17 +377,22 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 {
 	struct gm_change change;
 	struct gm_block *block;
-	int r = enter_block(&change, id, op, &block);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!tsc)
 		tsc = gm_stamp_before();
-	r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id }, tsc, stream, stack);
-	gm_change_leave(&change);
-	if (gm_unlikely(r == -ETIMEDOUT))
-		gm_count(&gm_header_get()->operations_lost, 1);
-	return r;
+	r = enter_block(&change, id, op, &block);
+	if (gm_likely(r == 0)) {
+		r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id }, tsc, stream, stack);
+		gm_change_leave(&change);
+	} else if (r == -ETIMEDOUT) {
+		gm_late_not_lost();
+	}
+	if (gm_likely(r != -ETIMEDOUT))
+		return r;
+	block = &gm_rec.blocks[id];
+	gm_late_add(block, id, stream, stack == GM_STACK_OF_BLOCK ? block->stack : stack, tsc);
+	return 0;
 }
 
 /* Word by word. With the domain's lock too, which does not hold out a thread that frees or gets the

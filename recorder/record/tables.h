@@ -37,6 +37,13 @@ static inline void gm_change_leave(struct gm_change *change)
 	gm_writer_leave(&change->writer);
 }
 
+static inline __attribute__((always_inline)) void gm_change_place(struct gm_change *change, uint8_t domain)
+{
+	change->number = domain;
+	change->domain = &gm_rec.domains[domain];
+	change->counts = &change->domain->counts;
+}
+
 /* A segment has come, or has another address now: see gm_record_comings in pools.h. */
 static inline void gm_change_comes(const struct gm_change *change)
 {
@@ -64,7 +71,39 @@ static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
 struct gm_caches {
 	void (*flush)(uint8_t domain);
 	void (*flush_locked)(const struct gm_change *change);
+	/* Free block @id of a heap, which was queued by gm_late_add. False: a lock could not be had. */
+	bool (*free_late)(const struct gm_change *change, uint32_t id);
 };
+
+/* ---- frees that come while the domain's lock cannot be had ----
+ *
+ * The lock may be given up (allocator/lock.h), or this thread may hold the lock itself, below a signal handler. The
+ * freer queues the block, without a lock. Whoever takes the domain's lock next frees what is queued first. A copy of
+ * the journal does so, too. Until then a reader finds the block live. The events of a heap's block are stamped, and
+ * their thread is known, as of the moment when the block is freed in fact. Signal context: gm_late_add only.
+ * */
+
+/* Queue the free of @block, whose id is @id. @stream and @stack are those of the free. @late: the stamp of the free;
+ * for a heap's block whatever gm_caches.free_late makes of it. Nothing happens when the block is queued already. */
+void gm_late_add(struct gm_block *block, uint32_t id, uint64_t stream, uint32_t stack, uint64_t late);
+
+/* Is anything queued in @domain? Without a lock. */
+static inline bool gm_late_any(uint8_t domain)
+{
+	return gm_get(&gm_rec.domain[domain].late) != GM_NONE;
+}
+
+/* With the lock, between transactions: free what is queued. Returns true when there may be more that can be freed. */
+bool gm_late_do(struct gm_change *change);
+
+/* An operation that was counted as lost is done later. */
+static inline void gm_late_not_lost(void)
+{
+	struct gm_header *header = gm_header_get();
+
+	if (header)
+		gm_count(&header->operations_lost, UINT64_MAX);
+}
 
 /* Put the blocks in the thread caches of @domain, and the counts of these caches, into its
  * statistics. No lock is held. */

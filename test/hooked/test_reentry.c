@@ -15,6 +15,8 @@ static CUstream stream;
 static CUdeviceptr a, b;	/* in one segment: at its beginning, and behind that */
 static void (*called_back)(void);
 static CUresult said;
+static CUdeviceptr big;		/* what the call around it allocated */
+static size_t free_at_first;
 
 static __typeof__(cuMemAlloc_v2) *alloc_of_driver;
 static __typeof__(cuMemFree_v2) *free_of_driver;
@@ -35,8 +37,7 @@ static CUresult alloc_and_call_back(CUdeviceptr *ptr, size_t bytes)
 /* @call runs inside a hook: @growing, one that makes a segment. */
 static void inside(void (*call)(void), bool growing)
 {
-	CUdeviceptr big;
-
+	big = 0;
 	called_back = call;
 	if (growing) {
 		alloc_of_driver = gm_real.cuMemAlloc_v2;
@@ -48,6 +49,14 @@ static void inside(void (*call)(void), bool growing)
 		OK(cuStreamQuery(stream));
 	}
 	ck_assert(!gm_inside);
+}
+
+static size_t free_bytes(void)
+{
+	size_t left, total;
+
+	OK(GM_REAL(cuMemGetInfo_v2)(&left, &total));
+	return left;
 }
 
 static uint64_t lost(void)
@@ -62,6 +71,7 @@ static void setup(void)
 
 	context = begin();
 	ck_assert(gm_cache_on());
+	free_at_first = free_bytes();
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuMemAlloc_v2(&a, 5000));
 	OK(cuMemAlloc_v2(&b, 5000));
@@ -90,26 +100,56 @@ static void free_a_async_ptsz(void)
 
 static void (*const frees[])(void) = { free_a, free_a_async, free_a_async_ptsz };
 
-/* What begins a segment is freed; its neighbour keeps its memory. */
+/* What begins a segment is freed; its neighbour keeps its memory. Freed once, it is nobody's until the outer call, or
+ * another one, comes to do it; and the driver gets all back. */
 START_TEST(test_free)
 {
-	CUdeviceptr base, more[64];
+	struct gm_block block;
+	uint32_t id = gm_cache_block(a, &block);
 	uint64_t before = lost();
+	CUdeviceptr base;
 	size_t size;
 
 	inside(frees[_i % 3], _i >= 3);
 	ck_assert_int_eq(said, CUDA_SUCCESS);
-	ck_assert_uint_eq(lost(), before + 1);
+	ck_assert_int_eq(cuMemFree_v2(a), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(lost(), before);
 	OK(cuCtxSynchronize());
 	OK(GM_REAL(cuMemGetAddressRange_v2)(&base, &size, b));
 	ck_assert_uint_eq(base, a);
 	OK(cuMemsetD8_v2(b, 1, 5000));
-	for (int i = 0; i < 64; i++) {
+	ck_assert_uint_ne(id, 0);
+	ck_assert_uint_eq(gm_cache_block(a, &block), 0);
+	OK(cuMemFree_v2(b));
+	if (big)
+		OK(cuMemFree_v2(big));
+	OK(cuCtxSynchronize());
+	gm_cache_flush(0);
+	ck_assert_int_eq(GM_REAL(cuMemGetAddressRange_v2)(&base, &size, b), CUDA_ERROR_NOT_FOUND);
+	ck_assert_uint_eq(free_bytes(), free_at_first);
+}
+END_TEST
+
+/* The same beside work of several streams: the memory is handed out when the work is complete. */
+START_TEST(test_free_beside_work)
+{
+	CUdeviceptr more[64];
+	bool again = false;
+
+	OK(cuMemsetD8Async(b, 1, 5000, stream));
+	OK(cuMemsetD8Async(b, 1, 5000, NULL));
+	fakecuda_set_step_ns(0);
+	inside(frees[_i % 3], _i >= 3);
+	OK(cuMemAlloc_v2(&more[0], 5000));	/* does the free, which waits for all work from here on */
+	ck_assert_uint_ne(more[0], a);
+	OK(cuMemsetD8Async(b, 1, 5000, stream));
+	OK(cuCtxSynchronize());
+	for (int i = 1; i < 64; i++) {
 		OK(cuMemAlloc_v2(&more[i], 5000));
-		ck_assert_uint_ne(more[i], a);
+		again = again || more[i] == a;
 		ck_assert_uint_ne(more[i], b);
 	}
-	OK(cuMemFree_v2(b));
+	ck_assert(again);
 }
 END_TEST
 
@@ -249,6 +289,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_loop_test(tc, test_free, 0, 6);
+	tcase_add_loop_test(tc, test_free_beside_work, 0, 6);
 	tcase_add_loop_test(tc, test_free_others, 0, 2);
 	tcase_add_test(tc, test_free_refused);
 	tcase_add_loop_test(tc, test_questions, 0, 2);

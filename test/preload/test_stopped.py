@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A process that is stopped now and then (Ctrl-Z, docker pause, a debugger), and one whose thread dies within the library: no
-free is lost, nobody waits for the dead again and again. The clock of the programs is their own: no test takes as long as a stop.
+"""A process that is stopped now and then (Ctrl-Z, docker pause, a debugger), one that frees in a signal handler while its
+thread is within the library, and one whose thread dies there: no free is lost, nobody waits for the dead again and again.
+The clock of the programs is their own: no test takes as long as a stop.
 """
 import json
 import os
@@ -36,11 +37,26 @@ def stops(threads, rounds, **options):
         check("%s: gpumem leaks finds nothing" % name, (leaked(room), live_bytes(taken[0])) == (0, 0))
 
 
+def inside(**options):
+    name = "a handler frees%s" % "".join(", %s=%s" % option for option in sorted(options.items()))
+    with Room() as room:
+        run = room.run([STOPPED, "inside", "300"], allocator="caching", **options)
+        check("%s: all goes back to the driver" % name, run.stdout == "left 0, freed inside often\n" and not run.stderr, tell(run))
+        taken = room.snapshots("exit")
+        if not check("%s: one snapshot at the end" % name, len(taken) == 1, room.files()):
+            return
+        check("%s: nothing is lost" % name, not taken[0]["history"]["operations_lost"], taken[0]["history"])
+        check("%s: gpumem leaks finds nothing" % name, (leaked(room), live_bytes(taken[0])) == (0, 0))
+
+
 def main():
     stops(16, 2000)
     stops(16, 2000, thread_cache="no")
     stops(16, 2000, expandable_segments="True")
     stops(16, 2000, history=1000)
+    inside()
+    inside(thread_cache="no")
+    inside(expandable_segments="True")
     with Room() as room:
         run = room.run([STOPPED, "cancel", "3000"], allocator="caching")
         check("a thread died with the lock of a pool: nobody waits for it again",

@@ -3,6 +3,8 @@
  * they can tell: their clock is this one. And a thread that dies within one of our functions.
  *
  * usage: stopped churn THREADS ROUNDS	all is freed in the end, and the cache emptied: what has the driver left?
+ *        stopped inside TIMES		a signal handler frees what it can, while its thread is within a call of the
+ *					driver's that we have: what has the driver left?
  *        stopped cancel TIMES		threads are cancelled asynchronously within gpumem_pool_*: who waits afterwards?
  *
  * Thread context: as it says. The driver is found by dlopen, as bindings of other languages do.
@@ -11,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,6 +37,7 @@
 static _Atomic(int64_t) stood_still;	/* seconds */
 static _Atomic(uint64_t) readings;
 static _Atomic(int) stops;		/* each eighth reading comes two hours after the one before */
+static _Atomic(int) raises;		/* a signal comes at the next reading */
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *ret)
 {
@@ -41,6 +45,8 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
 
 	if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)
 		return r;
+	if (atomic_exchange(&raises, 0))
+		raise(SIGUSR2);
 	if (++readings % 8 == 0 && stops)
 		stood_still += STOP;
 	ret->tv_sec += stood_still;
@@ -144,6 +150,43 @@ static void mode_churn(int threads, long count)
 	printf("left %ld, stopped %s\n", (long)(before - free_bytes()), stood_still < STOPS * STOP ? "not often" : "often");
 }
 
+/* ---- a signal within a call --------------------------------------------------------------------- */
+
+static CUdeviceptr unwanted;
+static long freed_inside;
+
+static void free_unwanted(int ignored)
+{
+	(void)ignored;
+	if (!mem_free(unwanted))
+		freed_inside++;
+	if (!mem_free(unwanted))		/* twice */
+		freed_inside = -1000000;
+	unwanted = 0;
+}
+
+/* The library reads the clock where it gets memory from the driver. */
+static void mode_inside(long times)
+{
+	size_t before = free_bytes();
+	CUdeviceptr big[64];
+
+	signal(SIGUSR2, free_unwanted);
+	for (long i = 0; i < times; i++) {
+		must("cuMemAlloc", mem_alloc(&unwanted, 1000 + 300000 * (size_t)(i % 8)));
+		raises = 1;
+		must("cuMemAlloc", mem_alloc(&big[i % 64], (size_t)40 << 20));
+		raises = 0;
+		if (unwanted)
+			must("cuMemFree", mem_free(unwanted));
+		must("cuMemFree", mem_free(big[i % 64]));
+		gpumem_empty_cache();
+	}
+	gpumem_empty_cache();
+	printf("left %ld, freed inside %s\n", (long)(before - free_bytes()),
+	       freed_inside > times / 2 ? "often" : freed_inside < 0 ? "twice" : "seldom");
+}
+
 /* ---- a death ----------------------------------------------------------------------------------- */
 
 static int pool;
@@ -196,6 +239,8 @@ int main(int argc, char **argv)
 	begin();
 	if (argc > 3 && !strcmp(argv[1], "churn"))
 		mode_churn(atoi(argv[2]), atol(argv[3]));
+	else if (argc > 2 && !strcmp(argv[1], "inside"))
+		mode_inside(atol(argv[2]));
 	else if (argc > 2 && !strcmp(argv[1], "cancel"))
 		mode_cancel(atol(argv[2]));
 	else

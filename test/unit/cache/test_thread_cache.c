@@ -908,6 +908,160 @@ START_TEST(dropped_while_a_thread_cache_is_let_go)
 }
 END_TEST
 
+/* ---- frees while the domain's lock cannot be had ---- */
+
+static void nothing_is_live(uint8_t domain)
+{
+	struct gm_stats stats;
+
+	ck_assert_int_eq(gm_record_stats(domain, &stats), 0);
+	for (unsigned int i = 0; i < GM_STAT_COUNT; i++)
+		if (i != GM_STAT_SEGMENT && i != GM_STAT_RESERVED_BYTES && i != GM_STAT_INACTIVE_SPLIT &&
+		    i != GM_STAT_INACTIVE_SPLIT_BYTES)
+			ck_assert_int_eq(stats.stat[i][0].current, 0);
+}
+
+/* This thread holds the lock, as below a signal handler: each free is queued, and done when the lock is free. */
+START_TEST(freed_while_the_lock_is_held)
+{
+	static const enum gm_block_state after[] = { GM_BLOCK_INACTIVE, GM_BLOCK_PENDING, GM_BLOCK_INACTIVE };
+	struct gm_alloc passed = { .kind = GM_KIND_DEVICE, .module = 1, .address = 4096, .size = 2 * MIB,
+				   .requested = 2 * MIB };
+	struct gm_reuse_item item;
+	struct gm_copy copy;
+	struct cell cell[3];
+	uint32_t block;
+
+	begin(4096);
+	for (int i = 0; i < 3; i++)
+		serve(i < 2 ? 12 * MIB : 8 * KIB, 1, &cell[i]);
+	ck_assert_int_eq(gm_record_alloc(0, &passed, &block), 0);
+	gm_record_freeing(block);
+	item = (struct gm_reuse_item){ .block = cell[1].block, .owner = heap[0]->number };
+	ck_assert(gm_lock(&gm_rec.domain[0].lock));
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(aux_release(heap[0], cell[i].block, cell[i].address, i == 0), 0);
+	ck_assert(gm_cache_heap_free_inside(cell[2].block, cell[2].address));
+	ck_assert_int_eq(gm_record_free(0, block, 0, 0), 0);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_uint_eq(state_of(cell[i].block), GM_BLOCK_FREEING);
+		ck_assert_int_eq(aux_release(heap[0], cell[i].block, cell[i].address, true), -ENOENT);
+		ck_assert(!gm_cache_heap_free_inside(cell[i].block, cell[i].address));
+	}
+	ck_assert_uint_eq(gm_cache_heap_complete(&item, 1), 0);
+	gm_unlock(&gm_rec.domain[0].lock);
+	ck_assert_uint_eq(gm_recorder_header()->operations_lost, 1);	/* of the completion */
+	if (_i) {				/* a copy does them first */
+		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+		ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
+		ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
+		ck_assert_int_eq(gm_copy_domain(&copy, 0)->stats.stat[GM_STAT_ALLOCATION][0].current, 0);
+		gm_copy_free(&copy);
+	} else {				/* the statistics do */
+		struct gm_stats stats;
+
+		ck_assert_int_eq(gm_record_stats(0, &stats), 0);
+		ck_assert_int_eq(stats.stat[GM_STAT_ALLOCATION][0].current, 0);
+	}
+	ck_assert_uint_eq(state_of(cell[0].block), after[0]);
+	ck_assert_uint_eq(state_of(cell[1].block), after[1]);
+	ck_assert_uint_eq(state_of(cell[2].block), GM_BLOCK_PENDING);
+	ck_assert_uint_eq(state_of(block), GM_BLOCK_UNUSED);
+	ck_assert_uint_eq(gm_cache_heap_complete(&item, 1), 1);
+	aux_complete(heap[0], cell[2].block);
+	nothing_is_live(0);
+	gm_cache_heap_empty(heap[0]);
+	ck_assert_uint_eq(aux_driver.used, 0);
+	all_sound();
+}
+END_TEST
+
+/* The heap ends while a free is queued, with the lock and without. */
+START_TEST(dropped_while_a_free_waits)
+{
+	struct cell cell[2];
+	struct gm_stats stats;
+
+	begin(4096);
+	for (int i = 0; i < 2; i++)
+		serve(12 * MIB, 1, &cell[i]);
+	ck_assert(gm_lock(&gm_rec.domain[0].lock));
+	ck_assert_int_eq(aux_release(heap[0], cell[0].block, cell[0].address, _i), 0);
+	gm_unlock(&gm_rec.domain[0].lock);
+	ck_assert_uint_eq(state_of(cell[0].block), GM_BLOCK_FREEING);
+	ck_assert_uint_eq(gm_cache_heap_drop(heap[0], 0, GM_NONE), 1);
+	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
+	for (unsigned int i = 0; i < GM_STAT_COUNT; i++)
+		ck_assert_int_eq(stats.stat[i][0].current, 0);
+	ck_assert_int_eq(gm_recorder_check(), 0);
+}
+END_TEST
+
+#define QUEUED 200u
+#define FEW 8u
+
+static _Atomic(uint32_t) waited, working;
+
+/* Frees what it got, again and again, until enough frees had to wait. */
+static void *free_often(void *arg)
+{
+	struct cell own[FEW] = { { .block = 0 } };
+
+	(void)arg;
+	while (waited < QUEUED) {
+		for (unsigned int i = 0; i < FEW; i++) {
+			struct gm_alloc alloc = aux_request(2 * MIB, 1, 1);
+
+			if (gm_cache_heap_alloc(heap[0], 0, &alloc, &own[i].block))
+				own[i].block = 0;
+			own[i].address = alloc.address;
+		}
+		for (unsigned int i = 0; i < FEW; i++) {
+			if (!own[i].block)
+				continue;
+			AUX_MUST(aux_release(heap[0], own[i].block, own[i].address, true) == 0);
+			waited += gm_late_any(0);
+		}
+	}
+	working--;
+	return NULL;
+}
+
+/* Threads free while the lock is given up now and then: nobody waits, and nothing is lost. */
+START_TEST(freed_while_the_lock_comes_and_goes)
+{
+	struct cell cell[WORKERS * FEW];
+	pthread_t thread[WORKERS];
+
+	begin(4096);
+	for (unsigned int i = 0; i < WORKERS * FEW; i++)
+		serve(2 * MIB, 1, &cell[i]);
+	for (unsigned int i = 0; i < WORKERS * FEW; i++)
+		ck_assert_int_eq(aux_release(heap[0], cell[i].block, cell[i].address, true), 0);
+	waited = 0;
+	working = WORKERS;
+	for (unsigned int i = 0; i < WORKERS; i++)
+		pthread_create(&thread[i], NULL, free_often, NULL);
+	while (working) {
+		struct gm_lock *lock = &gm_rec.domain[0].lock;
+
+		if (!gm_lock_try(lock))
+			continue;
+		__atomic_fetch_or((uint32_t *)&lock->word, GM_LOCK_GIVEN_UP, __ATOMIC_RELAXED);
+		sched_yield();
+		gm_unlock(lock);
+		sched_yield();
+	}
+	for (unsigned int i = 0; i < WORKERS; i++)
+		pthread_join(thread[i], NULL);
+	nothing_is_live(0);
+	ck_assert(!gm_late_any(0));
+	gm_cache_heap_empty(heap[0]);
+	ck_assert_uint_eq(aux_driver.used, 0);
+	all_sound();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("thread_cache");
@@ -932,6 +1086,9 @@ int main(void)
 	tcase_add_test(tc, dropped_meanwhile);
 	tcase_add_test(tc, passed_through_beside_what_is_cached);
 	tcase_add_test(tc, dropped_while_a_thread_cache_is_let_go);
+	tcase_add_loop_test(tc, freed_while_the_lock_is_held, 0, 2);
+	tcase_add_loop_test(tc, dropped_while_a_free_waits, 0, 2);
+	tcase_add_test(tc, freed_while_the_lock_comes_and_goes);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }
