@@ -69,7 +69,7 @@ int gm_pack_stacks(struct gm_packing *p)
 		FRAME("frame.file", GM_PLAIN, gm_pack_text(p, f->file));
 		FRAME("frame.line", GM_PLAIN, f->line);
 		FRAME("frame.module", GM_PLAIN, gm_pack_text(p, f->module));
-		FRAME("frame.python", GM_PLAIN, f->python);
+		FRAME("frame.python", GM_PLAIN, f->python ? 1 : f->inlined ? 2 : 0);
 	}
 	free(tree.list);
 	free(tree.tips);

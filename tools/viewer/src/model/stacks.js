@@ -39,6 +39,8 @@ export const shorten = (name) => {
 	return short.replace(/\((?!anonymous)(?:[^()]|\([^()]*\))*\)( const)?$/, "(…)");
 };
 
+const HEADERS = /\/usr\/(local\/)?include\/|\/include\/c\+\+\/|\/targets\/(x86_64|sbsa)-linux\/include\/|\/cuda\/include\//;
+
 export const NO_STACK = "(no stack)";
 
 /* FNV-1a. */
@@ -73,12 +75,13 @@ export class Stacks {
 	file(f) { return this.texts[this.frames.file[f]] ?? ""; }
 	module(f) { return this.texts[this.frames.module[f]] ?? ""; }
 	line(f) { return this.frames.line[f]; }
-	python(f) { return this.frames.python[f] !== 0; }
+	python(f) { return this.frames.python[f] === 1; }
+	inlined(f) { return this.frames.python[f] === 2; }
 
 	sortOf(f) {
 		if (this.python(f))
 			return isInstalled(this.file(f)) ? PYTHON_OTHER : PYTHON_OWN;
-		return isPlumbing(this.name(f), this.module(f)) ? PLUMBING : backwardOf(this.name(f)) ? BACKWARD : NATIVE;
+		return isPlumbing(this.name(f), this.module(f)) || (this.inlined(f) && HEADERS.test(this.file(f))) ? PLUMBING : backwardOf(this.name(f)) ? BACKWARD : NATIVE;
 	}
 
 	/* What frame @f belongs to that is not the user's: "interpreter", "allocator", "dispatcher"; "": nothing. */
@@ -201,7 +204,7 @@ export class Stacks {
 	stackText(id, about) {
 		this.keys ??= Uint32Array.from({ length: this.frameCount }, (_, f) =>
 			hashOf(`${this.name(f)}\n${this.module(f)}\n${this.python(f) ? this.line(f) : 0}`));
-		const key = this.list(id).reduce((hash, f) => Math.imul(hash ^ this.keys[f], 0x01000193) >>> 0, hashOf(about));
+		const key = this.list(id).filter((f) => !this.inlined(f)).reduce((hash, f) => Math.imul(hash ^ this.keys[f], 0x01000193) >>> 0, hashOf(about));
 		const f = this.site(id), native = f >= 0 && this.sorts[f] <= NATIVE;
 		return `${native ? this.functionLabel(f) : this.siteText(id)} #${key.toString(16).padStart(8, "0")}`;
 	}
