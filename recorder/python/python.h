@@ -75,9 +75,37 @@ struct gm_python_walk {
 	 * GM_PYTHON_ANCHOR. */
 	uintptr_t *items;
 	int max_items, items_count;
+	struct gm_python_kept *kept;	/* without @items: of the thread's walk before; NULL: nothing is kept */
 };
 
 #define GM_PYTHON_ANCHOR 1u
+
+/*
+ * The frames of a thread's last walk, the outermost first, with the hash up to each. A hash depends on nothing but what
+ * is here: where the next walk meets a frame from which on all of it is as it was, down to the outermost frame,
+ * that hash is right, whether or not these are still the same calls. So no sign is needed that a call has ended.
+ * Zero: nothing is kept.
+ */
+#define GM_PYTHON_KEPT 128u
+
+struct gm_python_kept {
+	const struct gm_python *python;
+	uint32_t count, codes;
+	uint32_t rest;			/* walks that are not kept: the last one was too deep */
+	struct gm_python_item {
+		uintptr_t frame, code, instr;	/* as they stand there; shims are items, too */
+	} items[GM_PYTHON_KEPT];
+	uint8_t owners[GM_PYTHON_KEPT];	/* of each item, where there are shims */
+	uint16_t frames[GM_PYTHON_KEPT];	/* up to each item, */
+	uint64_t hashes[GM_PYTHON_KEPT];	/* and their hash */
+	struct gm_python_code {		/* each once, in the order of the first item that has it */
+		uintptr_t at;
+		struct gm_python_words { uint64_t first, second; } words;
+		uint64_t content;
+		int item;
+	} code[GM_PYTHON_KEPT];
+	uintptr_t fresh[GM_PYTHON_KEPT];	/* while walking: what is new, innermost first */
+};
 
 /* Walk the calling thread's frames, @max at most. @walk: set @items and @max_items before. */
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk);

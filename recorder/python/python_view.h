@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "recorder/journal/probe.h"
+#include "recorder/python/python.h"
 
 /* Offsets in bytes, by minor version. */
 enum gm_python_chain {
@@ -230,9 +231,9 @@ GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout
 
 /* What distinguishes a code object from others that may have been at its address: the addresses of
  * what it refers to, and a word of the content of each. @file_word: that of the file's name. */
-GM_PYTHON_INLINE uint64_t gm_py_content_with(const struct gm_python_layout *layout,
-					     const struct gm_py_objects *objects, bool probed,
-					     const uint8_t *code, uintptr_t file_word)
+GM_PYTHON_INLINE struct gm_python_words gm_py_words(const struct gm_python_layout *layout,
+						    const struct gm_py_objects *objects, bool probed,
+						    const uint8_t *code, uintptr_t file_word)
 {
 	uintptr_t file = gm_py_word(code, layout->code_filename);
 	uintptr_t name = gm_py_word(code, layout->code_name);
@@ -240,8 +241,10 @@ GM_PYTHON_INLINE uint64_t gm_py_content_with(const struct gm_python_layout *layo
 	uint32_t first = (uint32_t)gm_py_int(code, layout->code_first_line);
 	uintptr_t name_word = gm_py_text_word(layout, objects, probed, name);
 
-	return gm_py_mix(file ^ file_word ^ gm_py_swap(name ^ name_word),
-			 lines ^ gm_py_swap(first) ^ gm_py_part_at(probed, lines, objects->bytes_data));
+	return (struct gm_python_words){
+		file ^ file_word ^ gm_py_swap(name ^ name_word),
+		lines ^ gm_py_swap(first) ^ gm_py_part_at(probed, lines, objects->bytes_data),
+	};
 }
 
 /* The same with the number that the object has, if it has one: of a line table only the beginning is looked at,
@@ -253,9 +256,10 @@ GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
 	uintptr_t file = gm_py_word(code, layout->code_filename);
 	uint64_t number = layout->code_version ? (uint32_t)gm_py_int(code, layout->code_version) : 0;
 
-	return gm_py_content_with(layout, objects, probed, code,
-				  gm_py_text_word(layout, objects, probed, file)) ^
-	       number * UINT64_C(0x9e3779b97f4a7c15);
+	struct gm_python_words words = gm_py_words(layout, objects, probed, code,
+						   gm_py_text_word(layout, objects, probed, file));
+
+	return gm_py_mix(words.first, words.second) ^ number * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* What distinguishes a frame at an instruction from all others, and with @hash, that of the frames

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "recorder/journal/sys.h"
+#include "recorder/python/python.h"
 #include "recorder/unwind/unwind_rules.h"
 #include "recorder/unwind/unwind_step.h"
 #include "recorder/unwind/window.h"
@@ -54,6 +55,7 @@ struct gm_stack_cache {
 	uint16_t beginnings[BEGINNINGS];	/* the last entry that began so */
 	uint32_t values[VALUES];	/* tag << 16 | slot, by value; slot 0: there can be none */
 	struct frame frames[FRAMES_MOST];
+	struct gm_python_kept python;
 	_Alignas(64) uint64_t slots[SLOTS][SLOT_WORDS];
 };
 
@@ -77,6 +79,7 @@ static __attribute__((noinline)) void take_number(void)
 /* All that was kept is out of date. */
 static void renew(struct gm_stack_cache *cache)
 {
+	cache->python = (struct gm_python_kept){ .python = NULL };
 	cache->stamp = (cache->stamp + 1) % STAMPS;
 	if (!cache->stamp)		/* nothing that is kept may come alive */
 		memset(cache->slots, 0, cache->most * sizeof(cache->slots[0]));
@@ -123,6 +126,11 @@ struct gm_stack_cache *gm_stack_cache_enter(const struct gm_regs *from)
 void gm_stack_cache_leave(struct gm_stack_cache *cache)
 {
 	atomic_store_explicit(&cache->busy, 0, memory_order_release);
+}
+
+struct gm_python_kept *gm_stack_cache_python(struct gm_stack_cache *cache)
+{
+	return &cache->python;
 }
 
 /* ---- found ------------------------------------------------------------------------------- */

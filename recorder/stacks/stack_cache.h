@@ -27,6 +27,7 @@
 
 #include "recorder/unwind/unwind.h"
 
+struct gm_python_kept;
 struct gm_stack_cache;
 
 struct gm_cached_stack {
@@ -62,6 +63,9 @@ struct gm_walked_stack {
  * NULL: it has none, or is in it already; then there is nothing to leave. */
 struct gm_stack_cache *gm_stack_cache_enter(const struct gm_regs *from);
 void gm_stack_cache_leave(struct gm_stack_cache *cache);
+
+/* In a cache that was entered: the Python frames of its thread's last walk. */
+struct gm_python_kept *gm_stack_cache_python(struct gm_stack_cache *cache);
 
 /* In a cache that was entered: the entry of the stack at @key, all of whose words are unchanged;
  * NULL: there is none. Call gm_stack_cache_met when the entry has been used. */

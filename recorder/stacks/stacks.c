@@ -321,10 +321,10 @@ static uint64_t walk_native(struct parts *parts, uintptr_t *pcs)
 	return hash_of(pcs + parts->own, parts->count, parts->flags);
 }
 
-/* Of the Python frames of this thread. */
-static uint64_t hash_inside(struct gm_python *python, int limit, bool *ret_empty)
+/* Of the Python frames of this thread. @cache: entered, or NULL. */
+static uint64_t hash_inside(struct gm_python *python, int limit, struct gm_stack_cache *cache, bool *ret_empty)
 {
-	struct gm_python_walk walk = { .items = NULL };
+	struct gm_python_walk walk = { .kept = cache ? gm_stack_cache_python(cache) : NULL };
 
 	gm_python_walk(python, limit, &walk);
 	*ret_empty = !walk.frames && !walk.flags;
@@ -334,7 +334,7 @@ static uint64_t hash_inside(struct gm_python *python, int limit, bool *ret_empty
 /* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
  * from outside may run its code without being in any frame of Python's, as one that drops the last
  * reference to an object: then there is none for this stack, but @*ret_known. */
-static uint64_t hash_python(struct parts *parts, struct gm_python **ret_known)
+static uint64_t hash_python(struct parts *parts, struct gm_stack_cache *cache, struct gm_python **ret_known)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), empty;
 	uint64_t hash;
@@ -342,7 +342,7 @@ static uint64_t hash_python(struct parts *parts, struct gm_python **ret_known)
 	parts->python = *ret_known = gm_python_on(parts->pcs + parts->own, parts->count, cut);
 	if (!parts->python)
 		return 0;
-	hash = hash_inside(parts->python, parts->limit, &empty);
+	hash = hash_inside(parts->python, parts->limit, cache, &empty);
 	if (empty)
 		parts->python = NULL;
 	return hash;
@@ -356,7 +356,7 @@ static bool discover(struct parts *parts)
 
 	if (!gm_python_discover(parts->pcs + parts->own, parts->count, cut))
 		return false;
-	hash_python(parts, &known);
+	hash_python(parts, NULL, &known);
 	return true;
 }
 
@@ -386,7 +386,7 @@ static uint64_t capture_anew(struct parts *parts, uint32_t want,
 	uint16_t module;
 
 	if (want & WANT_PYTHON)
-		inside = hash_python(parts, &python);
+		inside = hash_python(parts, cache, &python);
 	hash = (frames + key->generation + want) ^ inside;
 	value = gm_seen_find(hash);
 	if (!value) {
@@ -416,7 +416,7 @@ static inline uint64_t recall(uint32_t want, const struct gm_stack_key *key, str
 	if (!entry)
 		return 0;
 	if (entry->kind)
-		inside = hash_inside(gm_python_of(entry->kind), (int)(want & WANT_DEPTH), &empty);
+		inside = hash_inside(gm_python_of(entry->kind), (int)(want & WANT_DEPTH), cache, &empty);
 	value = entry->value;
 	if (inside != entry->inside) {
 		value = gm_seen_find((entry->hash + key->generation + want) ^ inside);

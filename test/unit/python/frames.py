@@ -261,6 +261,61 @@ def deep_code():
         recursion_through_c(depth // calls, lambda: check("recursion through C %d" % depth))
 
 
+# ---- what is not walked again: the frames that are as they were in the thread's walk before ----
+
+def bottom():
+    check("as before, further in")
+
+
+def caller_a(depth):
+    return recursion(depth, bottom)
+
+
+def caller_b(depth):
+    return recursion(depth, bottom)
+
+
+def resumed(depth):
+    while True:
+        yield recursion(depth, bottom)
+
+
+def resume_a(made):
+    return next(made)
+
+
+def resume_b(made):
+    return next(made)
+
+
+def as_before():
+    """The inner frames stand where they did, with the same code at the same instruction, and those further out do not."""
+    made = [resumed(0), resumed(9)]
+    for i in range(40):
+        for depth in (0, 3, 9, 30):
+            caller_a(depth)
+            caller_b(depth)
+            (caller_a if i % 2 else caller_b)(depth)
+            recursion(i % 7, lambda: caller_a(depth))
+            recursion(i % 5, lambda: caller_b(depth))
+        for generator_of in made:
+            resume_a(generator_of)
+            resume_b(generator_of)
+            next(generator_of)
+    for depth in (20, 70, 20, 150, 20, 300, 5):
+        caller_a(depth)
+        caller_b(depth)
+    # code made anew where other code was, further out
+    for i in range(200):
+        code = compile("\n" * (i % 3) + "run(12, bottom)", "".join(["outer-%d.py" % (i % 2)]), "exec")
+        exec(code, {"run": recursion, "bottom": bottom})
+        del code
+    for i in range(200):
+        made = type(caller_a)(caller_a.__code__.replace(co_firstlineno=caller_a.__code__.co_firstlineno + i % 3), globals())
+        made(12)
+        del made
+
+
 # ---- places among native frames ----
 
 def through_c(depth, call=None):
@@ -404,7 +459,7 @@ def at_end():
     sys.modules["kept"] = type("Late", (), {"__del__": lambda self, capture=capture: capture()})()
 
 
-GROUPS = [plain_code, often_called, long_code, reused_code, deep_code, places, only_python, threads, subinterpreters, at_end]
+GROUPS = [plain_code, often_called, long_code, reused_code, deep_code, as_before, places, only_python, threads, subinterpreters, at_end]
 
 
 def main():
