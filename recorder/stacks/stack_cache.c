@@ -23,10 +23,8 @@
 #define STAMP_SHIFT 48			/* in an entry's @what */
 #define SLOTS 32768u			/* of 64 bytes, a ring: 2 MiB, touched as used */
 #define SLOT_WORDS 8u
-#define WORDS_MOST 511u			/* of an entry */
-#define WORD_BITS 48
-#define WORD_MASK ((UINT64_C(1) << WORD_BITS) - 1)
-#define DISTANCE_MOST 0xffffu
+#define WORDS_MOST 508			/* of an entry */
+#define BIAS (UINT64_C(1) << 31)	/* distances are stored below 0: each looks like no address */
 #define BEGINNINGS 1024u		/* powers of two */
 #define VALUES 4096u
 #define FRAMES_MOST 264
@@ -40,8 +38,8 @@ struct frame {
 	bool uses_fp, keeps_fp;		/* its place is by fp; the caller has the same */
 };
 
-/* The slots of an entry that is overwritten go from its first one on, and no word behind a first one
- * looks like a pc, for its distance is not 0: what begins right is whole. */
+/* The slots of an entry that is overwritten go from its first one on. No slot behind a first one begins like an entry,
+ * because no two distances look like a pc, nor, behind the sums, like a generation: what begins right is whole. */
 struct gm_stack_cache {
 	_Alignas(64) _Atomic(uint32_t) busy;
 	uint32_t owner;			/* number of a thread; 0 nobody's */
@@ -55,12 +53,14 @@ struct gm_stack_cache {
 	uint16_t beginnings[BEGINNINGS];	/* the last entry that began so */
 	uint32_t values[VALUES];	/* tag << 16 | slot, by value; slot 0: there can be none */
 	struct frame frames[FRAMES_MOST];
+	int32_t at[WORDS_MOST];		/* an entry's, while it is made */
 	struct gm_python_kept python;
 	_Alignas(64) uint64_t slots[SLOTS][SLOT_WORDS];
 };
 
 _Static_assert(offsetof(struct gm_cached_stack, hash) == SLOT_WORDS * 8,
 	       "what is looked at is one line");
+_Static_assert(WORDS_MOST % GM_STACK_WORDS_AT_ONCE == 0, "there is room for whole groups");
 
 static _Atomic(void *) caches[CACHES];
 static _Atomic(uint32_t) threads;
@@ -167,20 +167,31 @@ static inline bool begins(const struct gm_cached_stack *entry, const struct gm_s
 	       !((entry->fp ^ r[GM_REG_FP]) & fp);
 }
 
-/* All words are compared, whatever the first ones are: they mostly are the same, and all can be read. */
+/* The two sums of the words of @entry, each of every other word: they do not wait for each other. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
+static inline void sum_words(const struct gm_cached_stack *entry, uint64_t ret_sums[2])
+{
+	const uint8_t *base = (const uint8_t *)(entry->sp + BIAS);
+	uint64_t sums[2] = { 0, 0 };
+
+	for (const int32_t *at = entry->at, *end = at + entry->count; at < end; at += GM_STACK_WORDS_AT_ONCE) {
+#pragma GCC unroll 4
+		for (int i = 0; i < GM_STACK_WORDS_AT_ONCE; i++) {
+			sums[i & 1] ^= *(const uint64_t *)(const void *)(base + at[i]);
+			sums[i & 1] *= UINT64_C(0x9e3779b97f4a7c15);
+		}
+	}
+	ret_sums[0] = sums[0];
+	ret_sums[1] = sums[1];
+}
+
+/* All words are looked at, whatever the first ones are: they mostly are the same, and all can be read. */
 static inline bool is_true(const struct gm_cached_stack *entry)
 {
-	const uint64_t *word = entry->words, *end = word + entry->count;
-	const uint64_t *at = (const uint64_t *)entry->sp - 1;
-	uint64_t differs = 0;
+	uint64_t sums[2];
 
-#pragma GCC unroll 4
-	for (; word < end; word++) {
-		at += *word >> WORD_BITS;
-		differs |= *at ^ (*word & WORD_MASK);
-	}
-	return !differs;
+	sum_words(entry, sums);
+	return sums[0] == entry->sums[0] && sums[1] == entry->sums[1];
 }
 
 struct gm_cached_stack *gm_stack_cache_find(struct gm_stack_cache *cache,
@@ -251,8 +262,8 @@ static void keep_value(struct gm_stack_cache *cache, uint64_t value, uintptr_t s
 /* Room for an entry of @count words: what follows is filled by the caller. */
 static struct gm_cached_stack *take(struct gm_stack_cache *cache, uint32_t count)
 {
-	uint32_t words = (uint32_t)(offsetof(struct gm_cached_stack, words) / 8) + count;
-	uint32_t slots = (words + SLOT_WORDS - 1) / SLOT_WORDS, at = cache->used;
+	uint32_t bytes = (uint32_t)(offsetof(struct gm_cached_stack, at) + count * sizeof(int32_t));
+	uint32_t slots = (bytes + SLOT_WORDS * 8 - 1) / (SLOT_WORDS * 8), at = cache->used;
 
 	if (at + slots > SLOTS)
 		at = 1;
@@ -286,7 +297,7 @@ struct gm_cached_stack *gm_stack_cache_like(struct gm_stack_cache *cache,
 	if (!find_value(cache, &key, value, &other) || !other || other->hash != entry->hash) {
 		/* it may lie where the other will: a move */
 		other = take(cache, entry->count);
-		memmove(other, entry, sizeof(*entry) + entry->count * sizeof(entry->words[0]));
+		memmove(other, entry, offsetof(struct gm_cached_stack, at) + entry->count * sizeof(entry->at[0]));
 	}
 	other->inside = inside;
 	other->value = value;
@@ -392,28 +403,26 @@ static bool drop_unused(struct frame *frames, int count)
 	return used;
 }
 
-/* Into @ret_words, which may be NULL. Returns how many; -1: one of them does not fit. */
-__attribute__((no_sanitize_address, no_sanitize_thread))
-static int write_words(const struct frame *frames, int count, uintptr_t sp, uint64_t *ret_words)
+/* Where the words lie, into @ret_at. Returns how many, a multiple of those that are looked at at once; -1: one of them
+ * does not fit. */
+static int write_places(const struct frame *frames, int count, uintptr_t sp, int32_t *ret_at)
 {
 	uintptr_t before = sp - 8;
 	int words = 0;
 
 	for (int i = 0; i < count; i++)
 		for (int k = 0; k < 3; k++) {
-			uintptr_t at = frames[i].at[k], word;
+			uintptr_t at = frames[i].at[k];
 
 			if (!at)
 				continue;
-			word = *(const uintptr_t *)at;
-			if (at <= before || (at - before) / 8 > DISTANCE_MOST ||
-			    word > WORD_MASK || words == WORDS_MOST)
+			if (at <= before || at - sp >= BIAS || words == WORDS_MOST)
 				return -1;
-			if (ret_words)
-				ret_words[words] = (at - before) / 8 << WORD_BITS | word;
-			words++;
+			ret_at[words++] = (int32_t)(at - sp - BIAS);
 			before = at;
 		}
+	for (; words > 0 && words % GM_STACK_WORDS_AT_ONCE; words++)
+		ret_at[words] = ret_at[words - 1];
 	return words;
 }
 
@@ -428,7 +437,7 @@ static struct gm_cached_stack *make(struct gm_stack_cache *cache, const struct g
 	if (count <= 0)
 		return NULL;
 	by_fp = drop_unused(cache->frames, count);
-	words = write_words(cache->frames, count, r[GM_REG_SP], NULL);
+	words = write_places(cache->frames, count, r[GM_REG_SP], cache->at);
 	if (words <= 0)
 		return NULL;
 	entry = take(cache, (uint32_t)words);
@@ -438,7 +447,8 @@ static struct gm_cached_stack *make(struct gm_stack_cache *cache, const struct g
 		.hash = stack->hash, .inside = stack->inside, .value = stack->value,
 		.kind = stack->kind, .count = (uint16_t)words,
 	};
-	write_words(cache->frames, count, r[GM_REG_SP], entry->words);
+	memcpy(entry->at, cache->at, (size_t)words * sizeof(entry->at[0]));
+	sum_words(entry, entry->sums);
 	return keep(cache, entry);
 }
 

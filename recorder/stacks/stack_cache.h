@@ -1,13 +1,11 @@
 /*
- * stack_cache.h - the native stacks that a thread has had, each kept as the words that a walk of it
- * reads: where all of them are unchanged, the frames are the same, and no walk is needed.
+ * stack_cache.h - the native stacks that a thread has had, each kept as the places of the words that a walk
+ * of it reads, and two sums of these words: where both are unchanged, the frames are the same, and no walk is needed.
  *
  * The result of a walk depends only on (pc, sp, fp) where it begins and on the words it reads:
- * return addresses, and saved values by which a frame further out is found. An entry has these
- * words, innermost first:
- *
- *	63         48 47           0
- *	| distance    | the word    |	in words from the one before, of the first from below the sp
+ * return addresses, and saved values by which a frame further out is found. An entry has the place of each of
+ * these words, innermost first, as its distance from the sp; and the sums, of 64 bits each, as stacks.c tells the
+ * stacks of all threads apart, too.
  *
  * Saved frame pointers that no frame uses are not among them. All lie on the thread's own stack
  * (recorder/unwind/window.h), above the sp with which the entry begins, so that they can be read
@@ -30,17 +28,20 @@
 struct gm_python_kept;
 struct gm_stack_cache;
 
+#define GM_STACK_WORDS_AT_ONCE 4	/* a group is filled up with its last word */
+
 struct gm_cached_stack {
 	uintptr_t pc, sp, fp;		/* where the walk begins; @fp: if @by_fp */
 	uint64_t generation, what;	/* when it is valid: of the caller's key; @what with the stamp */
 	uint64_t inside;		/* the caller's: what else identifies the stack (Python's frames), ... */
 	uint64_t value;			/* ... and the result for it */
 	uint32_t next;			/* the entry that came after it the last time: a guess */
-	uint16_t count;			/* words */
+	uint16_t count;			/* words, a multiple of GM_STACK_WORDS_AT_ONCE */
 	uint8_t kind;			/* the caller's */
 	bool by_fp;
 	uint64_t hash;			/* the caller's: of the frames */
-	uint64_t words[];
+	uint64_t sums[2];		/* of the words at @at */
+	int32_t at[];			/* distances in bytes from @sp, less 2^31 */
 };
 
 /* For what an entry must be valid. */
