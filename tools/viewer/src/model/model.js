@@ -13,13 +13,11 @@ import { wholeOf } from "./whole.js";
 import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 
 /* The call sites of all sources of a level are decided together: what all their stacks share is left out. */
-const shareStacks = (doc, stacks, models) => {
+const shareStacks = (stacks, models) => {
 	const used = new Uint8Array(stacks.count);
 	for (const { lives: { stack } } of models)
 		for (let l = 0; l < stack.length; l++)
 			used[stack[l]] = 1;		/* beyond its end nothing is kept */
-	for (const failure of doc.root.failures ?? [])
-		used[failure?.stack] = 1;
 	stacks.share(sequence(stacks.count).filter((id) => id > 0 && used[id]));
 };
 
@@ -34,7 +32,7 @@ export const modelsOf = (doc) => {
 		return model;
 	});
 	for (const level of levels.values())
-		shareStacks(doc, level.stacks, level.models);
+		shareStacks(level.stacks, level.models);
 	return models;
 };
 
@@ -47,7 +45,7 @@ export const wholesOf = (doc, models) => {
 		const pools = poolsOf(model);
 		return pools.length ? new Model(doc, wholeOf(model, pools), stacks) : model;
 	});
-	shareStacks(doc, stacks, made);
+	shareStacks(stacks, made);
 	return made.filter((model) => model.source.level === "whole");
 };
 
