@@ -194,9 +194,9 @@ static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_
 
 /* A free of @dptr, which lies in @view's block, begins. False: it has ended, refused as the driver would: with
  * @in_capture a capture is no reason. */
-static inline bool begin_free(struct freeing *freeing, const struct gm_cache_heap *heap,
-			      const struct gm_cache_view *view, CUdeviceptr dptr, bool in_capture,
-			      CUresult *ret_result)
+static inline __attribute__((always_inline)) bool
+begin_free(struct freeing *freeing, const struct gm_cache_heap *heap, const struct gm_cache_view *view,
+	   CUdeviceptr dptr, bool in_capture, CUresult *ret_result)
 {
 	CUresult refused;
 
