@@ -151,7 +151,8 @@ static const char *build_of(struct gm_groups *groups, const struct gm_scene *sce
 static const char *of_place(struct gm_groups *groups, int side, const struct gm_scene *scene, size_t id,
 			    const char *key)
 {
-	const char *build = key ? build_of(groups, scene, id) : NULL;
+	bool alone = side && !groups->places.count;	/* there is no first snapshot */
+	const char *build = key && !alone ? build_of(groups, scene, id) : NULL;
 	uint64_t offset, known;
 
 	if (!build)
