@@ -617,6 +617,10 @@ install: install-binaries
 	install -d $(DESTDIR)$(DOCDIR)/docs/viewer
 	install -m 644 $(wildcard docs/*.*) $(DESTDIR)$(DOCDIR)/docs
 	install -m 644 docs/viewer/* $(DESTDIR)$(DOCDIR)/docs/viewer
+	$(if $(HAVE_LIBDW),,@echo '  not in this gpumem: source lines (Debian: libdw-dev, and libdw1 where it runs)')
+	$(if $(HAVE_IBERTY),,@echo '  not in this gpumem: readable names of C++ and Rust (Debian: libiberty-dev)')
+	$(if $(HAVE_HTTP),,@echo '  not in this gpumem: gpumem serve (Debian: libmicrohttpd-dev, and libmicrohttpd12 where it runs)')
+	@test -s $(VIEW_PAGE) || echo '  not in this gpumem: gpumem view, which takes node to build (scripts/setup.sh)'
 
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(LIBDIR)/.debug/libgpumem.so.debug \
