@@ -8,7 +8,7 @@ import { gunzipSync } from "node:zlib";
 import { demangle } from "../../tools/viewer/src/model/demangle.js";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
-import { shorten } from "../../tools/viewer/src/model/stacks.js";
+import { Stacks, shorten } from "../../tools/viewer/src/model/stacks.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
 import { DATA, pageOf, readPage, room } from "./documents.mjs";
 
@@ -42,6 +42,15 @@ test("the interpreter's frames go, the allocator's and the dispatcher's are one,
 	assert.ok(folded.nodes.length < all.nodes.length / 2, `${folded.nodes.length} of ${all.nodes.length}`);
 	const python = (flame) => flame.nodes.filter(({ frame }) => frame >= 0 && stacks.python(frame)).reduce((bytes, { self }) => bytes + self, 0);
 	assert.equal(python(folded) >= python(all), true);
+});
+
+test("a stack that no allocation has passes over shared frames only as far as it has them", () => {
+	const texts = ["", "program", "alloc", "a", "b", "seen", "main"], at = (name) => texts.indexOf(name), none = texts.map(() => 0);
+	const lists = [[], ["alloc", "a", "main"], ["alloc", "b", "main"], ["seen", "a", "main"], ["alloc"]], parent = [0], frame = [0];
+	const tip = lists.map((list) => list.reduceRight((node, name) => frame.push(at(name)) && parent.push(node) - 1, 0));
+	const stacks = new Stacks({ texts, root: {}, stacks: { parent, frame, tip, frames: { name: texts.map((_, i) => i), file: none, line: none, module: texts.map(() => 1), python: none } } });
+	stacks.share([1, 2]);
+	assert.deepEqual([1, 2, 3, 4].map((id) => stacks.siteText(id)), ["a (program)", "b (program)", "seen (program)", "alloc (program)"]);
 });
 
 test("the flame graph upside down has the same bytes, by who allocates", () => {

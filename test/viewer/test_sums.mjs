@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
-import { phasesOf } from "../../tools/viewer/src/model/groups.js";
+import { groupLives, phasesOf } from "../../tools/viewer/src/model/groups.js";
+import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { wholesOf } from "../../tools/viewer/src/model/model.js";
 import { rangesOf, stateAt, sumsOf } from "../../tools/viewer/src/model/segments.js";
 import { events } from "../../tools/viewer/src/work/state.js";
@@ -110,6 +111,36 @@ test("tables and events are those of the command: random programs, odd names, an
 	const { sources } = await openPack({ text: packsOf(pageOf("odd", paths.at(-1)))[0] });
 	const names = sources.filter(({ level }) => level === "pool").map(({ name }) => name);
 	assert.ok(names.length === 2 && names.every((name) => /^\?\?\?[^\0-\x1f\u202e]* on GPU 0$/.test(name)), JSON.stringify(names));
+});
+
+/* What makes two stacks one row, and who asked: a rule of tools/show/ and of the page. */
+test("stacks are one row where the command has one: inlined functions and lines of C do not count, files of Python do", async () => {
+	const path = large("rows", "--events", "400", "--live", "50", "--frames", "12", "--stacks", "8"), snapshot = JSON.parse(readFileSync(path, "utf8"));
+	const native = (name, offset, more) => ({ filename: "", line: 0, name, module: 1, offset, python: false, ...more });
+	const python = (filename, line) => ({ filename, line, name: "forward", module: 0, offset: 0, python: true });
+	snapshot.process.directory = "/home/me";
+	snapshot.frames = [native("", 0), native("f", 64), native("f", 80), native("g", 96),
+		native("small", 64, { inlined: true, filename: "/home/me/a.c", line: 3 }), native("smaller", 80, { inlined: true, filename: "/home/me/a.c", line: 5 }),
+		python("/home/me/a.py", 30), python("/home/me/b.py", 30), python("/home/me/a.py", 31)];
+	for (const [stacks, sites] of [
+		[[[4, 1, 3], [5, 2, 3], [1, 3], [2, 3], [4, 4, 1, 3], [1, 3], [1, 3], [1, 3]], ["f (libpart1.so)"]],
+		[[[4, 1, 3], [2, 3], [3], [3, 3], [3], [3], [3], [3]], ["f (libpart1.so)", "g (libpart1.so)"]],
+		[[[1, 6], [1, 7], [4, 1, 8], [1, 8], [1, 6], [2, 6], [5, 2, 6], [1, 6]], ["forward (a.py:30)", "forward (a.py:31)", "forward (b.py:30)"]],
+	]) {
+		writeFileSync(path, JSON.stringify({ ...snapshot, stacks: [[], ...stacks] }));
+		const sums = new Map(), [{ models }] = await readPage(pageOf("rows", path));
+		for (const model of models.filter(({ source }) => source.device !== null)) {
+			const { lives, count } = model, { group, names } = groupLives(model, "stack");
+			for (let l = 0; l < lives.count; l++)
+				if (isLeft(lives, l, count)) {
+					const [size, number] = sums.get(names[group[l]]) ?? [0, 0];
+					sums.set(names[group[l]], [size + lives.size[l], number + 1]);
+				}
+		}
+		const wanted = JSON.parse(gpumem("summary", "--json", "--by", "stack", path)).by_stack.filter(({ blocks }) => blocks);
+		assert.deepEqual([...sums.values()].map(String).sort(), wanted.map((row) => `${row.allocated_bytes},${row.blocks}`).sort(), JSON.stringify(stacks));
+		assert.deepEqual([...new Set([...sums.keys()].map((name) => name.replace(/ #.*/, "")))].sort(), sites);
+	}
 });
 
 /* ---- flame graphs ------------------------------------------------------------------------------- */

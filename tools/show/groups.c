@@ -166,14 +166,16 @@ static const char *of_place(struct gm_groups *groups, int side, const struct gm_
 	return key;
 }
 
-/* What tells one frame from another in every run: where a library was loaded does not count. */
+/* What tells one frame from another in every run: where a library was loaded does not count.
+ * The page has the same rule: stackText in tools/viewer/src/model/stacks.js. */
 static const char *frame_key(struct gm_groups *groups, int side, const struct gm_scene *scene, size_t id)
 {
 	const struct gm_frame *frame = &scene->stacks.frames[id];
-	char text[1024];
+	char text[1536];
 
-	snprintf(text, sizeof(text), "%.600s\n%.300s\n%lld", frame->name, frame->module,
-		 frame->python ? (long long)frame->line : 0);
+	snprintf(text, sizeof(text), "%.600s\n%.300s\n%lld\n%.500s", frame->name, frame->module,
+		 frame->python ? (long long)frame->line : 0,
+		 frame->python ? gm_stack_file(&scene->stacks, frame->file) : "");
 	return of_place(groups, side, scene, id, gm_values_string(groups->texts, gm_show_repair(text), strlen(text)));
 }
 

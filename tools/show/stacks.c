@@ -260,8 +260,7 @@ const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 	return found;
 }
 
-/* The file of a line of Python, below the directory that the process ran in if it lies there. */
-static const char *below_directory(const struct gm_stacks *stacks, const char *file)
+const char *gm_stack_file(const struct gm_stacks *stacks, const char *file)
 {
 	const char *directory = gm_json_text(gm_json_object(stacks->snapshot->root, "process"), "directory");
 	size_t length = strlen(directory);
@@ -280,7 +279,7 @@ const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, s
 		snprintf(to, room, "%.*s (%.200s)", length, name, site->module[0] ? site->module : "backward");
 	else if (site->python || site->line > 0)
 		snprintf(to, room, "%.300s (%.300s:%lld)", site->name,
-			 site->python ? below_directory(stacks, site->file) : basename(site->file),
+			 site->python ? gm_stack_file(stacks, site->file) : basename(site->file),
 			 (long long)site->line);
 	else
 		snprintf(to, room, "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",

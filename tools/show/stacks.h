@@ -55,6 +55,9 @@ const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
  * these stacks are compared: what a library's own threads allocate has no line of the program's. */
 void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
 
+/* The file of a line of Python, below the directory that the process ran in if it lies there. */
+const char *gm_stack_file(const struct gm_stacks *stacks, const char *file);
+
 #define GM_NO_STACK "(no stack)"
 
 /* That line as text, "train (train.py:7)", "main (app.cu:88)" or "forward (libmodel.so)", cut to @room. Files of Python

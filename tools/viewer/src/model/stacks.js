@@ -66,7 +66,7 @@ export class Stacks {
 		this.sorts = new Uint8Array(this.frameCount);
 		for (let f = 0; f < this.frameCount; f++)
 			this.sorts[f] = this.sortOf(f);
-		this.shared = 0;
+		this.shared = [];
 		this.sharedSort = PLUMBING;
 		this.siteCache = new Int32Array(this.count).fill(-2);
 	}
@@ -158,7 +158,7 @@ export class Stacks {
 		let shared = this.sharedBy(lists, false);
 		if (!isLonger(shared))
 			shared = this.sharedBy(lists, true);
-		this.shared = isLonger(shared) ? shared : 0;
+		this.shared = isLonger(shared) && shared ? lists[0].slice(0, shared) : [];
 		this.sharedSort = sort;
 		this.siteCache.fill(-2);
 	}
@@ -178,15 +178,8 @@ export class Stacks {
 			return -1;
 		if (sort === PLUMBING)
 			return frames[0];
-		let found = -1, left = (sort === this.sharedSort ? this.shared : 0) + 1;
-		for (const f of frames) {
-			if (this.sorts[f] !== sort)
-				continue;
-			found = f;
-			if (!--left)
-				break;
-		}
-		return found;
+		const mine = frames.filter((f) => this.sorts[f] === sort), shared = sort === this.sharedSort ? this.shared : [];
+		return mine.find((f, i) => i >= shared.length || !this.same(f, shared[i], false)) ?? mine.at(-1);
 	}
 
 	siteText(id) {
@@ -199,14 +192,17 @@ export class Stacks {
 
 	/*
 	 * What stack @id is called where every stack has a name of its own, the same in every run: its call site and a number of
-	 * its functions, modules and lines of Python, and of the text @about it.
+	 * its functions, modules and lines of Python, and of the text @about it. Neither depends on inlined functions, which are
+	 * known only where debug information is at hand: such a call site is called as the function that it was inlined into.
 	 */
 	stackText(id, about) {
 		this.keys ??= Uint32Array.from({ length: this.frameCount }, (_, f) =>
-			hashOf(`${this.name(f)}\n${this.module(f)}\n${this.python(f) ? this.line(f) : 0}`));
-		const key = this.list(id).filter((f) => !this.inlined(f)).reduce((hash, f) => Math.imul(hash ^ this.keys[f], 0x01000193) >>> 0, hashOf(about));
-		const f = this.site(id), native = f >= 0 && this.sorts[f] <= NATIVE;
-		return `${native ? this.functionLabel(f) : this.siteText(id)} #${key.toString(16).padStart(8, "0")}`;
+			hashOf(`${this.name(f)}\n${this.module(f)}\n${this.python(f) ? `${this.line(f)}\n${this.shortFile(f)}` : 0}`));
+		const frames = this.list(id), kept = frames.filter((f) => !this.inlined(f)), site = this.site(id);
+		const key = kept.reduce((hash, f) => Math.imul(hash ^ this.keys[f], 0x01000193) >>> 0, hashOf(about));
+		const f = frames.slice(frames.indexOf(site)).find((of) => !this.inlined(of)) ?? site;
+		const name = f < 0 || this.sorts[site] > NATIVE ? this.siteText(id) : this.functionLabel(f);
+		return `${name} #${key.toString(16).padStart(8, "0")}`;
 	}
 
 	/* A stack as a page shows it. */
