@@ -11,10 +11,10 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,49 +189,67 @@ static void mode_inside(long times)
 
 /* ---- a death ----------------------------------------------------------------------------------- */
 
+/* A pool looks up a block in a piece of less than 2 MiB in its list of pieces, under its lock. */
 static int pool;
-static CUdeviceptr base;
+static CUdeviceptr piece;
+static _Atomic(int) storming;
+
+static void hand_out(CUdeviceptr address)
+{
+	must("gpumem_pool_allocated", gpumem_pool_allocated(pool, address, 512, NULL));
+	must("gpumem_pool_freed", gpumem_pool_freed(pool, address));
+}
 
 static void *storm(void *arg)
 {
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 	for (;;) {
-		gpumem_pool_allocated(pool, base + 4096, 512, NULL);
-		gpumem_pool_freed(pool, base + 4096);
+		gpumem_pool_allocated(pool, piece + 4096, 512, NULL);
+		gpumem_pool_freed(pool, piece + 4096);
+		/* Locks that only the first call of a thread takes are left by now. */
+		if (!storming) {
+			storming = 1;
+			pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+		}
 	}
 	return arg;
 }
 
+/* Whoever waits for a lock reads the clock. */
+static bool somebody_waits(void)
+{
+	uint64_t before = readings;
+
+	hand_out(piece + 1024);
+	return readings != before;
+}
+
 static void mode_cancel(long times)
 {
-	uint64_t before;
-	int r = 0;
+	bool died = false;
+	long waits = 0;
 
-	must("cuMemAlloc", mem_alloc(&base, 4 << 20));
+	must("cuMemAlloc", mem_alloc(&piece, 1 << 20));
 	pool = gpumem_pool_create("a", 0);
-	for (long i = 0; i < times && r != -ETIMEDOUT; i++) {
+	if (somebody_waits())		/* the pool knows the piece from here on */
+		fail("a wait for nobody", 0);
+	for (long i = 0; i < times && !died; i++) {
 		pthread_t thread;
 
+		storming = 0;
 		must("pthread_create", pthread_create(&thread, NULL, storm, NULL));
-		usleep((useconds_t)(100 + i % 300));
+		while (!storming)
+			usleep(20);
+		usleep((useconds_t)(i % 300));
 		pthread_cancel(thread);
 		pthread_join(thread, NULL);
-		r = gpumem_pool_allocated(pool, base + 1024, 512, NULL);
-		if (!r)
-			r = gpumem_pool_freed(pool, base + 1024);
+		died = somebody_waits();
 	}
-	if (r != -ETIMEDOUT)
-		fail("nobody died with a lock", r);
-	/* Whoever waits for a lock reads the clock. */
-	before = readings;
-	for (int i = 0; i < 100; i++) {
-		gpumem_pool_allocated(pool, base + 1024, 512, NULL);
-		gpumem_pool_freed(pool, base + 1024);
-		gpumem_pool_allocated(pool, base + 2048, 512, NULL);
-	}
-	printf("a thread died with a lock: the next calls waited %s, the clock was %s\n",
-	       readings - before < 100 ? "no more" : "each", before ? "read" : "not read");
-	must("cuMemFree", mem_free(base));
+	if (!died)
+		fail("nobody died with a lock", times);
+	for (int i = 0; i < 100; i++)
+		waits += somebody_waits();
+	printf("a thread died with a lock: of the next calls %ld waited\n", waits);
+	must("cuMemFree", mem_free(piece));
 }
 
 int main(int argc, char **argv)
