@@ -16,9 +16,9 @@ from verbs import APP, gpumem, killed_journal, load  # noqa: E402
 PICKLE = os.path.abspath("test/data/torch-snapshot.pickle")
 
 
-def convert(to, path, data=None):
+def convert(to, path, data=None, options=()):
     """The output's bytes; b"" and the message when it failed."""
-    run = subprocess.run([GPUMEM, "convert", "--to", to, path], input=data, capture_output=True, timeout=120, check=False)
+    run = subprocess.run([GPUMEM, "convert", "--to", to, *options, path], input=data, capture_output=True, timeout=120, check=False)
     return run.stdout if run.returncode == 0 else b"", run.stderr.decode()
 
 
@@ -240,7 +240,8 @@ with Room() as room:
         check("(e) the halves of a free stand side by side", not why and
               any(e["action"] == "free_requested" for e in traces[0]), why)
         source = load(one)
-        names = {f["name"] for e in traces[0] for f in e["frames"]}
+        text, _ = convert("pytorch-json", one, options=["--no-lines"])
+        names = {f["name"] for e in json.loads(text)["device_traces"][0] for f in e["frames"]}
         unnamed = [f for f in source["frames"][1:] if not f["name"]]
         check("a frame without a name is its module and offset", not unnamed or any("+0x" in name for name in names), sorted(names)[:20])
         check("no frame is nameless", all(names), names)
