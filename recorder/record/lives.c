@@ -81,9 +81,14 @@ static struct gm_live *find_older(const struct gm_lives *lives, uint32_t newest,
 INLINED struct gm_live *find(const struct gm_lives *lives, uint64_t address)
 {
 	uint32_t levels = gm_get_acquire(&lives->levels);
-	const struct level level = level_of(lives, levels ? levels - 1 : 0, address);
-	struct gm_live *line = gm_likely(levels) ? find_in(&level, address) : NULL;
+	struct gm_live *line;
+	struct level level;
 
+	/* A number with one of the marks is no address: it would find a line that another thread is changing. */
+	if (gm_unlikely(!levels || address >= GM_LIVE_BEGINNING))
+		return NULL;
+	level = level_of(lives, levels - 1, address);
+	line = find_in(&level, address);
 	return gm_likely(line || levels < 2) ? line : find_older(lives, levels - 1, address);
 }
 
@@ -129,14 +134,15 @@ static struct gm_live *claim_behind(struct gm_lives *lives, struct level level)
 INLINED struct gm_live *claim(struct gm_lives *lives, uint64_t address, struct gm_live **ret_old)
 {
 	uint32_t levels = gm_get_acquire(&lives->levels);
-	const struct level level = level_of(lives, levels ? levels - 1 : 0, address);
 	struct gm_live *line;
+	struct level level;
 
 	*ret_old = NULL;
 	if (gm_unlikely(!levels)) {
 		gm_set(&lives->crowded, 1);
 		return NULL;
 	}
+	level = level_of(lives, levels - 1, address);
 	*ret_old = find_in(&level, address);
 	if (gm_unlikely(levels > 1) && !*ret_old)
 		*ret_old = find_older(lives, levels - 1, address);

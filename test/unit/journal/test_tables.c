@@ -228,6 +228,24 @@ START_TEST(test_pool)
 }
 END_TEST
 
+/* What no block's address can be finds no line, whatever the lines hold while others change them. */
+START_TEST(test_pool_nonsense)
+{
+	const uint64_t marks[] = { GM_LIVE_BEGINNING, GM_LIVE_ENDING, GM_LIVE_ENDING | 0x10000000 };
+	struct gm_lives lives = { .domain = 0 };
+
+	aux_start(1000);
+	ck_assert(gm_lives_begin(&lives, gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5)));
+	for (unsigned int i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
+		for (unsigned int n = 0; n < 256; n++)
+			gm_set(&lives.level[0].lines[n].address, marks[i]);
+		ck_assert_int_eq(gm_lives_end(&lives, marks[i], GM_NONE), -ENOENT);
+		ck_assert_uint_eq(gm_lives_size(&lives, marks[i]), 0);
+		gm_lives_name(&lives, marks[i], 8);
+	}
+}
+END_TEST
+
 /* A pool's table grows by levels: every block is found, in whichever level it lies, and those that end make room. */
 START_TEST(test_pool_grows)
 {
@@ -730,6 +748,7 @@ int main(void)
 	tcase_add_test(tc, test_device);
 	tcase_add_test(tc, test_pool);
 	tcase_add_test(tc, test_pool_grows);
+	tcase_add_test(tc, test_pool_nonsense);
 	tcase_add_test(tc, test_storm);
 	tcase_add_loop_test(tc, test_growth_fails, 1, 25);
 	suite_add_tcase(suite, tc);
