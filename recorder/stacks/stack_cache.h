@@ -38,7 +38,7 @@ struct gm_cached_stack {
 	uint32_t next;			/* the entry that came after it the last time: a guess */
 	uint16_t count;			/* words, a multiple of GM_STACK_WORDS_AT_ONCE */
 	uint8_t kind;			/* the caller's */
-	bool by_fp;
+	uint8_t by_fp;			/* 1 or 0; no bool, since a slot within another entry is looked at, too */
 	uint64_t hash;			/* the caller's: of the frames */
 	uint64_t sums[2];		/* of the words at @at */
 	int32_t at[];			/* distances in bytes from @sp, less 2^31 */

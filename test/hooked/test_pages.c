@@ -587,6 +587,7 @@ static void begin_with_devices(const char *count)
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	setenv("GPUMEM_EXPANDABLE_SEGMENTS", "True", 1);
 	setenv("FAKECUDA_DEVICES", count, 1);
+	setenv("FAKECUDA_CAPACITY", "2GiB", 1);		/* the race detector leaves few addresses */
 	context = begin();
 }
 
