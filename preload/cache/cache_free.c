@@ -56,10 +56,6 @@ static __attribute__((noinline)) bool freed_elsewhere(struct freeing *freeing, c
 {
 	if (gm_cache_frees_marked)
 		gm_cache_stream_freed_slow(freeing->key, freeing->on, true);
-	/* Beside a capture a page was unmapped under work that the stream's own event did not cover: pages wait for
-	 * the whole context then (test_beside.py, pools in pages). */
-	if (gm_capturing() && gm_cache_heap_in_pages(freeing->heap))
-		return gm_reuse_freed(gm_order_reuse(), item, 0, 0, &freeing->early);
 	return gm_reuse_freed(gm_order_reuse(), item, freeing->key, gm_stream_context(freeing->on, false),
 			      &freeing->early);
 }

@@ -298,6 +298,17 @@ void beside_empty(struct scene *scene)
 
 /* ---- stream-ordered memory ---- */
 
+/* What @after is given from now on comes after all that @before was given. */
+static void order(CUstream after, CUstream before)
+{
+	CUevent event;
+
+	DO(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+	DO(cuEventRecord, event, before);
+	DO(cuStreamWaitEvent, after, event, 0);
+	DO(cuEventDestroy, event);
+}
+
 void beside_pools(struct scene *scene)
 {
 	cuuint64_t number = 0;
@@ -316,6 +327,7 @@ void beside_pools(struct scene *scene)
 	DO(cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &one);
 	number = UINT64_MAX;
 	DO(cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &number);
+	order(scene->u, scene->t);
 	drop_async(b, scene->u);
 	DO(cuStreamSynchronize, scene->t);
 	DO(cuMemPoolGetAttribute, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &number);
@@ -326,6 +338,7 @@ void beside_pools(struct scene *scene)
 	drop_async(a, more);
 	a = take_async(25 * MIB, more);
 	launch(scene, more, a, 3);
+	order(scene->s, more);
 	DO(cuStreamDestroy, more);
 	drop_async(a, scene->s);
 	number = 0;

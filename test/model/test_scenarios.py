@@ -21,9 +21,7 @@ RULES = os.path.abspath("build/rules/libgpumem.so")
 # not exported by IPC, as PyTorch's expandable segments are not.
 NO_NEED = {("scarce", "scarce"), ("growing_together", "growth"), ("back_is_late", "await")}
 NOT_IN_PAGES = {"scarce"}
-REFUSED = {"ipc_preloaded": "cuIpcGetMemHandle(&message.handle, base): CUresult 1\n",
-           # Pages wait for the whole context beside a capture (docs/limits.md).
-           "freed_elsewhere_beside_capture": "cuMemAllocAsync(&ptr, bytes, stream): CUresult 2\n"}
+REFUSED = {"ipc_preloaded": "cuIpcGetMemHandle(&message.handle, base): CUresult 1\n"}
 PAGES = {"GPUMEM_EXPANDABLE_SEGMENTS": "True"}
 TRIES = {"growth": 40}         # what takes two threads at the same moment
 ENDS = {66: "a race", 67: "a hang", 1: "a wrong result", -14: "a hang", -11: "a crash", None: "a hang"}
