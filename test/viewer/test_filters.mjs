@@ -10,7 +10,7 @@ import { after, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { matchOf, parseTerm } from "../../tools/viewer/src/model/filter.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
-import { DATA, gpumem, pageOf, readPage, room, runApp } from "./documents.mjs";
+import { DATA, gpumem, pageOf, readPage, room, runApp, runPools } from "./documents.mjs";
 
 const skip = missing || false;
 const browser = missing ? null : await launch();
@@ -163,18 +163,50 @@ test("an out-of-memory opens at the refused call in every view, with what was as
 	assert.equal(await page.evaluate(() => gpumem.moment), oom.curve.peak);
 }));
 
-test("a crash opens with the stack of the thread that died", { skip }, () => {
-	const crash = JSON.parse(readFileSync(run("exit"), "utf8")), path = join(room, "crash.json"), stack = crash.stacks.findIndex((frames) => frames.length > 2);
-	crash.failure = { type: "crash", signal: 11, signal_name: "SIGSEGV", address: 64, thread: 4711, time_us: crash.time_us, stack, pcs: [], registers: {}, holders: [] };
+/* A snapshot @name of @made's program as if it had died: with an address @into bytes into its largest block, in the thread that tells most. */
+const crashed = (name, made, into, changes) => {
+	const crash = JSON.parse(readFileSync(made, "utf8")), path = join(room, `${name}.json`), threads = (crash.pools ?? []).map(({ trace }) => trace.thread[0]);
+	const blocks = [...crash.segments, ...(crash.pools ?? []).flatMap(({ segments }) => segments)].flatMap(({ blocks: list }) => list).filter(({ state }) => state !== "inactive");
+	const { address } = (crash.pools?.length ? crash.pools[0].segments.flatMap(({ blocks: list }) => list) : blocks).reduce((a, b) => b.requested_size > a.requested_size ? b : a);
+	const stack = crash.stacks.findIndex((frames) => frames.length > 2);
+	crash.failure = { type: "crash", signal: 11, signal_name: "SIGSEGV", code: 1, address: address + into, thread: threads[0] ?? crash.process.pid, time_us: crash.time_us, stack, pcs: [], registers: {}, holders: [], ...changes };
 	writeFileSync(path, JSON.stringify(crash));
-	return visit(pageOf("crash", path), {}, async (page) => {
-		const names = crash.stacks[stack].map((f) => crash.frames[f].name).filter(Boolean), side = await page.locator(".side").innerText();
-		assert.match(side, /died of SIGSEGV[^]*thread 4711[^]*0x40/);
-		await page.locator("[data-view=summary]").click();
-		const summary = await page.locator(".card.bad").innerText();
-		for (const name of names)
-			assert.ok(side.includes(name) && summary.includes(name), name);
-		assert.ok(names.length > 1);
+	return path;
+};
+/* What the command says of it, as words. */
+const saysOf = (path) => gpumem("summary", path).split("\n\n")[0].split("\n").slice(2).map((line) => line.trim().replace(/ +/g, " "));
+const wordsOf = (text) => text.replace(/\s+/g, " ");
+
+test("a crash opens with the thread that died, in the words of gpumem summary", { skip }, async () => {
+	const pools = runPools("kept = both_levels(0, 400)\nsnapshot()")("api-1");
+	for (const [name, made, into, changes] of [["driver", run("exit"), 100], ["before", run("exit"), -8], ["nowhere", run("exit"), 2 ** 45], ["pools", pools, 5], ["aborted", pools, 0, { signal_name: "SIGABRT", address: null, sender_pid: 77 }]]) {
+		const path = crashed(name, made, into, changes), says = saysOf(path), at = says.indexOf("the last events of that thread");
+		assert.ok(at >= 3 && says.length === at + 11, says.join("\n"));
+		await visit(pageOf(name, path), {}, async (page) => {
+			assert.equal(await page.evaluate(() => gpumem.state.view), "summary");
+			const card = page.locator(".card").first(), title = wordsOf(await card.locator("h2").innerText());
+			assert.equal(title, `The program ${says[0]}`);
+			assert.equal(await card.locator(".because").count(), changes ? 0 : 1);
+			if (!changes)
+				assert.equal(wordsOf(await card.locator(".because").innerText()), says[1]);
+			const frames = await card.locator(".stack li").evaluateAll((list) => list.map((row) => [row.querySelector("code").textContent, row.querySelector(".where").textContent]));
+			const wanted = says.slice(changes ? 1 : 2, at).filter((line) => !/^\.\.\. /.test(line));
+			assert.deepEqual(frames.slice(0, wanted.length).map(([what, where]) => where && !what.startsWith(where) ? `${what} (${where})` : what), wanted);
+			const events = await card.locator("tr").evaluateAll((list) => list.map((row) => [...row.cells].map((cell) => cell.textContent)));
+			const cut = ([when, action, size, addr, site]) => [when, action, size, addr.replace("0x0", "0"), site.slice(0, 40)].join(" ").trim();
+			assert.deepEqual(events.map(cut), says.slice(at + 1), name);
+			const dropped = await page.evaluate(async (text) => (await gpumem.asker.ask("openFile", { name: "x", file: new Blob([text]) })).crash, readFileSync(path, "utf8"));
+			const known = await page.evaluate(() => gpumem.doc.crash), bare = ({ what, place, events: list }) => [what, place.replace(/ that .*/, ""), list.map(({ site, ...event }) => event)];
+			assert.deepEqual(bare(dropped), bare(known), "a file that is dropped says the same");
+			assert.ok(dropped.stack.length, "but for lines and inlined functions, which only the command knows");
+			await page.locator("[data-view=timeline]").click();
+			await settle(page);
+			assert.equal(wordsOf(await page.locator(".side .crash h2").innerText()), title);
+		});
+	}
+	await visit(pageOf("ended", crashed("ended", run("exit"), 0, { signal_name: "SIGTERM", code: 0, address: null, sender_pid: 5 })), {}, async (page) => {
+		assert.equal(await page.evaluate(() => gpumem.state.view), "timeline", "who was asked to end did not crash");
+		assert.equal(await page.locator(".side .card").innerText(), "The program was ended by SIGTERM, sent by process 5");
 	});
 });
 

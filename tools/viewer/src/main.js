@@ -168,6 +168,7 @@ class App {
 		const source = sources[state.source], is = (value, most) => Number.isInteger(value) && value >= 0 && value <= most;
 		const isPart = (from, to, most) => from !== null && to !== null && from >= 0 && from < to && to <= most;
 		state.mode ||= source.mode;
+		state.view ||= this.docs[state.doc].crash?.wish === false ? "summary" : "timeline";
 		if (!isPart(state.from, state.to, (state.mode === "order" ? source.events + 1 : source.length) * 1.001))
 			state.from = state.to = null;
 		if (!isPart(state.low, state.high, 2 ** 60))

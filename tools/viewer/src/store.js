@@ -3,7 +3,7 @@
  * loaded again or gone back to shows the same. Views keep nothing of it: they ask for it whenever they are told.
  *
  *   doc, source   numbers of the snapshot and of what is looked at in it; -1: what tells most
- *   view          the name of the view
+ *   view          the name of the view; "": of a crash the summary, else the timeline
  *   mode          "time" or "order": what lies along the axis; "": what shows more of this source
  *   from, to      the window, places on the axis (axis.js); null: all of it
  *   low, high     the bytes that the timeline shows; null: what fits
@@ -24,12 +24,12 @@ import { parseTerm } from "./model/filter.js";
 import { WAYS } from "./model/groups.js";
 
 const FIRST = {
-	doc: 0, source: -1, view: "timeline", mode: "", from: null, to: null, low: null, high: null, at: null, life: -1, by: "site",
+	doc: 0, source: -1, view: "", mode: "", from: null, to: null, low: null, high: null, at: null, life: -1, by: "site",
 	terms: [], find: "", order: "size", first: null, last: null, events: "all", weigh: "live", invert: 0, against: 0, path: [], fold: 1, table: "groups", sort: "",
 	up: 0, other: -1, when: "end", theme: "",
 };
 const WORDS = {
-	view: ["timeline", "allocator", "flame", "tables", "summary", "compare"], mode: ["", "time", "order"], by: WAYS,
+	view: ["", "timeline", "allocator", "flame", "tables", "summary", "compare"], mode: ["", "time", "order"], by: WAYS,
 	order: ["size", "address", "free"], events: ["all", "raw", "blocks", "allocs", "segments", "refused", "annotations"],
 	weigh: ["live", "peak", "end", "bytes", "count", "churn"], table: ["groups", "leaks", "longest"], when: ["end", "peak"],
 	theme: ["", "light", "dark"],

@@ -3,6 +3,7 @@
  * or of the peak, and who holds the memory then.
  */
 import { h, pressable, replace } from "./dom.js";
+import { crashCard } from "./crash.js";
 import { shorten } from "../model/stacks.js";
 import { brief, bytes, count, duration, hex, percent, plural } from "./format.js";
 
@@ -111,8 +112,7 @@ export class Side {
 		].filter(Boolean);
 		const { explanation } = app.doc, why = explanation && at === null && explanation.device === app.source.device ?
 			h("div", { class: "why" }, h("b", {}, "Why memory ran out"), h("p", {}, explanation.why), h("p", {}, explanation.change)) : null;
-		const { crash } = app.doc, died = crash && at === null ? [h("div", { class: "why" }, h("b", {}, crash.what), h("p", {}, crash.where)),
-			this.stack("The stack of the thread that died", crash.stack)] : null;
+		const { crash } = app.doc, died = crash && at === null ? crashCard(crash) : null;
 		replace(this.all, why, died, h("h2", {}, title),
 			h("div", { class: "big" }, bytes(moment.bytes)),
 			h("div", { class: "note" }, terms.length ? moment.lives ? `of what the filter leaves, ${place}` :

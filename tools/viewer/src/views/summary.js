@@ -2,6 +2,7 @@
  * summary.js - what a snapshot says about itself: why memory ran out, the process, each device with its holders and its
  * statistics, settings, modules. Nothing here depends on the cursor.
  */
+import { crashCard } from "../ui/crash.js";
 import { h, replace } from "../ui/dom.js";
 import { bytes, clock, count, duration, percent, plural } from "../ui/format.js";
 
@@ -35,7 +36,7 @@ export class Summary {
 		if (this.shown === doc)
 			return;
 		this.shown = doc;
-		replace(this.element, h("div", { class: "cards" }, this.failure(doc), doc.devices.filter((one) => one.present !== false)
+		replace(this.element, h("div", { class: "cards" }, doc.crash && crashCard(doc.crash), this.failure(doc), doc.devices.filter((one) => one.present !== false)
 			.map((device) => this.device(doc, device)), this.pools(doc), this.host(doc), this.process(doc), this.settings(doc), this.history(doc), this.modules(doc)));
 		this.app.shown();
 	}
@@ -44,17 +45,13 @@ export class Summary {
 
 	failure(doc) {
 		const { explanation, failure } = doc, failures = doc.failures.filter((one) => number(one.requested_bytes));
-		if (!explanation && !failure && !failures.length)
+		if (!explanation && (!failure || doc.crash) && !failures.length)
 			return null;
-		const { crash } = doc, crashed = crash !== null;
 		const rows = failures.slice(-MOST).reverse().map((one) => [clock(one.time_us), one.device === null ? "host" : `GPU ${word(one.device)}`, bytes(one.requested_bytes),
 			number(one.free_bytes) ? bytes(one.free_bytes) : "–", number(one.live_bytes) ? bytes(one.live_bytes) : "–", word(one.result_name), word(one.refused_by ?? "driver")]);
-		const title = crashed ? crash.what : "Memory ran out";
-		return h("section", { class: "card bad" }, h("h2", {}, title),
+		return h("section", { class: "card bad" }, h("h2", {}, "Memory ran out"),
 			explanation ? [h("p", { class: "because" }, explanation.why), explanation.change && h("p", {}, explanation.change)] : null,
-			!explanation && !crashed ? h("p", {}, "Why, and what to change: ", h("code", {}, "gpumem summary FILE")) : null,
-			crashed ? [h("p", {}, crash.where), table(["the stack of the thread that died", ""], crash.stack.map(({ name, file, line, module }) =>
-				[h("code", {}, name), line > 0 ? `${file}:${line}` : module]), "stack of the crash")] : null,
+			!explanation ? h("p", {}, "Why, and what to change: ", h("code", {}, "gpumem summary FILE")) : null,
 			rows.length ? table(["when", "device", "asked for", "free", "live", "result", "refused by"], rows, "failures") : null,
 			failures.length > MOST ? h("p", { class: "note" }, `and ${count(failures.length - MOST)} before these`) : null);
 	}

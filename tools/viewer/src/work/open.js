@@ -3,6 +3,7 @@
  */
 /* global JOURNAL_READER, FileReaderSync */
 import { BadInput } from "../model/bad_input.js";
+import { crashOf } from "../model/crash.js";
 import { documentOf } from "../model/document.js";
 import { fileDocument, unpackGzip } from "../model/file.js";
 import { isJournal, journalDocument } from "../model/journal.js";
@@ -10,7 +11,6 @@ import { modelsOf, wholesOf } from "../model/model.js";
 import { wholeNames } from "../model/whole.js";
 import { PackReader, unpackText } from "../model/pack.js";
 import { clean, cleanAll } from "../model/values.js";
-import { hex } from "../ui/format.js";
 
 const open = [];
 
@@ -33,32 +33,36 @@ export const aboutSource = (model, number) => ({
 	hasStacks: model.stacks.count > 1,
 });
 
-/* Of what the program died, where, and the stack of the thread that did. */
-const crashOf = (failure, stacks) => failure?.type !== "crash" ? null : {
-	what: `The program died of ${failure.signal_name ?? `signal ${failure.signal}`}`, stack: stacks.lines(failure.stack),
-	where: [failure.thread ? `thread ${failure.thread}` : "", Number.isFinite(failure.address) ? `at address ${hex(failure.address)}` : "",
-		failure.sender_pid ? `sent by process ${failure.sender_pid}` : ""].filter(Boolean).join(", "),
+const makeWholes = ({ doc, models }) => {
+	if (models.length === doc.sources.length)
+		models.push(...wholesOf(doc, models));
+	return models.slice(doc.sources.length);
+};
+
+/* The models of what `gpumem summary` adds up: whole GPUs, where there are pools. */
+const summed = ({ doc, models }) => {
+	const wholes = makeWholes({ doc, models });
+	return models.filter(({ source: { level, device } }) => level === "driver" && !wholes.some(({ source }) => source.device === device)).concat(wholes);
 };
 
 const about = (entry, number) => {
 	const { doc, models } = entry;
-	const { root } = doc;
+	const { root } = doc, crash = root.failure?.type === "crash" ? crashOf(doc, summed(entry)) : null;
+	const later = models.length === doc.sources.length ? wholeNames(doc) : [];
 	return {
 		number, name: doc.name, process: root.process ?? {}, reason: root.reason ?? "", timeUs: root.time_us ?? 0,
 		consistent: root.consistent !== false, recovered: root.recovered ?? null, devices: root.devices ?? [],
 		host: root.host ?? null, settings: root.allocator_settings ?? {}, history: root.history ?? null,
 		refused: root.refused ?? null, failure: root.failure ?? null, failures: root.failures ?? [],
-		modules: root.modules ?? [], explanation: doc.explanation, crash: crashOf(root.failure, models[0].stacks), note: doc.note ?? "",
-		sources: [...models.map(aboutSource), ...wholeNames(doc).map((source, i) => ({ ...source, number: models.length + i, lives: 0, events: 0, pending: true }))],
+		modules: root.modules ?? [], explanation: doc.explanation, crash, note: doc.note ?? "",
+		sources: [...models.map(aboutSource), ...later.map((source, i) => ({ ...source, number: models.length + i, lives: 0, events: 0, pending: true }))],
 	};
 };
 
 /* Whole GPUs as further sources of document @doc. They take time: they are made when one is asked for. */
 export const wholes = ({ doc: number }) => {
-	const { doc, models } = open[number], first = doc.sources.length;
-	if (models.length === first)
-		models.push(...wholesOf(doc, models));
-	return models.slice(first).map((model, i) => aboutSource(model, first + i));
+	const first = open[number].doc.sources.length;
+	return makeWholes(open[number]).map((model, i) => aboutSource(model, first + i));
 };
 
 const add = (doc) => {

@@ -1,0 +1,65 @@
+/*
+ * crash.js - the thread in which a signal ended the program, as `gpumem summary` says it: by the rules of
+ * tools/verbs/summary_crash.c, and in its words.
+ */
+import { baseName } from "./stacks.js";
+import { bytes, hex } from "../ui/format.js";
+
+const WISHES = new Set(["SIGTERM", "SIGINT", "SIGHUP"]);	/* by which a program that is well is ended */
+const EVENTS_MOST = 10, BESIDE_MOST = 2 ** 21;
+const START = /^(_start|__libc_start|start_thread|clone|__clone)/;
+
+/* Which block of @models @address lies in, or beside. */
+const placeOf = (models, address) => {
+	let nearest = null;
+	for (const { source: { blocks }, doc, stacks } of models)
+		for (let b = 0; b < blocks.addr.length; b++) {
+			if (doc.texts[blocks.state[b]] === "inactive")
+				continue;
+			const from = blocks.addr[b], size = blocks.requested[b] > 0 ? blocks.requested[b] : blocks.size[b], below = address < from;
+			const inside = !below && address < from + size, distance = inside ? 0 : below ? from - address : address - from - size;
+			if (distance <= BESIDE_MOST && !(nearest?.distance <= distance))
+				nearest = { distance, inside, below, into: address - from, requested: blocks.requested[b], site: stacks.siteText(blocks.stack[b]) };
+		}
+	if (!nearest)
+		return "in no block of GPU memory, nor beside one";
+	const { distance, inside, below, into, requested, site } = nearest;
+	return `${inside ? `${bytes(into)} into` : `${bytes(distance)} ${below ? "before the beginning of" : "behind the end of"}`} a block of ${bytes(requested)} that ${site} asked for`;
+};
+
+/* Innermost first, without what calls main in every stack; as it was walked, where there was no time to note it. */
+const stackOf = ({ stack, pcs }, { modules }, stacks) => {
+	const frames = stacks.lines(stack), pcsOf = Array.isArray(pcs) ? pcs : [];
+	while (frames.length > 1 && START.test(frames.at(-1).name))
+		frames.pop();
+	return frames.length ? frames : pcsOf.map((pc) => ({ name: `${baseName(modules[pc?.module] ?? "")}+${hex(pc?.offset ?? 0)}`, file: "", line: 0, module: "" }));
+};
+
+const eventsOf = (models, thread, timeUs) => {
+	const found = [];
+	for (const { source: { events, count }, doc, stacks } of models) {
+		const by = doc.numbers.indexOf(thread), mine = [];
+		for (let i = count - 1; i >= 0 && mine.length < EVENTS_MOST; i--)
+			if (events.thread[i] === by)
+				mine.unshift({
+					time: events.time[i], seconds: ((events.time[i] - timeUs) / 1e6).toFixed(6), action: events.action[i], size: events.size[i], addr: events.addr[i],
+					site: events.stack[i] > 0 ? stacks.siteText(events.stack[i]) : "",
+				});
+		found.push(...mine);
+	}
+	return found.sort((a, b) => a.time - b.time).slice(-EVENTS_MOST);
+};
+
+/* What @doc says of it; null: no signal ended the program. @models: of all that it has, whole GPUs for those with pools. */
+export const crashOf = (doc, models) => {
+	const { failure } = doc.root;
+	if (failure?.type !== "crash")
+		return null;
+	const name = failure.signal_name ?? `signal ${failure.signal}`, has = Number.isFinite(failure.address);
+	const wish = !(failure.code > 0) && WISHES.has(name);
+	return {
+		wish, what: `${wish ? "ended by" : "died of"} ${name}${wish ? "" : ` in thread ${failure.thread}`}${has ? `, address ${hex(failure.address)}` : `, sent by process ${failure.sender_pid ?? 0}`}`,
+		place: has ? placeOf(models, failure.address) : "", stack: stackOf(failure, doc, models[0].stacks), truncated: failure.truncated === true,
+		events: eventsOf(models, failure.thread, failure.time_us ?? 0),
+	};
+};
