@@ -293,6 +293,7 @@ $(BUILD)/man/made: $(BUILD)/gpumem
 		$< help --man $$verb >$(@D)/gpumem-$$verb.1 || exit 1; done
 	$(Q)$< help --man gpumem >$(@D)/gpumem.1 && $< help --man libgpumem >$(@D)/libgpumem.7
 	$(Q)$< help --completion bash >$(@D)/gpumem.bash && $< help --completion zsh >$(@D)/_gpumem
+	$(Q)$< help --completion fish >$(@D)/gpumem.fish
 	$(Q)touch $@
 
 # The viewer's page, which lies in the command: made by node where it is, with the bundler that scripts/setup.sh
@@ -330,7 +331,7 @@ $(VIEW_PAGE): $(VIEW_SRC) $(ESBUILD) $(if $(ESBUILD),$(VIEW_READER))
 	$(Q)$(if $(ESBUILD),node tools/viewer/build.mjs $@ $(VIEW_READER),: >$@; \
 		echo '  gpumem view will have no page: no node, or no bundler in tools/viewer (scripts/setup.sh installs both)')
 $(BUILD)/obj/tools/write/view.c.o: $(VIEW_PAGE)
-$(BUILD)/obj/tools/verbs/completion.c.o: tools/verbs/completion.bash tools/verbs/completion.zsh
+$(BUILD)/obj/tools/verbs/completion.c.o: $(addprefix tools/verbs/completion.,bash zsh fish)
 $(BUILD)/obj/tools/verbs/manual.c.o: tools/verbs/gpumem.1 tools/verbs/libgpumem.7
 $(BUILD)/obj/tools/write/view.c.o: CFLAGS += -DGM_VIEW_PAGE='"$(VIEW_PAGE)"'
 
@@ -607,11 +608,13 @@ install: install-binaries
 	sed -e 's|@PREFIX@|$(PC_PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' \
 		preload/api/gpumem.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
 	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/man/man7 $(DESTDIR)$(SHARE)/gpumem \
-		$(DESTDIR)$(SHARE)/bash-completion/completions $(DESTDIR)$(SHARE)/zsh/site-functions $(DESTDIR)$(DOCDIR)/docs
+		$(DESTDIR)$(SHARE)/bash-completion/completions $(DESTDIR)$(SHARE)/zsh/site-functions \
+		$(DESTDIR)$(SHARE)/fish/vendor_completions.d $(DESTDIR)$(DOCDIR)/docs
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(SHARE)/man/man1
 	install -m 644 $(BUILD)/man/*.7 $(DESTDIR)$(SHARE)/man/man7
 	install -m 644 $(BUILD)/man/gpumem.bash $(DESTDIR)$(SHARE)/bash-completion/completions/gpumem
 	install -m 644 $(BUILD)/man/_gpumem $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem
+	install -m 644 $(BUILD)/man/gpumem.fish $(DESTDIR)$(SHARE)/fish/vendor_completions.d/gpumem.fish
 	install -m 755 scripts/preload.sh $(DESTDIR)$(SHARE)/gpumem/preload.sh
 	install -m 644 README.md CHANGELOG.md SECURITY.md LICENSE $(DESTDIR)$(DOCDIR)
 	install -d $(DESTDIR)$(DOCDIR)/docs/viewer
@@ -628,6 +631,7 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/include/gpumem.h $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc \
 		$(DESTDIR)$(SHARE)/man/man1/gpumem.1 $(DESTDIR)$(SHARE)/man/man1/gpumem-*.1 \
 		$(DESTDIR)$(SHARE)/man/man7/libgpumem.7 $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem \
+		$(DESTDIR)$(SHARE)/fish/vendor_completions.d/gpumem.fish \
 		$(DESTDIR)$(SHARE)/bash-completion/completions/gpumem $(DESTDIR)$(SHARE)/gpumem/preload.sh
 	rm -rf $(DESTDIR)$(DOCDIR)
 	-rmdir $(DESTDIR)$(SHARE)/gpumem $(DESTDIR)$(LIBDIR)/.debug $(DESTDIR)$(PREFIX)/bin/.debug 2>/dev/null

@@ -46,6 +46,7 @@ def plain(source):
     return done.stdout, done.stderr
 
 
+check("the list of verbs has 80 columns", all(len(line) <= 80 for line in LIST.splitlines()), [line for line in LIST.splitlines() if len(line) > 80])
 check("the verbs are there", {"run", "summary", "leaks", "diff", "check", "replay", "help"} <= set(VERBS), VERBS)
 for verb in VERBS:
     page = gpumem("help", "--man", verb).stdout
@@ -62,8 +63,12 @@ for verb in VERBS:
     check("%s: the help has the same" % verb, {n for _, n in named} == long and {s for s, _ in named if s} == short, (named, long))
     check("%s: help is --help is -h" % verb, text == gpumem(verb, "--help").stdout == gpumem(verb, "-h").stdout and
           text.startswith("usage: gpumem %s " % verb))
-    check("%s: no line is too long" % verb, all(len(line) <= 100 for line in text.splitlines()),
-          [line for line in text.splitlines() if len(line) > 100])
+    check("%s: no line is too long" % verb, all(len(line) <= 80 for line in text.splitlines()),
+          [line for line in text.splitlines() if len(line) > 80])
+    described = page.split("\n.SH DESCRIPTION\n")[1].split("\n.SH ")[0]
+    described = re.sub(r"(?m)^\.(PP|nf|fi)$", "", described).replace("\\-", "-").replace("\\&", "").replace("\\(aq", "'").replace("\\fB", "`").replace("\\fR", "`")
+    described = described.replace("\\(ha", "^").replace("\\(ti", "~").replace("\\e", "\\")
+    check("%s: the help has every word of its page" % verb, described.split() == text.split("\n\n", 1)[1].split()[:len(described.split())], (described, text))
     if shutil.which("groff"):
         shown, complaints = plain(page)
         check("%s: troff has nothing to say" % verb, not complaints and "GPUMEM-" + verb.upper() in shown, complaints)
@@ -99,7 +104,7 @@ check("libgpumem(7) has every function", api == set(re.findall(r"^\\fB(gpumem_\w
 COMPLETE = r"""
 set -e
 eval "$("$1" help --completion bash)"
-COMP_WORDS=(gpumem "${@:2}"); COMP_CWORD=$(($# - 1))
+COMP_WORDS=("${@}"); COMP_CWORD=$(($# - 1))
 compopt() { :; }
 _gpumem
 printf '%s\n' "${COMPREPLY[@]}"
@@ -168,10 +173,51 @@ if shutil.which("zsh"):
         check("zsh completes a verb, a value, a command", "gpumem summary" in done.stdout and "-w churn" in done.stdout and
               "none timeout" in done.stdout, done)
 
+script = gpumem("help", "--completion", "fish").stdout
+check("fish: every verb and option is in it", all(" -a %s -d " % verb in script for verb in VERBS) and all(
+    "'__fish_seen_subcommand_from %s' -l %s " % (verb, name) in script for verb in VERBS for name in documented(
+        gpumem("help", "--man", verb).stdout)[0] - {"help"}) and all("run' -l %s -x" % name in script for name in LIBRARY))
+
+
+def fish(line):
+    """What fish offers for that line; None: there is no fish."""
+    if not shutil.which("fish"):
+        return None
+    with Room() as room:
+        with open(os.path.join(room.path, "gpumem.fish"), "w", encoding="utf-8") as out:
+            out.write(script)
+        done = subprocess.run(["fish", "-N", "-c", "source gpumem.fish; complete -C%s" % json.dumps(line)], cwd=room.path, capture_output=True,
+                              text=True, check=False, env=dict(os.environ, HOME=room.path, PATH=os.path.dirname(GPUMEM) + ":" + os.environ["PATH"]))
+        check("fish reads it", done.returncode == 0 and not done.stderr, done)
+        return [word.split("\t")[0] for word in done.stdout.splitlines()]
+
+
+check("fish: verbs, values, options", fish("gpumem summ") in (None, ["summary"]) and fish("gpumem flame -w ch") in (None, ["churn"]) and
+      fish("gpumem run --allocator n") in (None, ["native"]) and fish("gpumem leaks --supp") in (None, ["--suppressions"]),
+      [fish("gpumem summ"), fish("gpumem flame -w ch"), fish("gpumem run --allocator n")])
+
+# Living processes, where a process is asked for.
+with Room() as room:
+    code = "import ctypes, sys, time; cuda = ctypes.CDLL('libcuda.so.1'); cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0); print('up', flush=True); time.sleep(600)"
+    living = subprocess.Popen([sys.executable, "-c", code], env=room.env(), stdout=subprocess.PIPE, text=True)
+    try:
+        living.stdout.readline()
+        pid = str(living.pid)
+        for words in (("top", ""), ("snapshot", ""), ("snapshot", "-o", "x", pid[:1]), ("ctl", ""), ("top", "all", "")):
+            offered = complete(*words)
+            check("bash: %s offers the living process" % " ".join(words), pid in offered and ("all" in offered) == (words == ("top", "") or "all" in words), offered)
+        check("fish: too", all(offer is None or pid in offer for offer in (fish("gpumem top "), fish("gpumem ctl "), fish("gpumem snapshot "))))
+        check("zsh: the same list", "'*:pid:_gpumem_pids'" in gpumem("help", "--completion", "zsh").stdout and re.search(
+            r"(?m)^%s\tpython3" % pid, gpumem("help", "--completion", "pids").stdout), gpumem("help", "--completion", "pids"))
+    finally:
+        living.kill()
+        living.wait()
+check("bash: ctl and what it takes", {"history", "memory-limit"} <= set(complete("ctl", "1", "")) and complete("ctl", "1", "history", "o") == ["on", "off"])
+
 # ---- wrong use ----------------------------------------------------------------------------------------------------------
 for words, said in [(["frobnicate"], "there is no verb 'frobnicate'"), (["help", "frobnicate"], "no verb"),
                     (["help", "--man", "frobnicate"], "no verb"), (["sumary"], "did you mean summary?"),
-                    (["help", "--completion", "fish"], "not bash or zsh"), (["help", "a", "b"], "usage:"),
+                    (["help", "--completion", "csh"], "not bash, zsh, fish or pids"), (["help", "a", "b"], "usage:"),
                     (["\x1b[31mred"], "'?[31mred'")]:
     run = gpumem(*words)
     check("gpumem %s: exit 2" % " ".join(words).replace("\x1b", ""), run.returncode == 2 and said in run.stderr and not run.stdout, run)
@@ -191,7 +237,7 @@ with Room() as room:
                          capture_output=True, text=True, check=False)
     there = {os.path.relpath(os.path.join(d, f), room.path) for d, _, files in os.walk(os.path.join(room.path, "usr")) for f in files}
     want = {"usr/share/man/man1/gpumem.1", "usr/share/man/man7/libgpumem.7", "usr/share/bash-completion/completions/gpumem",
-            "usr/share/zsh/site-functions/_gpumem", "usr/bin/gpumem", "usr/lib/libgpumem.so", "usr/include/gpumem.h",
+            "usr/share/zsh/site-functions/_gpumem", "usr/share/fish/vendor_completions.d/gpumem.fish", "usr/bin/gpumem", "usr/lib/libgpumem.so", "usr/include/gpumem.h",
             "usr/lib/pkgconfig/gpumem.pc", "usr/share/gpumem/preload.sh", "usr/lib/.debug/libgpumem.so.debug",
             "usr/bin/.debug/gpumem.debug"} | {"usr/share/man/man1/gpumem-%s.1" % v for v in VERBS}
     want |= {"usr/share/doc/gpumem/" + f for f in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] + glob.glob("docs/**/*.*", recursive=True)}

@@ -15,7 +15,7 @@
 #include "tools/show/show.h"
 #include "tools/symbols/symbols.h"
 
-#define WIDTH 100
+#define WIDTH 80
 #define OPTIONS_MOST 32
 #define LONG 256			/* what getopt_long returns of row i of gm_opts: this and i */
 
@@ -44,6 +44,29 @@ const struct gm_verb *gm_verb_find(const char *name)
 	return NULL;
 }
 
+/* @length bytes of @text behind @column columns of a line, in lines of WIDTH at most; those that follow begin behind
+ * @indent blanks. What is in brackets with blanks, [-o FILE], stays together. */
+static void put_wrapped(FILE *out, const char *text, size_t length, int column, int indent)
+{
+	bool first = column == indent;
+
+	for (const char *end = text + length; text < end; text += strspn(text, " ")) {
+		size_t word = strcspn(text, " \n");
+
+		while (text[0] == '[' && text + word < end && !memchr(text, ']', word))
+			word += 1 + strcspn(text + word + 1, " \n");
+		if (!first && column + 1 + (int)word > WIDTH) {
+			fprintf(out, "\n%*s", indent, "");
+			column = indent;
+			first = true;
+		}
+		column += fprintf(out, "%s%.*s", first ? "" : " ", (int)word, text);
+		first = false;
+		text += word;
+	}
+	putc('\n', out);
+}
+
 /* ---- complaints -------------------------------------------------------------------------------- */
 
 static void put_usage(FILE *out, const struct gm_verb *verb)
@@ -51,9 +74,11 @@ static void put_usage(FILE *out, const struct gm_verb *verb)
 	const char *at = verb->synopsis;
 
 	for (int line = 0; *at; line++) {
-		int length = (int)strcspn(at, "\n");
+		size_t length = strcspn(at, "\n"), word = strcspn(at, " \n");
 
-		fprintf(out, "%s gpumem %.*s\n", line ? "      " : "usage:", length, at);
+		fprintf(out, "%s gpumem %.*s", line ? "      " : "usage:", (int)word, at);
+		put_wrapped(out, at + word + (word < length), length - word - (word < length), (int)word + 15,
+			    (int)word + 14);
 		at += length + (at[length] == '\n');
 	}
 }
@@ -338,23 +363,27 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 
 /* ---- help -------------------------------------------------------------------------------------- */
 
-/* @text from column @indent on, which has been reached; wrapped at words. */
-static void put_wrapped(FILE *out, const char *text, int indent)
+/* Paragraphs, whose lines are joined; one that begins with a blank stays as it is. */
+static void put_text(FILE *out, const char *text)
 {
-	int column = indent;
+	char joined[4096];
+	size_t length = 0;
 
-	while (*text) {
-		int word = (int)strcspn(text, " ");
+	for (size_t line; *text; text += line + (text[line] == '\n')) {
+		bool as_is = *text == '\n' || *text == ' ';
 
-		if (column > indent && column + 1 + word > WIDTH) {
-			fprintf(out, "\n%*s", indent, "");
-			column = indent;
+		line = strcspn(text, "\n");
+		if (as_is && length) {
+			put_wrapped(out, joined, length, 0, 0);
+			length = 0;
 		}
-		column += fprintf(out, "%s%.*s", column > indent ? " " : "", word, text);
-		text += word;
-		text += strspn(text, " ");
+		if (as_is)
+			fprintf(out, "%.*s\n", (int)line, text);
+		else if (length + line + 2 < sizeof(joined))
+			length += (size_t)sprintf(joined + length, "%s%.*s", length ? " " : "", (int)line, text);
 	}
-	putc('\n', out);
+	if (length)
+		put_wrapped(out, joined, length, 0, 0);
 }
 
 static int head_length(const struct gm_opt *opt)
@@ -379,10 +408,10 @@ static void put_options(FILE *out, const struct gm_verb *verb)
 		used = fprintf(out, "--%s%s%s", opt->name, opt->argument[0] ? " " : "",
 			       opt->argument);
 		fprintf(out, "%*s", width + 4 - used, "");
-		put_wrapped(out, opt->help, width + 10);
+		put_wrapped(out, opt->help, strlen(opt->help), width + 10, width + 10);
 	}
 	fprintf(out, "  -h, --help%*s", width - 2, "");
-	put_wrapped(out, "this text", width + 10);
+	put_wrapped(out, "this text", 9, width + 10, width + 10);
 }
 
 static void put_examples(FILE *out, const char *at)
@@ -400,7 +429,9 @@ static void put_examples(FILE *out, const char *at)
 void gm_verb_print_help(FILE *out, const struct gm_verb *verb)
 {
 	put_usage(out, verb);
-	fprintf(out, "\n%s\n\n", verb->text);
+	putc('\n', out);
+	put_text(out, verb->text);
+	putc('\n', out);
 	put_options(out, verb);
 	put_examples(out, verb->examples);
 }

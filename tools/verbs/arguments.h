@@ -91,8 +91,9 @@ void gm_verb_print_help(FILE *out, const struct gm_verb *verb);
 /* manual.c: the source of a manual page: of a verb, of "gpumem" or of "libgpumem". Returns 0 or -ENOENT. */
 int gm_manual_page(FILE *out, const char *name);
 
-/* completion.c: what a shell sources: bash or, with @zsh, zsh. */
-void gm_completion(FILE *out, bool zsh);
+/* completion.c: what a shell sources; or, a line each, the living processes under the library, which it offers. */
+enum gm_shell { GM_SHELL_BASH, GM_SHELL_ZSH, GM_SHELL_FISH, GM_SHELL_PIDS };
+void gm_completion(FILE *out, enum gm_shell shell);
 
 /* ---- library_options.c: the options of the library, from their own table ----------------------- */
 

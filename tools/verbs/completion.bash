@@ -46,11 +46,13 @@ _gpumem()
 	if [ "${word#-}" != "$word" ]; then
 		mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 		[ "${COMPREPLY[0]: -1}" != = ] || compopt -o nospace
-	elif [ "${COMP_WORDS[1]}" = ctl ]; then
-		case "$before" in
-		history) words='on off state' ;;
-		memory-limit) words=none ;;
-		*) words='history reset-peaks empty-cache memory-limit' ;;
+	elif [[ ${COMP_WORDS[1]} = @(top|snapshot|ctl) ]]; then
+		words=$("${COMP_WORDS[0]}" help --completion pids 2>/dev/null | cut -f 1)
+		case "${COMP_WORDS[1]} $before" in
+		top*) words+=' all' ;;
+		'ctl history') words='on off state' ;;
+		'ctl memory-limit') words=none ;;
+		ctl*) words+=' history reset-peaks empty-cache memory-limit' ;;
 		esac
 		mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 	else

@@ -1,15 +1,18 @@
 /*
- * completion.c - completion of gpumem's command line, for bash and zsh: completion.bash and completion.zsh, where
- * what is in the tables of verbs and options takes the places of @words@.
+ * completion.c - completion of gpumem's command line, for bash, zsh and fish: completion.bash, .zsh and .fish, where
+ * what is in the tables of verbs and options takes the places of @words@; and the processes that these offer.
  */
 #include <stdint.h>
 #include <string.h>
 
+#include "tools/read/attach.h"
+#include "tools/show/show.h"
 #include "tools/verbs/arguments.h"
 #include "tools/write/embed.h"
 
 GM_EMBED(gm_bash_completion, "tools/verbs/completion.bash");
 GM_EMBED(gm_zsh_completion, "tools/verbs/completion.zsh");
+GM_EMBED(gm_fish_completion, "tools/verbs/completion.fish");
 
 /* @words with blanks between them. */
 static void put_words(FILE *out, const char *words)
@@ -149,8 +152,9 @@ static void zsh_arguments(FILE *out)
 		if (run)
 			zsh_library(out);
 		fprintf(out, "\t\t%s ;;\n", run ? "'(-):command:_command_names -e' '*::argument:_normal'" :
+			!strcmp(verb->name, "top") || !strcmp(verb->name, "snapshot") ? "'*:pid:_gpumem_pids'" :
 			!strcmp(verb->name, "ctl") ?
-			"':PID:' ':command:(history reset-peaks empty-cache memory-limit)' "
+			"':pid:_gpumem_pids' ':command:(history reset-peaks empty-cache memory-limit)' "
 			"'*:value:(on off state none)'" :
 			!strcmp(verb->name, "help") ? "'*:verb:(${verbs%%\\:*})'" : "'*:file:_files'");
 	}
@@ -158,7 +162,79 @@ static void zsh_arguments(FILE *out)
 
 static const struct gm_part zsh[] = { { "@verbs@", zsh_verbs }, { "@arguments@", zsh_arguments }, { NULL, NULL } };
 
-void gm_completion(FILE *out, bool for_zsh)
+/* ---- fish ------------------------------------------------------------------------------------ */
+
+/* @text as one word of fish's. */
+static void fish_text(FILE *out, const char *text, size_t length)
 {
-	gm_put_parts(out, for_zsh ? gm_zsh_completion : gm_bash_completion, for_zsh ? zsh : bash);
+	putc('\'', out);
+	for (; *text && length; text++, length--)
+		fprintf(out, "%s%c", *text == '\'' || *text == '\\' ? "\\" : "", *text);
+	putc('\'', out);
+}
+
+static void fish_verbs(FILE *out)
+{
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
+		fprintf(out, "complete -c gpumem -n '__fish_use_subcommand; or __fish_seen_subcommand_from help' "
+			"-f -a %s -d ", verb->name);
+		fish_text(out, verb->brief, SIZE_MAX);
+		putc('\n', out);
+	}
+}
+
+static void fish_options(FILE *out)
+{
+	for (const struct gm_opt *opt = gm_opts; opt->name; opt++) {
+		bool file = strstr(opt->argument, "FILE") || strstr(opt->argument, "DIR");
+
+		fprintf(out, "complete -c gpumem -n '__fish_seen_subcommand_from %s' -l %s", opt->verb, opt->name);
+		if (opt->letter)
+			fprintf(out, " -s %c", opt->letter);
+		if (opt->argument[0])
+			fputs(file ? " -r -F" : " -x", out);
+		if (opt->words)
+			fprintf(out, " -a '%s'", opt->words);
+		fputs(" -d ", out);
+		fish_text(out, opt->help, SIZE_MAX);
+		putc('\n', out);
+	}
+	for (const struct gm_library_option *one = gm_library_options; one->name; one++) {
+		fprintf(out, "complete -c gpumem -n '__fish_seen_subcommand_from run' -l %s -x", one->name);
+		if (gm_library_option_has_words(one)) {
+			fputs(" -a '", out);
+			put_words(out, one->values);
+			putc('\'', out);
+		}
+		fputs(" -d ", out);
+		fish_text(out, one->help, strcspn(one->help, ";"));
+		putc('\n', out);
+	}
+}
+
+static const struct gm_part fish[] = { { "@verbs@", fish_verbs }, { "@options@", fish_options }, { NULL, NULL } };
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+static void put_process(void *out, int64_t pid, const struct gm_attached *attached)
+{
+	FILE *file = gm_attach_proc((pid_t)pid, "comm");
+	char name[64] = "";
+
+	(void)attached;
+	if (file && fgets(name, sizeof(name), file))
+		name[strcspn(name, "\n")] = '\0';
+	if (file)
+		fclose(file);
+	fprintf(out, "%lld\t%s\n", (long long)pid, gm_show_clean(name));
+}
+
+void gm_completion(FILE *out, enum gm_shell shell)
+{
+	if (shell == GM_SHELL_PIDS)
+		gm_discover(put_process, out);
+	else
+		gm_put_parts(out, shell == GM_SHELL_BASH ? gm_bash_completion : shell == GM_SHELL_ZSH ?
+			     gm_zsh_completion : gm_fish_completion,
+			     shell == GM_SHELL_BASH ? bash : shell == GM_SHELL_ZSH ? zsh : fish);
 }

@@ -1,5 +1,11 @@
 #compdef gpumem
 # zsh completion of gpumem, made by gpumem help --completion zsh
+_gpumem_pids() {
+	local -a pids
+	pids=(${(f)"$(gpumem help --completion pids 2>/dev/null)"})
+	pids=(${pids//$'\t'/:})
+	_describe -t processes process pids
+}
 _gpumem() {
 	local -a verbs
 	verbs=(

@@ -54,7 +54,7 @@ int gm_verb_help(int argc, char **argv)
 	if (shell >= 0 && (man || name))
 		return gm_usage_wrong("help");
 	if (shell >= 0)
-		gm_completion(stdout, shell == 1);
+		gm_completion(stdout, (enum gm_shell)shell);
 	else if (!name && !man)
 		list(stdout, 0);
 	else if (man && gm_manual_page(stdout, name ? name : "gpumem"))
