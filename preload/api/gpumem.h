@@ -1,8 +1,8 @@
 /*
- * gpumem.h - the C interface of libgpumem: ask the flight recorder of this process.
+ * gpumem.h - the C interface of libgpumem, the flight recorder of this process.
  *
- * Link nothing: the functions are weak symbols, found when the program runs under
- * LD_PRELOAD=libgpumem.so (or `gpumem run`), and every call here may be made without it:
+ * Link no library. The functions are weak symbols, which the loader binds when the program runs under
+ * LD_PRELOAD=libgpumem.so (or `gpumem run`). The same program runs without the library:
  *
  *	#include <gpumem.h>
  *
@@ -10,20 +10,22 @@
  *	if (gpumem_snapshot(NULL) == -ENOSYS)
  *		puts("not under gpumem");
  *
- * Without the library a function returns GPUMEM_ABSENT (-ENOSYS; NULL where it returns a pointer)
- * and does nothing. Build with -fPIE or -fPIC, the default of today's compilers: in code built
- * with -fno-pic the linker binds a weak symbol to "absent" for good.
+ * Without the library every function does nothing. It returns GPUMEM_ABSENT (-ENOSYS), a function
+ * that returns a pointer NULL, gpumem_pool_create() and gpumem_pool_find() 0. Build with -fPIE or
+ * -fPIC, today's default: with -fno-pic the linker binds a weak symbol to "absent" for good.
  *
- * Results: 0 or a value, or a negative errno. Common to all: -ENODATA, nothing is recorded in this
- * process (it has made no CUDA call yet, or recording could not start; a line on stderr said
- * why); -EINVAL, no such device.
+ * Results: 0 or a value; a negative errno on failure. Every function may return -EINVAL (there is no
+ * such device, or a required pointer is NULL) and -ENODATA (nothing is recorded, because the process
+ * has made no CUDA call yet, or because recording could not start, which a line on stderr explained).
  *
- * Devices are CUDA ordinals. Sizes are bytes. "Allocated" is what the program holds, "reserved"
- * what was taken from the driver for it; they are the same while allocator is native. Pinned host
- * memory and imported memory are in snapshots, not in these numbers.
+ * Devices are CUDA ordinals. Sizes are bytes. "Allocated" bytes are what the program holds;
+ * "reserved" bytes are what the library holds from the driver to serve the program. The two are equal
+ * with allocator:native. Pinned host memory and imported memory appear in snapshots only.
  *
- * Thread safety: any thread, at any time, also in an OOM observer. Signal safety: none. Fork: in a
- * child of a process that has used CUDA nothing is recorded: the driver refuses it every call.
+ * Thread safety: call from any thread, at any time, also from an OOM observer.
+ * Signal safety: none.
+ * Fork: in the child of a process that has used CUDA nothing is recorded, because the driver refuses
+ * every call there.
  */
 #ifndef GPUMEM_H
 #define GPUMEM_H
@@ -38,7 +40,7 @@
 extern "C" {
 #endif
 
-/* The version of this header; gpumem_version() says the library's. The build takes its own from here. */
+/* The version of this header. gpumem_version() returns the version of the loaded library. */
 #define GPUMEM_VERSION_MAJOR 0
 #define GPUMEM_VERSION_MINOR 1
 #define GPUMEM_VERSION_PATCH 0
@@ -50,110 +52,117 @@ extern "C" {
 #define GPUMEM_API __attribute__((weak))
 #endif
 
-/* The version of the library, as "0.1.0"; NULL without it. */
+/* Return the version of the library, such as "0.1.0"; NULL without the library. */
 GPUMEM_API const char *gpumem_version(void);
 
-/* Write a snapshot of now, as JSON, to @path (NULL: where option `output` says). A relative path
- * is taken from the current directory; %c %p %h %k %r %t are replaced as in `output`; an existing
- * file is never replaced: -2, -3 ... are put before its suffix.
- * Waits until the file is written: milliseconds for small programs, half a second for a million
- * events. Returns 0; -ENAMETOOLONG; -ETIMEDOUT after two minutes; or what open, write or rename
- * said. */
+/* Write a snapshot of this moment, as JSON, to @path; NULL: to the path of option `output`.
+ * A relative path starts at the current directory. %c %p %h %k %r %t are replaced as in `output`. An
+ * existing file is kept: the new file gets -2, -3 ... before its suffix.
+ * Waits until the file is complete: milliseconds for a small program, half a second for a million
+ * events. Returns 0; -ENAMETOOLONG; -ETIMEDOUT after two minutes; or the error of open, write or
+ * rename. */
 GPUMEM_API int gpumem_snapshot(const char *path);
 
-/* One statistic, under the name that torch.cuda.memory_stats() has for it. */
+/* One statistic. The names are the keys of torch.cuda.memory_stats(). */
 struct gpumem_stat {
 	char name[56];			/* "allocated_bytes.all.current" */
 	int64_t value;
 };
 
-/* The statistics of a device, sorted by name: at most @max of them into @stats (NULL with @max 0).
- * Returns how many there are. */
+/* Copy the statistics of a device, sorted by name, to @stats: the first @max of them. Returns how
+ * many statistics there are, which may be more than @max. To ask only for that number, pass NULL. */
 GPUMEM_API int gpumem_memory_stats(int device, struct gpumem_stat *stats, int max);
 
-/* The table of torch.cuda.memory_summary() to @stream. Returns 0, or -EIO when it could not be
- * written. */
+/* Print the table of torch.cuda.memory_summary() to @stream. Returns 0; -EIO when a write failed. */
 GPUMEM_API int gpumem_memory_summary(int device, FILE *stream);
 
-/* Bytes now, and at most since the start or the last reset. 0 for a device that was not used. */
+/* Return the bytes that are allocated or reserved now; max: their peak since the start of the process
+ * or since the last reset. A device that the program has not used has 0. */
 GPUMEM_API int64_t gpumem_memory_allocated(int device);
 GPUMEM_API int64_t gpumem_memory_reserved(int device);
 GPUMEM_API int64_t gpumem_max_memory_allocated(int device);
 GPUMEM_API int64_t gpumem_max_memory_reserved(int device);
 
-/* Set every peak to its current value; set what was allocated and freed in all, and the counters
- * of calls, to 0. As PyTorch's functions of these names. Returns 0. */
+/* Peak: set every peak to its current value. Accumulated: set the totals of allocated and freed
+ * memory, and the counters of calls, to 0. PyTorch's functions of the same names do the same.
+ * Both return 0. */
 GPUMEM_API int gpumem_reset_peak_memory_stats(int device);
 GPUMEM_API int gpumem_reset_accumulated_memory_stats(int device);
 
-/* Return memory that is cached and not in use to the driver, on all devices. Returns how many bytes
- * that was: 0 while allocator is native, which caches nothing. */
+/* Give cached memory that is not in use back to the driver, on all devices. Returns the number of
+ * bytes given back. With allocator:native there is no cache, and the result is 0. */
 GPUMEM_API int64_t gpumem_empty_cache(void);
 
-/* Let the cache take at most @fraction (0 to 1) of the memory of @device.
- * Returns 0; -EINVAL for another fraction; -ENOTSUP while allocator is native: every call goes to
- * the driver unchanged, so nothing could be refused. */
+/* Limit the cache to @fraction (0 to 1) of the memory of @device.
+ * Returns 0; -EINVAL when @fraction is out of range; -ENOTSUP with allocator:native, because every
+ * call then goes to the driver unchanged and none can be refused. */
 GPUMEM_API int gpumem_set_per_process_memory_fraction(double fraction, int device);
 
-/* The fraction in force: the one that was set last, else that of the options
- * (per_process_memory_fraction, or memory_limit divided by the device's memory, whichever is less);
- * 1: all of it. -EINVAL; -ENOTSUP as above; -ENODATA. */
+/* Return the fraction in force: the fraction that was set last, or else the lesser of the options
+ * per_process_memory_fraction and memory_limit (divided by the device's memory). 1: no limit.
+ * Returns -ENOTSUP with allocator:native. */
 GPUMEM_API double gpumem_get_per_process_memory_fraction(int device);
 
-/* An allocator for torch.cuda.memory.CUDAPluggableAllocator: memory of @device in the order of
- * @stream, from the cache that serves cudaMalloc, so that its pointers have IPC and peer access.
- * malloc returns NULL when there is no memory (or no CUDA context); free takes what malloc gave.
- * Without a cache (allocator native) they are the driver's cuMemAlloc and cuMemFree. Any thread,
- * @device's context current. @stream is a cudaStream_t. Beside a capture malloc succeeds where
- * cudaMalloc would, and free always: what is freed then is handed out again after the capture. */
+/* An allocator for torch.cuda.memory.CUDAPluggableAllocator. It hands out memory of @device in the
+ * order of @stream (a cudaStream_t), from the cache that serves cudaMalloc; so IPC and peer access
+ * work for its pointers. With allocator:native the pair calls cuMemAlloc and cuMemFree of the driver.
+ * Call from any thread in which the context of @device is current.
+ * malloc returns NULL when there is no memory or no CUDA context. free takes a pointer of malloc.
+ * During a stream capture malloc succeeds where cudaMalloc would. free always succeeds; the memory is
+ * handed out again after the capture. */
 GPUMEM_API void *gpumem_torch_malloc(ssize_t size, int device, void *stream);
 GPUMEM_API void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream);
 
-/* Choose what is recorded from now on, as torch.cuda.memory._record_memory_history(): of calls that
- * begin after this one has returned. What is allocated and the statistics are recorded in any case.
- * @enabled: "all": events, and the stacks of what is live; "state": those stacks, no events; NULL
- * or "none": neither. As in PyTorch, the events so far are dropped (and counted) when events are
- * switched off or on: a trace with a gap would add up to nothing.
- * @context: what gets a stack: NULL or "none": nothing; "state": what is live; "alloc":
- * allocations, too, whose stack their frees are shown with; "all": every event its own.
- * @stacks: "none" or NULL, "python", "native", or "all": both, merged.
- * @max_entries: the newest events that are kept and shown, at least 1; SIZE_MAX: as many as
+/* Choose what is recorded, as torch.cuda.memory._record_memory_history() does. The choice holds for
+ * every call that begins after this function has returned. Live memory and the statistics are always
+ * recorded.
+ * @enabled: "all": events, and the stacks of live memory; "state": those stacks, but no events; NULL
+ * or "none": neither. Switching events on or off drops the events so far (and counts them), as in
+ * PyTorch, because a trace with a gap does not add up.
+ * @context: which records get a stack. NULL or "none": no record; "state": live memory; "alloc": live
+ * memory and events, where a free shows the stack of its allocation; "all": live memory and events,
+ * where a free shows its own stack.
+ * @stacks: "python", "native", "all" (both, merged), or NULL or "none".
+ * @max_entries: how many of the newest events are kept and shown, at least 1. SIZE_MAX: as many as
  * option `history` made room for.
- * Returns 0; -EINVAL for another word, and nothing is changed. With everything else switched:
- * -ENOSPC when @max_entries is more than there is room for, -ENOTSUP for events when option
- * `history` is 0. -ETIMEDOUT when a lock could not be had, nothing changed. */
+ * Returns 0. Errors that change nothing: -EINVAL for an unknown word, -ETIMEDOUT when a lock was not
+ * free in time. Errors after which everything else has been switched: -ENOSPC when there is no room
+ * for @max_entries events, -ENOTSUP for "all" when option `history` is 0. */
 GPUMEM_API int gpumem_record_memory_history(const char *enabled, const char *context,
 					    const char *stacks, size_t max_entries);
 
-/* Put @text into the history at this moment, of this thread and the device it worked on last. At
- * most 16,384 bytes are kept. Returns 0; -ENOMEM when there is no room for another text, -EAGAIN
- * when annotations have had their share of the history for now (an eighth, then a 64th of it a
- * second; counted), -ETIMEDOUT. */
+/* Put @text into the history at this moment, for this thread and the device that the thread used
+ * last. The first 16,384 bytes are kept. Returns 0; -ENOMEM when there is no room for another text;
+ * -EAGAIN when annotations have used up their share of the history, which is an eighth of it at once
+ * and then a 64th per second (refused ones are counted); -ETIMEDOUT. */
 GPUMEM_API int gpumem_annotate(const char *text);
 
-/* A range of the history with the name @text, as "forward": it begins now, in this thread, and ends
- * at gpumem_range_end() of the value returned, from any thread. What its thread allocates meanwhile
- * counts to it. Ranges may overlap. It may be called before the first CUDA call, too: up to 16 such
- * ranges begin when recording begins, with the first 255 bytes of their names. Returns a value
- * above 0; -ENODATA when nothing is recorded yet and 16 ranges wait already; -ENOMEM, -EAGAIN and
- * -ETIMEDOUT as above. */
+/* Begin a range of the history named @text ("forward") in this thread. Any thread ends the range by
+ * gpumem_range_end() with the value that is returned here. The range counts the memory that the
+ * thread which began it allocates until then. Ranges may overlap.
+ * Ranges may begin before the first CUDA call: up to 16 of them wait and begin with the recording,
+ * under the first 255 bytes of their names.
+ * Returns a value above 0; -ENODATA when nothing is recorded yet and 16 ranges wait already; -ENOMEM,
+ * -EAGAIN and -ETIMEDOUT as gpumem_annotate(). */
 GPUMEM_API int64_t gpumem_range_start(const char *text);
 
-/* End that range. Returns 0; -EINVAL for a value that no gpumem_range_start() returned, as far as
- * that can be found out. */
+/* End a range. Returns 0; -EINVAL for a value that gpumem_range_start() cannot have returned. */
 GPUMEM_API int gpumem_range_end(int64_t range);
 
-/* Have @fn called whenever an allocation fails for want of memory, before the failing call
- * returns, in its thread: @requested_bytes of a device that has @free_bytes of @total_bytes
- * (0: the driver did not say). It may make CUDA calls. At most 8 observers; the same pair of @fn
- * and @arg counts once. Returns 0; -ENOSPC; -EINVAL without @fn. Before the first CUDA call, too. */
+/* Register an observer: call @fn whenever an allocation fails for want of memory, in the thread of
+ * the failing call and before that call returns. @fn may make CUDA calls. Its arguments are @arg, the
+ * device (-1: host memory), the bytes that were requested, and the total and free bytes of the
+ * device (0: the driver did not say).
+ * May be called before the first CUDA call. Registering the same pair of @fn and @arg again changes
+ * nothing. Returns 0; -ENOSPC when there are 8 observers already; -EINVAL when @fn is NULL;
+ * -ETIMEDOUT. */
 GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
 						       uint64_t requested_bytes,
 						       uint64_t total_bytes, uint64_t free_bytes),
 					    void *arg);
 
-/* Remove that observer. A call of it that is under way in another thread goes on. Returns 0;
- * -ENOENT when the pair is not registered. */
+/* Remove an observer. If another thread is inside @fn, that call goes on after this function has
+ * returned. Returns 0; -ENOENT when the pair is not registered; -ETIMEDOUT. */
 GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
 							 uint64_t requested_bytes,
 							 uint64_t total_bytes, uint64_t free_bytes),
@@ -161,8 +170,8 @@ GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
 
 /* ---- pools: memory that is handed out a second time ----
  *
- * A pool gets memory from the driver in large pieces and hands it out in small ones, which the driver
- * does not see. PyTorch's is recorded with nothing called, and so are the heaps of programs that
+ * A pool gets memory from the driver in large pieces and hands it out in small blocks, which the
+ * driver does not see. PyTorch's pool is recorded by itself, and so are the heaps of programs that
  * use NVTX's memory extension (nvtx3/nvToolsExtMem.h). These calls are for every other pool.
  *
  *	int pool = gpumem_pool_create("frames", device);
@@ -173,42 +182,46 @@ GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
  *	gpumem_pool_freed(pool, (uintptr_t)ptr);
  *	give_to_my_pool(ptr);
  *
- * Snapshots list each pool with what it has handed out, by call site, and what it keeps idle, inside
- * the pieces that it has from the driver. Nothing here calls CUDA, waits without end, or touches
- * what @address points to: the calls may be made with locks of the pool held.
+ * A snapshot lists each pool: the blocks that it has handed out, by call site, and the memory that it
+ * keeps idle, inside the pieces that it got from the driver. These functions never call CUDA, never
+ * wait without a limit and never touch the memory at @address, so a pool may call them with its own
+ * locks held.
  */
 
-/* The pool @name (at most 256 bytes are kept) of @device. The same name and device give the same
- * number: call it as often as is handy. Returns a number above 0; 0 where nothing is recorded
- * (before the first CUDA call nothing is), there are 63 pools already, @name is empty, or @device is
- * below 0 or above 63. */
+/* Return the number of the pool @name of @device, and create the pool if there is none. The same name
+ * and device always give the same number. The first 256 bytes of @name are kept.
+ * Returns a number above 0. Returns 0 when nothing is recorded (so before the first CUDA call), when
+ * there are 63 pools already, when @name is NULL or empty, or when @device is not within 0 to 63. */
 GPUMEM_API int gpumem_pool_create(const char *name, int device);
 
-/* @pool has handed out [@address, +@size), in the order of @stream (a cudaStream_t; NULL where that
- * is not known). Call it after the pool has taken the memory for itself, before another thread
- * can free it. Of an address that is still handed out the older block ends, and is counted.
- * Returns 0; -EINVAL for a number that is no pool's (0 is none), @address 0, @size 0, what ends
- * beyond 2^57, or more than 1 TiB with which more than 2^57 bytes were handed out; -ENOMEM, there is no
- * room for the record; -ETIMEDOUT (counted). */
+/* Report that @pool hands out the block of @size bytes at @address, in the order of @stream (a
+ * cudaStream_t; NULL: not known). Call it once the pool has chosen the memory, and before another
+ * thread can free the block. If the pool has not reported an earlier block at @address as freed, that
+ * block ends here, and a counter says so.
+ * Returns 0; -EINVAL when @pool is not the number of a pool, when @address or @size is 0, when the
+ * block ends beyond address 2^57, or when a block above 1 TiB would bring the pool's total beyond 2^57
+ * bytes; -ENOMEM when there is no room for the record; -ETIMEDOUT (counted). */
 GPUMEM_API int gpumem_pool_allocated(int pool, uint64_t address, uint64_t size, void *stream);
 
-/* @pool is about to take back what it handed out at @address: call it before another thread can be
- * given it. Returns 0; -ENOENT, nothing is handed out there (counted); -EINVAL, -ETIMEDOUT. */
+/* Report that @pool takes back the block at @address. Call it before the pool can give the memory to
+ * another thread. Returns 0; -ENOENT when no block is handed out at @address (counted); -EINVAL when
+ * @pool is not the number of a pool; -ETIMEDOUT. */
 GPUMEM_API int gpumem_pool_freed(int pool, uint64_t address);
 
-/* The number of the pool @name of @device, whatever it is recorded by: PyTorch's own is "pytorch".
- * 0: there is no such pool yet. */
+/* Return the number of the pool @name of @device, also of a pool that is recorded by itself: PyTorch's
+ * is named "pytorch". Returns 0 when there is no such pool yet. */
 GPUMEM_API int gpumem_pool_find(const char *name, int device);
 
-/* The statistics of a pool, as gpumem_memory_stats(): those of PyTorch's keys that follow from what
- * a pool reports (allocation, allocated_bytes, segment, reserved_bytes, num_ooms). -EINVAL for a
- * number that is no pool's. */
+/* Copy the statistics of a pool, as gpumem_memory_stats() does for a device. Of PyTorch's keys these
+ * are the ones that a pool's reports determine: allocation, allocated_bytes, segment, reserved_bytes
+ * and num_ooms. Returns -EINVAL when @pool is not the number of a pool. */
 GPUMEM_API int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int max);
 
-/* Set every peak of a pool to its current value. Returns 0, or as above. */
+/* Set every peak of a pool to its current value. Returns 0; -EINVAL when @pool is not the number of a
+ * pool. */
 GPUMEM_API int gpumem_pool_reset_peak_memory_stats(int pool);
 
-/* Without the library these macros return what the functions are documented to return then. */
+/* These macros return the documented results when the library is absent. */
 #ifndef GPUMEM_IMPLEMENTATION
 #define GPUMEM_CALL(name, ...) (name ? (name)(__VA_ARGS__) : GPUMEM_ABSENT)
 #define gpumem_version() (gpumem_version ? (gpumem_version)() : NULL)
