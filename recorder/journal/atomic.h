@@ -1,7 +1,8 @@
 /*
- * atomic.h - short names for what is done to words that several threads or processes share.
+ * atomic.h - short names for loads and stores of words that several threads or processes share.
  *
- * Such fields are _Atomic: plain use of them would be sequentially consistent, and slow.
+ * Such fields are _Atomic. Access them by these macros only, because a plain access of an _Atomic
+ * field is sequentially consistent and slow.
  */
 #ifndef GM_RECORDER_ATOMIC_H
 #define GM_RECORDER_ATOMIC_H

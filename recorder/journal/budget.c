@@ -13,7 +13,7 @@
 #define NO_LIMIT (UINT64_C(1) << 60)	/* cgroup v1 writes 2^63 rounded down to pages */
 #define LEVELS_MAX 64
 
-/* The number after @key at the beginning of a line of @text; UINT64_MAX when it is not there. */
+/* Find the line of @text that begins with @key, and return its number; UINT64_MAX: no such line. */
 static uint64_t field(const char *text, const char *key)
 {
 	size_t n = strlen(key);
@@ -26,7 +26,7 @@ static uint64_t field(const char *text, const char *key)
 	return UINT64_MAX;
 }
 
-/* The number in a one-line file; UINT64_MAX when there is none ("max", no such file). */
+/* Return the number in a one-line file; UINT64_MAX when the file has none ("max") or is missing. */
 static uint64_t number_in(const char *dir, const char *file)
 {
 	char path[2048], text[64];
@@ -44,8 +44,8 @@ static const struct names v1 = {
 };
 static const struct names v2 = { "memory.max", "memory.current", "inactive_file" };
 
-/* What one cgroup still allows. Page cache, which the kernel reclaims first, does not count as
- * used. */
+/* Return how many bytes one cgroup still allows. Page cache does not count as used, because the
+ * kernel reclaims it first. */
 static uint64_t left_in(const char *dir, const struct names *names)
 {
 	uint64_t limit = number_in(dir, names->limit), usage, cache;
@@ -65,8 +65,9 @@ static uint64_t left_in(const char *dir, const struct names *names)
 	return limit > usage ? limit - usage : 0;
 }
 
-/* The least over a cgroup and all above it. In a container without a cgroup namespace the path is
- * the host's and only its root is mounted: levels that are not there are passed over. */
+/* Return the least of left_in() over a cgroup and all cgroups above it. Levels that do not exist here
+ * are skipped: in a container without a cgroup namespace the path is the host's, and only its root is
+ * mounted. */
 static uint64_t left_above(const char *root, const char *path, const struct names *names)
 {
 	char dir[1024];

@@ -1,12 +1,12 @@
 /*
  * clock.c - the clock that orders events: see clock.h.
  *
- * The TSC where the kernel itself keeps time by it: then it runs at one rate on all cores, and
- * their difference is less than a message between two cores takes. Everywhere else (another clock
- * source, /sys not to be read, the TSC forbidden to this process) CLOCK_MONOTONIC, made unique and
- * ordered by one shared word. So it is on aarch64: its counter runs at 1 MHz to 1 GHz, and may
- * advance by tens of ns at once, so that a free and the allocation that follows it could have the
- * same stamp.
+ * Stamps are TSC ticks where the kernel itself keeps time by the TSC. The TSC then runs at one rate
+ * on all cores, and two cores differ by less than a message between them takes. Elsewhere (another
+ * clock source, unreadable /sys, the TSC forbidden to this process) stamps are CLOCK_MONOTONIC, which
+ * one shared word makes unique and ordered. aarch64 always uses CLOCK_MONOTONIC, because its counter
+ * runs at 1 MHz to 1 GHz and may advance by tens of ns at once: a free and the allocation that follows
+ * could get the same stamp.
  */
 #include "recorder/journal/clock.h"
 
@@ -41,10 +41,10 @@ static uint64_t monotonic_stamp(void)
 
 #if defined(__x86_64__)
 /*
- * The fence keeps rdtsc behind the loads before it: an allocation that follows another thread's
- * free of that address has seen that thread's store (the driver's lock), and without the fence
- * the counter could be read before that load was done. The other side needs none: a store is seen
- * by others only after everything before it has retired, rdtsc included.
+ * The fence makes rdtsc wait for all earlier loads. An allocation that reuses an address has loaded a
+ * store of the freeing thread (the driver's lock); without the fence the counter could be read before
+ * that load, and the allocation could be stamped before the free. The freeing thread needs no fence:
+ * its store becomes visible only after all earlier instructions, rdtsc included, have retired.
  */
 static uint64_t tsc_after_loads(void)
 {
@@ -108,7 +108,8 @@ static void set_pair(struct gm_clock *clock, int i, const struct gm_clock_pair *
 {
 	uint32_t sequence = gm_get(&clock->sequence);
 
-	/* Odd before any of the words changes. (The store of an exchange would not stay before them on aarch64.) */
+	/* The sequence must be odd before any of the words changes. An atomic exchange would not do: on aarch64
+	 * its store may become visible after theirs. */
 	gm_set(&clock->sequence, sequence + 1);
 	atomic_thread_fence(memory_order_release);
 	clock->stamp[i] = pair->stamp;

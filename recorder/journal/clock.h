@@ -10,20 +10,19 @@
 
 struct gm_clock_pair { uint64_t stamp, wall_ns, monotonic_ns; };
 
-/* Choose the source of the stamps, once, before any other call. Opens and reads one file of
- * /sys. */
+/* Choose the source of the stamps. Call once, before any other function here. Reads a file of /sys. */
 void gm_clock_init(void);
 
-/* The present moment on all three clocks: of several readings the one that took the least time. */
+/* Read all three clocks at one moment: several times, and return the reading that took least time. */
 struct gm_clock_pair gm_clock_read(void);
 
-/* Set the source and both pairs of @clock: the first one is @first, the second is read now. */
+/* Set the source and both pairs of @clock: the first pair to @first, the second to this moment. */
 void gm_clock_begin(struct gm_clock *clock, const struct gm_clock_pair *first);
 
-/* The wall clock, in microseconds since 1970. */
+/* Return the wall clock in microseconds since 1970. */
 uint64_t gm_wall_us(void);
 
-/* Read the second pair anew. One thread at a time. */
+/* Set the second pair of @clock to this moment. One thread at a time. */
 void gm_clock_refresh(struct gm_clock *clock);
 
 #endif

@@ -10,9 +10,9 @@
  *	The helper thread changes ASKED to BEGUN by compare-and-swap, copies the command, does
  *	it, fills in the answer and stores ANSWERED.
  *
- * A process that has waited in vain takes ASKED back to IDLE by compare-and-swap, so that a stopped
- * program which goes on later does nothing. The lock ends with the process that holds it; a command
- * that a killed process left is taken back in the same way by the next one. Neither side trusts
+ * A process whose wait has run out changes ASKED back to IDLE by compare-and-swap; a stopped program
+ * that is continued later then finds no command. The lock ends with the process that holds it, and
+ * the next asking process takes back a command of a killed one in the same way. Neither side trusts
  * what it reads here.
  */
 #ifndef GM_RECORDER_CONTROL_H
@@ -23,7 +23,7 @@
 #include "allocator/table.h"
 
 #define GM_CONTROL_VERSION 1u		/* of the commands, and of this struct */
-#define GM_CONTROL_ALL UINT32_MAX	/* as a device: every one */
+#define GM_CONTROL_ALL UINT32_MAX	/* as @device: every device */
 
 enum gm_control_turn { GM_CONTROL_IDLE, GM_CONTROL_ASKED, GM_CONTROL_BEGUN, GM_CONTROL_ANSWERED,
 		       GM_CONTROL_TURNS };
@@ -31,14 +31,14 @@ enum gm_control_command { GM_CONTROL_SHOW = 1, GM_CONTROL_HISTORY_ON, GM_CONTROL
 			  GM_CONTROL_RESET_PEAKS, GM_CONTROL_EMPTY_CACHE, GM_CONTROL_MEMORY_LIMIT,
 			  GM_CONTROL_HISTORY_STATE, GM_CONTROL_COUNT };
 
-/* One device, after the command; bytes. */
+/* The state of one device after the command. Sizes are bytes. */
 struct gm_control_device {		/* 64 bytes */
-	uint32_t used;			/* 1: the program has used the device; else all members are 0 */
+	uint32_t used;			/* 1: the program has used the device; 0: so are all members */
 	uint32_t limited_by;		/* enum gm_limit */
 	uint64_t limit, limit_before;	/* of the cache; GM_HEAP_UNLIMITED: none */
 	uint64_t allocated, reserved;
 	uint64_t peak, peak_before;	/* of @allocated */
-	uint64_t given_back;		/* by this command to the driver */
+	uint64_t given_back;		/* to the driver, by this command */
 };
 
 struct gm_control {
@@ -47,11 +47,11 @@ struct gm_control {
 
 	/* the command */
 	uint32_t command, device;	/* enum gm_control_command; GM_CONTROL_ALL or an ordinal */
-	uint64_t bytes;			/* of the limit */
+	uint64_t bytes;			/* the limit, for GM_CONTROL_MEMORY_LIMIT */
 
 	/* the answer */
-	int32_t result;			/* 0 or -errno; nothing below is filled in after most errors */
-	uint32_t caching;		/* 1: allocations are served from the cache, which can be limited */
+	int32_t result;			/* 0 or -errno; most errors leave the rest unset */
+	uint32_t caching;		/* 1: the cache serves allocations, and can be limited */
 	uint32_t history, history_before;	/* enum gm_history_enabled */
 	struct gm_control_device devices[GM_MAX_DEVICES];
 };

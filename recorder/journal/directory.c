@@ -18,7 +18,7 @@
 #include "recorder/journal/sys.h"
 #include "recorder/journal/probe.h"
 
-#define ENTRIES_MOST 65536u		/* of a place, when ours is looked for by its owner */
+#define ENTRIES_MOST 65536u		/* entries of a place that are searched for our directory */
 #define NAME_BYTES 40u
 
 bool gm_directory_is_named(const char *name, uid_t uid)
@@ -54,8 +54,8 @@ static bool is_usable(const struct stat *st)
 	return (st->st_mode & 0777) == 0700;
 }
 
-/* Of a directory opened by O_PATH: it may be one that its owner cannot open otherwise, so that
- * fchmod has nothing to work on; by its name, a link could have taken its place. */
+/* Set the mode of a directory that was opened by O_PATH. fchmod needs a descriptor that can be read,
+ * which a directory's mode may deny even to its owner; chmod by name could hit a link put in its place. */
 static int set_mode(int fd, mode_t mode)
 {
 	char link[40];
@@ -95,7 +95,7 @@ int gm_directory_own(int dirfd, const char *name)
 	return r < 0 ? r : own;
 }
 
-/* A new directory @name below @dirfd; none where it could not be used. */
+/* Create the directory @name below @dirfd and open it. Remove it again if it cannot be used. */
 static int make(int dirfd, const char *name)
 {
 	int fd;
@@ -108,7 +108,7 @@ static int make(int dirfd, const char *name)
 	return fd;
 }
 
-/* Was it somebody else that @name below @dirfd could not be had for? */
+/* Is @name below @dirfd another user's, or no directory? */
 static bool is_strangers(int dirfd, const char *name)
 {
 	struct stat st;
@@ -132,7 +132,8 @@ static bool look_at(void *arg, const char *name)
 	return false;
 }
 
-/* The plain name is somebody else's: find ours by its owner, or make one that nobody could guess. */
+/* Another user has taken the plain name: find our directory by its owner, or create one under a name that
+ * nobody can guess. */
 static void search_or_make(struct search *search)
 {
 	uint64_t word;
@@ -172,7 +173,7 @@ int gm_directory_open(const char *base, char *ret_path, size_t size)
 	return search.fd;
 }
 
-/* A new directory @name below @at, which must be ours. Returns it or -errno. */
+/* Create the directory @name below @at, which this user must own. Returns a descriptor or -errno. */
 static int make_ordinary(int at, const char *name)
 {
 	struct stat st;
@@ -183,13 +184,13 @@ static int make_ordinary(int at, const char *name)
 	if (mkdirat(at, name, 0777))
 		return errno == EEXIST ? gm_file_open(at, name, O_PATH | O_DIRECTORY, 0) : -errno;
 	fd = gm_file_open(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
-	/* The umask may have taken away what we need to make the next one in it. */
+	/* The umask may have removed the permissions that creating the next directory in it needs. */
 	if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700)
 		set_mode(fd, (st.st_mode & 07777) | 0700);
 	return fd;
 }
 
-/* The directory @name below @at; @at is closed. */
+/* Open the directory @name below @at, creating it if it is missing; close @at. */
 static int step(int at, const char *name)
 {
 	int fd = gm_file_open(at, name, O_PATH | O_DIRECTORY, 0);

@@ -1,19 +1,18 @@
 /*
- * directory.h - the directories in which a user's journals lie: their names, and whose they are.
+ * directory.h - the directories of a user's journals: their names and their owner.
  *
- * In a place (/dev/shm, $XDG_RUNTIME_DIR, $TMPDIR, the directory that the option names) a user's
- * journals lie in the directory
+ * In each place (/dev/shm, $XDG_RUNTIME_DIR, $TMPDIR, the directory of option `journal`) the journals
+ * of a user lie in the directory
  *
- *	gpumem-<uid>				or, where that name is somebody else's,
+ *	gpumem-<uid>				or, when another user has taken that name,
  *	gpumem-<uid>-<16 hex digits>		of which there may be several.
  *
- * In a place like /tmp anybody may make a directory of such a name, so that the name proves
- * nothing. A directory is the user's when it is a real one (no link) and the user owns it. A
- * program that searches for journals takes every directory with such a name and owner, and opens
- * the files relative to the directory's descriptor. The library gives its own directories mode
- * 0700, whatever mode a umask, another version or a volume's manager gave them (setgid stays, which
- * volumes of a group have). A reader does not trust the files of a directory into which others may
- * write.
+ * The name proves nothing, because in a place like /tmp anybody may make a directory of that name. A
+ * directory belongs to the user when it is a real directory (no link) and the user owns it. A program
+ * that searches for journals reads every directory with such a name and owner, and opens the files
+ * relative to the directory's descriptor. The library sets the mode of its directories to 0700, even
+ * when a umask, another version or the manager of a volume chose another mode; the setgid bit, which
+ * volumes of a group use, stays. A reader does not trust files in a directory that others can write.
  *
  * Thread context: any one thread, which holds a gm_fd_guard. Signal context: none. No malloc, no
  * readdir. Nothing here returns a descriptor below 3.
@@ -25,24 +24,23 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Is @name one for the journals of @uid? */
+/* Is @name a name for a directory of @uid's journals? */
 bool gm_directory_is_named(const char *name, uid_t uid);
 
-/* Open the directory @name below @dirfd, which must be a real one and this user's, and give it mode
- * 0700. Returns a descriptor or -errno: -EPERM when another user owns it, -ENOTDIR or -ELOOP when
- * it is no directory. */
+/* Open the directory @name below @dirfd and set its mode to 0700. Returns a descriptor or -errno:
+ * -EPERM when another user owns it, -ENOTDIR or -ELOOP when @name is no directory (or a link). */
 int gm_directory_own(int dirfd, const char *name);
 
-/* Open this user's directory for journals below @base (an absolute path), and make it where there
- * is none. Returns a descriptor and its path, or -errno. */
+/* Open this user's directory for journals below @base (an absolute path); create it if there is none.
+ * Returns a descriptor and its path, or -errno. */
 int gm_directory_open(const char *base, char *ret_path, size_t size);
 
-/* Make the missing directories of @path (absolute, with a slash at its end) as `mkdir -p` would, if
- * the first one that is missing belongs in a directory of this user's. Returns 0 or -errno. */
+/* Create the missing directories of @path (absolute, with a slash at its end) as `mkdir -p` would, but
+ * only if this user owns the last directory that exists. Returns 0 or -errno. */
 int gm_directory_make_path(const char *path);
 
-/* Call @visit for each entry of @dirfd, but for no more than @most, until @visit returns false. The
- * descriptor must stand at the first entry. */
+/* Call @visit for each entry of @dirfd, until @visit returns false or @most entries have been visited.
+ * The descriptor must be positioned at the first entry. */
 void gm_directory_each(int dirfd, unsigned int most, bool (*visit)(void *arg, const char *name),
 		       void *arg);
 

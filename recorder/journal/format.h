@@ -1,10 +1,10 @@
 /*
- * format.h - the journal as it lies in its file: a contract between the writer in the program
- * and every reader (the snapshot writer, gpumem recover, gpumem snapshot PID).
+ * format.h - the layout of the journal's file: the contract between the writer in the program and
+ * every reader (the snapshot writer, gpumem recover, gpumem snapshot PID).
  *
- * One sparse file, mapped MAP_SHARED by the program. All offsets are bytes from its start, all
- * integers little-endian as the machine wrote them (see @byte_order). Readers never map it: they
- * pread into private memory and check every offset before they follow it.
+ * The journal is one sparse file, which the program maps MAP_SHARED. Offsets are bytes from the start
+ * of the file. Integers have the byte order of the machine that wrote them (@byte_order). Readers never
+ * map the file: they pread it into private memory, and check every offset before they follow it.
  *
  *   +0        struct gm_header                                   (GM_HEADER_BYTES)
  *   regions[GM_REGION_DOMAINS]   struct gm_domain []             statistics, undo area: the devices,
@@ -18,39 +18,38 @@
  *   regions[GM_REGION_STACKS]    struct gm_stack ...             append-only, id = offset in it
  *   regions[GM_REGION_FRAMES]    struct gm_frame []              append-only, id = index, 0 unused
  *   regions[GM_REGION_SETTINGS]  struct gm_setting []            effective options
- *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: what could not be had
+ *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: failed allocations
  *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
- *   regions[GM_REGION_TCACHES]   struct gm_tcache_record []     what thread caches did
- *   regions[GM_REGION_LIVES]     struct gm_live []              what pools of the program's handed out
+ *   regions[GM_REGION_TCACHES]   struct gm_tcache_record []      what thread caches did
+ *   regions[GM_REGION_LIVES]     struct gm_live []               blocks that the program's pools handed out
  *
- * Publication: an append-only record is complete before @used passes it (release); nothing
- * refers to a string, stack or module before it is published. Every region is backed by memory
- * up to @populated; no byte beyond it may be read or written.
+ * Publication: an append-only record is complete before @used passes it (release). No record refers to
+ * a string, stack or module that is not yet published. A region is backed by memory up to @populated;
+ * no byte beyond @populated may be read or written.
  *
- * Transactions: a change of the tables of one domain, under that domain's lock, first puts
- * (offset, old word) into the domain's undo area, then stores. @undo_op is the operation number
- * while the change is under way and 0 when it is complete; it is cleared last. A reader that
- * finds it set applies the entries backwards to its private copy, and drops the events of that
- * domain that carry that operation number. So that this is exact:
- *   - every transaction has an operation number of its own: an operation that needs several (the
- *     end of a context) takes a new number for each, and its flight keeps the first;
- *   - the events of a transaction are written within it, under the domain's lock, into the
- *     writer's chunk: a reader that holds all domain locks never sees half a transaction;
- *   - entries name aligned words in the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE
- *     and TCACHES (before @undo_op) only; what else changes (a region's @used) may be left as it is
- *     by a dead writer;
+ * Transactions: the writer changes the tables of a domain under that domain's lock. Before it stores a
+ * word, it puts (offset, old word) into the domain's undo area. @undo_op is the operation number during
+ * the change; the writer clears it last. A reader that finds @undo_op set applies the entries backwards
+ * to its private copy, and drops the domain's events with that operation number. This is exact, because:
+ *   - every transaction has its own operation number: an operation with several transactions (the end of
+ *     a context) takes a new number for each, and its flight keeps the first;
+ *   - the events of a transaction are written within it, under the domain's lock, into the writer's
+ *     chunk, so a reader that holds all domain locks never sees half a transaction;
+ *   - entries name aligned words of the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE and
+ *     TCACHES (before @undo_op) only; readers accept any other word (a region's @used) as a dead writer
+ *     left it;
  *   - a record that becomes unused keeps, in @op, the operation that freed it;
- *   - the list of a domain's segments and those of unused ids are for the writer alone: after a transaction that was
- *     under way they may be wrong, and no reader follows them.
- * A thread cache has an undo area of its own, for the changes that its thread makes without the
- * domain's lock: of one block's state and one tally, with their events. A transaction of the domain that
- * changes a tally keeps that thread out meanwhile, so that no two areas ever name the same word.
+ *   - the lists of a domain's segments and of unused ids are for the writer only: an interrupted
+ *     transaction may leave them wrong, and no reader follows them.
+ * A thread cache has its own undo area, for changes that its thread makes without the domain's lock: one
+ * block's state, one tally, and their events. A transaction of the domain that changes a tally keeps the
+ * thread out of its caches meanwhile, so no two undo areas name the same word.
  *
- * What a thread cache did is in its tallies: a reader of statistics, usage rows or live bytes adds
- * them.
+ * The tallies count what thread caches did. A reader of statistics, usage rows or live bytes adds them.
  *
- * Order of events: (stamp, thread slot, place in the thread's chunks). A chunk that is recycled
- * first raises @horizon to its @last_tsc, then bumps @generation, then sets the rest of its head.
+ * Events are ordered by (stamp, thread slot, place in the thread's chunks). To reuse a chunk, the writer
+ * first raises @horizon to the chunk's @last_tsc, then increments @generation, then sets the rest of the
+ * chunk's head.
  */
 #ifndef GM_RECORDER_FORMAT_H
 #define GM_RECORDER_FORMAT_H
@@ -62,11 +61,11 @@
 #include "allocator/table.h"
 #include "recorder/journal/control.h"
 
-#define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last of all */
+#define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when the journal is complete */
 #define GM_FORMAT_VERSION 9u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
-#define GM_PAGE 4096u		/* of the layout; the kernel's may be larger */
+#define GM_PAGE 4096u		/* page of the layout; the kernel's pages may be larger */
 #define GM_CHUNK_BYTES 4096u
 #define GM_CHUNK_EVENTS 63u		/* the first 64 bytes are struct gm_chunk */
 #define GM_UNDO_ENTRIES 238u
@@ -96,15 +95,15 @@ enum gm_region_id {
 struct gm_region {			/* 64 bytes */
 	uint64_t offset;		/* page aligned */
 	uint64_t capacity;		/* bytes it may grow to */
-	_Atomic(uint64_t) used;		/* bytes in use: a high-water mark */
+	_Atomic(uint64_t) used;		/* bytes ever in use */
 	_Atomic(uint64_t) populated;	/* bytes that are backed by memory */
-	_Atomic(uint64_t) refused;	/* items that found no room */
-	uint32_t item_bytes;		/* 0: records of varying length */
+	_Atomic(uint64_t) refused;	/* records that found no room */
+	uint32_t item_bytes;		/* of one record; 0: their lengths vary */
 	uint32_t reserved32;
 	uint64_t reserved64[2];
 };
 
-/* What happened; the order is part of the format. PyTorch's names. */
+/* What happened, by PyTorch's names. The order is part of the format. */
 enum gm_action {
 	GM_ACTION_NONE, GM_ACTION_ALLOC, GM_ACTION_FREE_REQUESTED, GM_ACTION_FREE_COMPLETED,
 	GM_ACTION_SEGMENT_ALLOC, GM_ACTION_SEGMENT_FREE, GM_ACTION_SEGMENT_MAP,
@@ -112,31 +111,31 @@ enum gm_action {
 	GM_ACTION_COUNT
 };
 
-/* What an annotation is (@flags of its event): a moment, or an end of a range. */
+/* What an annotation marks (@flags of its event): a moment, or the start or end of a range. */
 enum gm_stage { GM_STAGE_MARK, GM_STAGE_START, GM_STAGE_END, GM_STAGE_COUNT };
 
-/* What is recorded: events, and what is live; only what is live, with its stacks; the same without
- * stacks. */
+/* What is recorded. ALL: events, and live memory with its stacks; STATE: live memory with its stacks;
+ * NONE: live memory without stacks. */
 enum gm_history_enabled { GM_HISTORY_ALL, GM_HISTORY_STATE, GM_HISTORY_NONE, GM_HISTORY_COUNT };
 
-/* What gets a stack: nothing; what is live; events, too, where a free has the stack of its
- * allocation; events, where a free has a stack of its own. */
+/* Which records get a stack. NONE: no record; STATE: live memory; ALLOC: also events, where a free has the
+ * stack of its allocation; ALL: also events, where a free has its own stack. */
 enum gm_history_context { GM_CONTEXT_NONE, GM_CONTEXT_STATE, GM_CONTEXT_ALLOC, GM_CONTEXT_ALL };
 
 /*
- * One event. @commit is written last (release): (generation of the chunk << 8) + place in the
- * chunk (1..63); any other value means that the record is not complete.
+ * One event. @commit is stored last (release): (generation of the chunk << 8) + place in the chunk
+ * (1..63). With any other value the record is not complete.
  */
 struct gm_event {			/* 64 bytes */
 	_Atomic(uint64_t) commit;
 	uint64_t tsc;
-	uint64_t op;			/* number of the operation it belongs to */
-	uint64_t address;		/* oom: device free bytes, as PyTorch's device_free */
-	uint64_t size;			/* bytes; free: as requested at allocation; annotate: number
-					 * of a range that need not nest, else 0 */
+	uint64_t op;			/* number of its operation */
+	uint64_t address;		/* oom: free bytes of the device, as PyTorch's device_free */
+	uint64_t size;			/* bytes; free: the bytes that the allocation requested;
+					 * annotate: number of a range that need not nest, else 0 */
 	uint64_t stream;
 	uint32_t stack;			/* offset in STACKS; annotate: string id */
-	uint32_t context;		/* annotate: string id of the text's name space, or 0 */
+	uint32_t context;		/* annotate: string id of the text's scope, or 0 */
 	uint16_t module;
 	uint8_t domain;
 	uint8_t action;
@@ -145,74 +144,74 @@ struct gm_event {			/* 64 bytes */
 	uint16_t reserved16;
 };
 
-/* Head of a chunk of events; one thread owns an open chunk, nobody a closed one. Threads that
- * have no slot or found no chunk share one (GM_CHUNK_SHARED): it is the chunk of slot 0, and the
- * thread of each of its events is the slot in the operation number, if that is not 0. */
+/* Head of a chunk of events. An open chunk has one thread as its owner, a closed chunk has none. Threads
+ * without a slot or a chunk share one chunk (GM_CHUNK_SHARED), which belongs to slot 0: an event's thread
+ * is then the slot in its operation number; slot 0: not known. */
 struct gm_chunk {			/* 64 bytes */
-	_Atomic(uint64_t) generation;	/* bumped whenever the chunk is opened; 0: never */
+	_Atomic(uint64_t) generation;	/* how often the chunk has been opened */
 	_Atomic(uint32_t) state;	/* enum gm_chunk_state */
 	uint32_t slot;			/* thread slot of the owner */
 	uint32_t tid;			/* of the owner, in the pid namespace of the process */
-	uint32_t count;			/* events written: a hint; the commit words decide */
-	uint64_t first_tsc;		/* stamp of when it was opened; no event has it */
+	uint32_t count;			/* events written: a hint, because the commit words decide */
+	uint64_t first_tsc;		/* when the chunk was opened; no event has this stamp */
 	_Atomic(uint64_t) last_tsc;	/* the latest stamp of its events */
 	uint64_t reserved64[3];
 };
 enum gm_chunk_state { GM_CHUNK_FREE, GM_CHUNK_OPEN, GM_CHUNK_CLOSED, GM_CHUNK_SHARED };
 
 /* One thread that writes. Operation number = (slot << GM_OP_SLOT_SHIFT) | counter, counter from 1.
- * Slot 0 is no thread's: operations of threads that found no slot are numbered there, without a
+ * Slot 0 belongs to no thread: it numbers the operations of threads without a slot, which have no
  * flight. */
 #define GM_OP_SLOT_SHIFT 40
 struct gm_thread {			/* 128 bytes */
 	_Atomic(uint32_t) tid;		/* 0: the slot is free */
-	_Atomic(uint32_t) chunk;	/* index + 1 of its open chunk, 0 none */
+	_Atomic(uint32_t) chunk;	/* index + 1 of its open chunk; 0: none */
 	char name[16];
 	_Atomic(uint64_t) operations;	/* counter of the last operation begun */
 	_Atomic(uint64_t) events;	/* events written ever, by all owners of the slot */
-	/* The operation under way, if flight_op is not 0. flight_op is stored last and cleared
-	 * last. */
+	/* The operation under way, unless flight_op is 0. flight_op is stored last and cleared last. */
 	_Atomic(uint64_t) flight_op;
 	uint64_t flight_address;
 	uint64_t flight_size;
 	uint64_t flight_tsc;
 	uint8_t flight_action, flight_kind, flight_domain;
 	uint8_t reserved8[5];
-	/* The change of a pool's table under way (struct gm_live), if pool_op is not 0. */
+	/* The change of a pool's table under way (struct gm_live), unless pool_op is 0. */
 	_Atomic(uint64_t) pool_op;	/* stored after @pool_address, cleared when the table has changed */
-	uint64_t pool_address;		/* GM_LIVE_ENDING: the block at it ends; else it begins */
+	uint64_t pool_address;		/* of the block; with GM_LIVE_ENDING it ends, else it begins */
 	uint64_t reserved64[4];
 };
 
-/* The offset and the old value of an aligned 8-byte word of the file. With GM_UNDO_RANGE in
- * @offset: @old is a number of words, which begin at @offset without that bit; their old values are
- * in the entries that follow, two in each. */
+/* The offset and the old value of an aligned 8-byte word of the file. An entry with GM_UNDO_RANGE in
+ * @offset describes a range: @old is the number of its words, @offset without that bit is the first, and
+ * the entries that follow hold the old values, two in each. */
 struct gm_undo_entry { uint64_t offset, old; };
 #define GM_UNDO_RANGE (UINT64_C(1) << 63)
 
-/* Counts the blocks of one size, module and kind that were freed into a thread cache and handed out
- * of it again, all of the small pool. The domain's statistics, rows and live bytes count a block in
- * a thread cache as live; a reader adds @takes and subtracts @puts. */
+/* Counts the blocks of one size, module and kind that a thread cache took in and handed out again; all
+ * are of the small pool. The domain's statistics, rows and live bytes count a block in a thread cache as
+ * live; a reader adds @takes and subtracts @puts. */
 #define GM_TALLIES 16u
 struct gm_tally {			/* 64 bytes; changes only inside a transaction */
-	uint64_t takes, puts;		/* blocks handed out of the cache; put into it */
-	uint64_t taken_bytes, put_bytes;	/* bytes that were asked for */
+	uint64_t takes, puts;		/* blocks that the cache handed out; that it took in */
+	uint64_t taken_bytes, put_bytes;	/* bytes that the program asked for */
 	uint64_t size;
 	uint16_t module;
 	uint8_t kind;
 	uint8_t reserved8[5];
 	uint64_t reserved64[2];
 };
-#define GM_TALLY_WORDS 4		/* its counts */
+#define GM_TALLY_WORDS 4		/* words that counting changes */
 
-/* Events of a domain; a reader adds what its thread caches have. */
+/* Counts of a domain's events. A reader adds the counts of the domain's thread caches. */
 struct gm_event_counts {
-	_Atomic(uint64_t) events;	/* written ever, kept or not */
-	/* never written: of small blocks, of actions left out by option, while switched off */
+	_Atomic(uint64_t) events;	/* ever written, kept or not */
+	/* not written: for small blocks; for actions left out by option; while switched off */
 	_Atomic(uint64_t) small, left_out, paused;
 };
 
-/* What one thread does in one domain without the domain's lock. Item 0 is unused. */
+/* The thread cache of one thread in one domain. Its thread changes it without the domain's lock. Item 0
+ * is unused. */
 #define GM_TCACHE_UNDO 3u
 struct gm_tcache_record {		/* 1280 bytes */
 	uint32_t slot;			/* of the thread, in THREADS */
@@ -229,58 +228,59 @@ struct gm_tcache_record {		/* 1280 bytes */
 	uint64_t reserved_end[16];
 };
 
-/* A block that a pool of the program's handed out (recorder/record/lives.h): one cache line. A line holds a
- * block while @address is set and has neither of its two highest bits; @address is stored last, and one
- * store of 0 ends the block. A change of a line and its events have one operation number. A reader of a
- * dead process takes a change under way (pool_op of struct gm_thread) back unless that last store was made:
- * it leaves the change's events out, and a block with GM_LIVE_ENDING is live. */
+/* A block that a pool of the program handed out (recorder/record/lives.h): one cache line. The line holds a
+ * block while @address is not 0 and has neither of its two highest bits set. Storing @address, last of all,
+ * begins the block; storing 0 ends it. A change of a line and its events have one operation number. When a
+ * process died during a change (pool_op of struct gm_thread) and before that last store, readers take the
+ * change back: they drop its events, and count a block with GM_LIVE_ENDING as live. */
 #define GM_LIVE_ENDING (UINT64_C(1) << 63)	/* in @address: its thread is ending the block */
 #define GM_LIVE_BEGINNING (UINT64_C(1) << 62)	/* in @address: its thread is filling in the line */
 struct gm_live {			/* 64 bytes */
 	_Atomic(uint64_t) address;
-	uint64_t size;			/* bytes, as the pool says */
+	uint64_t size;			/* bytes, as the pool reported */
 	uint64_t stream;
-	uint64_t tsc;			/* when it was handed out */
-	uint64_t op;			/* operation that handed it out */
+	uint64_t tsc;			/* when the block was handed out */
+	uint64_t op;			/* operation that handed the block out */
 	uint32_t stack;
-	uint32_t thread;		/* tid of the thread that asked for it */
-	uint32_t name;			/* string id: the program named it; 0 none */
+	uint32_t thread;		/* tid of the thread that asked for the block */
+	uint32_t name;			/* string id: the program's name for the block; 0: none */
 	uint16_t module;
 	uint8_t domain;
-	uint8_t kind;			/* enum gm_kind of the memory that it lies in */
-	uint32_t untraced;		/* 1: too small to leave events */
-	/* of the line, whatever it holds: how far behind it blocks lie whose place it is; for the writer */
+	uint8_t kind;			/* enum gm_kind of the memory below the block */
+	uint32_t untraced;		/* 1: the block is too small to leave events */
+	/* Of the line, not the block: how many lines behind this one a block of this hash may lie. For the
+	 * writer only. */
 	_Atomic(uint32_t) reach;
 };
 
-/* Blocks of one class (small or large) that a pool handed out. Any thread adds to them. */
+/* Sums over the blocks of one class (small or large) of a pool. Any thread adds to them. */
 struct gm_pool_sums {			/* 32 bytes */
 	_Atomic(int64_t) blocks, bytes;	/* now */
 	_Atomic(int64_t) total_blocks, total_bytes;	/* in all since the start or the last reset */
 };
 
-/* A pool of the program's, in its domain (allocator/table.h). No part of a transaction. Readers of a
- * copy add up the pool's lines instead of using @blocks and @bytes. */
+/* A pool of the program, in its own domain (allocator/table.h). Not part of transactions. Readers of a copy
+ * add up the pool's lines instead of reading @blocks and @bytes. */
 enum gm_pool_source { GM_POOL_NONE, GM_POOL_LIBC10, GM_POOL_NVTX, GM_POOL_API, GM_POOL_SOURCES };
 struct __attribute__((aligned(64))) gm_pool {
-	struct gm_pool_sums classes[2];	/* of small blocks; of large ones */
+	struct gm_pool_sums classes[2];	/* small blocks, large blocks */
 	_Atomic(int64_t) peak_blocks[GM_POOL_CLASSES], peak_bytes[GM_POOL_CLASSES];
-	int64_t kept_blocks[2], kept_bytes[2];	/* live when the totals were reset; by class as above */
-	uint32_t source;		/* enum gm_pool_source; stored last of these three */
-	uint32_t device;		/* CUDA ordinal, which is the number of its domain */
+	int64_t kept_blocks[2], kept_bytes[2];	/* live when the totals were reset; small, large */
+	uint32_t source;		/* enum gm_pool_source; stored after @device and @name */
+	uint32_t device;		/* CUDA ordinal, which is the number of the device's domain */
 	uint32_t name;			/* string id */
 	uint32_t reserved32;
 	uint64_t key;			/* tells pools of one name apart: an address in the program */
-	_Atomic(uint64_t) outside;	/* blocks at addresses where that device has no known segment */
+	_Atomic(uint64_t) outside;	/* blocks at addresses where the device has no known segment */
 	_Atomic(uint64_t) unknown_frees;	/* frees of addresses that were not handed out */
-	_Atomic(uint64_t) double_allocations;	/* of addresses still handed out: the older block ends */
-	_Atomic(uint64_t) lost;		/* calls that found no room, or no lock */
-	/* what the pool itself reported with its last call; 0 where it reports none */
+	_Atomic(uint64_t) double_allocations;	/* of an address still handed out; ended the older block */
+	_Atomic(uint64_t) lost;		/* calls not recorded, for lack of room or of a lock */
+	/* the pool's own figures at its last call; 0: the pool reports none */
 	_Atomic(uint64_t) told_allocated_bytes, told_reserved_bytes;
 	uint64_t reserved64[4];
 };
 
-/* The statistics of what @pool handed out, into those of its domain. */
+/* Set the statistics of a pool's blocks in @stats, which are those of its domain. */
 static inline void gm_pool_count(const struct gm_pool *pool, struct gm_stats *stats)
 {
 	struct gm_stat *blocks = stats->stat[GM_STAT_ALLOCATION], *bytes = stats->stat[GM_STAT_ALLOCATED_BYTES];
@@ -319,19 +319,19 @@ struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	char name[128];
 	uint8_t uuid[16];
 	uint64_t total_bytes;
-	/* sampled by cuMemGetInfo: not part of a transaction */
+	/* sampled by cuMemGetInfo; not part of transactions */
 	_Atomic(uint64_t) free_bytes;
-	/* bytes that were used then and not recorded: one word, of one moment */
+	/* bytes that were used at that moment but not recorded */
 	_Atomic(int64_t) unattributed_bytes;
-	_Atomic(uint64_t) free_stamp;	/* when; 0 never */
+	_Atomic(uint64_t) free_stamp;	/* when; 0: never */
 	/* the tables of this domain */
 	uint32_t first_segment, last_segment;
 	uint32_t unused_segments, unused_blocks;	/* lists of free ids; a pool's segment keeps its block */
 	struct gm_event_counts counts;
-	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted; of a pool 0 */
+	uint64_t live_bytes[GM_KIND_COUNT];	/* without registered host memory; of a pool 0 */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* how often the accumulated counters were reset */
-	struct gm_pool pool;		/* all 0 in a device's and the host's */
+	struct gm_pool pool;		/* all 0 unless the domain is a pool's */
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;
@@ -339,8 +339,8 @@ struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	struct gm_undo_entry undo[GM_UNDO_ENTRIES];
 };
 
-/* Bytes by module and by kind, live and at peak: rows (module, kind), (all modules, kind) and
- * (module, all kinds), as allocator/table.h says what counts where. Row 0 is unused. */
+/* Bytes by module and by kind, live and at peak. There are rows for (module, kind), (all modules, kind)
+ * and (module, all kinds); allocator/table.h says which memory counts where. Row 0 is unused. */
 #define GM_USAGE_ALL_MODULES 0xffffu
 #define GM_USAGE_ALL_KINDS 0xffu
 struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
@@ -354,10 +354,10 @@ struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
 	uint64_t reserved64;
 };
 
-/* How many blocks became live and ended, and their bytes. */
+/* How many blocks began to live, how many ended, and their bytes. */
 struct gm_flow { uint64_t in, in_bytes, out, out_bytes; };
 
-#define GM_USAGE_WORDS 6		/* that this changes, from @current_bytes on */
+#define GM_USAGE_WORDS 6		/* words that gm_usage_move changes, from @current_bytes on */
 static inline void gm_usage_move(struct gm_usage *row, const struct gm_flow *flow)
 {
 	row->current_bytes = (int64_t)((uint64_t)row->current_bytes + flow->in_bytes -
@@ -370,7 +370,7 @@ static inline void gm_usage_move(struct gm_usage *row, const struct gm_flow *flo
 		row->peak_bytes = row->current_bytes;
 }
 
-/* A tally as such a flow; and added to the statistics. */
+/* Return a tally as a flow. gm_tally_count adds the tally to the statistics. */
 static inline struct gm_flow gm_tally_flow(const struct gm_tally *tally)
 {
 	return (struct gm_flow){ tally->takes, tally->takes * tally->size, tally->puts,
@@ -392,8 +392,8 @@ static inline void gm_tally_count(const struct gm_tally *tally, struct gm_stats 
 struct gm_module {			/* 128 bytes */
 	uint64_t base;			/* l_addr */
 	uint64_t start, end;		/* mapped range */
-	uint64_t load_tsc;		/* when it was first seen */
-	_Atomic(uint64_t) unload_tsc;	/* when it was found unloaded; 0: loaded */
+	uint64_t load_tsc;		/* when the module was first seen */
+	_Atomic(uint64_t) unload_tsc;	/* when it was found to be unloaded; 0: loaded */
 	uint32_t path;			/* string id */
 	uint8_t build_id_bytes;
 	uint8_t build_id[32];
@@ -427,7 +427,7 @@ struct gm_frame {			/* 48 bytes */
 	uint64_t reserved64[2];
 };
 
-/* A setting that is none of the options: PyTorch's, for its own allocator. */
+/* The name of a setting that is no option of ours: PyTorch's setting for its own allocator. */
 #define GM_SETTING_TORCH "PYTORCH_CUDA_ALLOC_CONF"
 struct gm_setting { uint32_t name, value, source, reserved32; };	/* string ids */
 
@@ -437,28 +437,29 @@ struct gm_failure {			/* 256 bytes: a call that did not get its memory */
 	_Atomic(uint64_t) number;	/* 1, 2, ...; stored last */
 	uint64_t tsc;
 	uint64_t requested_bytes;
-	uint64_t free_bytes, total_bytes;	/* of the device, as the driver said after it */
-	uint64_t live_bytes;		/* recorded on that domain */
+	uint64_t free_bytes, total_bytes;	/* of the device, as the driver said after the failure */
+	uint64_t live_bytes;		/* recorded in that domain */
 	uint64_t stream;
 	int32_t result;			/* CUresult */
 	uint32_t stack;
 	uint32_t tid;
 	uint16_t module;
 	uint8_t domain, kind;
-	char entry[48];			/* the driver's entry point, NUL terminated */
-	/* What the cache of the device held then, bytes; 0 with allocator native. */
-	uint64_t reserved_bytes;	/* got from the driver */
+	char entry[48];			/* name of the driver's function, NUL terminated */
+	/* The cache of the device at that moment, in bytes; 0 with allocator:native. */
+	uint64_t reserved_bytes;	/* taken from the driver */
 	uint64_t cached_bytes;		/* free for any request */
 	uint64_t limbo_bytes;		/* freed, but perhaps still in use by the GPU */
 	uint64_t largest_free_bytes;	/* the largest block of @cached_bytes */
-	/* The limit of ours that refused it without asking the driver (enum gm_limit). */
-	uint64_t limit_bytes, limit_used_bytes;	/* what it allows; what was used of it */
+	/* Our own limit that refused the call without asking the driver (enum gm_limit). */
+	uint64_t limit_bytes, limit_used_bytes;	/* the limit; the bytes used of it */
 	uint32_t limit;
 	uint32_t reserved32;
 	uint64_t reserved64[10];
 };
 
-/* Stamps to wall clock: two pairs, refreshed by the helper thread under @sequence (odd: in change). */
+/* Two pairs that convert stamps to wall clock. The helper thread refreshes the second; @sequence is odd
+ * while it does. */
 struct gm_clock {
 	_Atomic(uint32_t) sequence;
 	uint32_t source;		/* 0: TSC; 1: CLOCK_MONOTONIC ns */
@@ -487,7 +488,7 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	int64_t pid;			/* in its own pid namespace */
 	uint64_t pid_namespace;		/* inode of /proc/self/ns/pid, 0 unknown */
 	uint64_t start_ticks;		/* field 22 of /proc/self/stat, 0 unknown */
-	uint64_t start_time_us;		/* wall clock, when the journal began */
+	uint64_t start_time_us;		/* wall clock at the start of the journal */
 	uint32_t uid;
 	int32_t rank;			/* -1: none */
 	int32_t driver_version;
@@ -502,32 +503,31 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 
 	struct gm_clock clock;
 
-	/* life: @alive is robust and process-shared, held by the helper thread while the process
-	 * lives */
+	/* life: the helper thread holds @alive, a robust, process-shared mutex, while the process lives */
 	_Atomic(uint32_t) life;		/* enum gm_life */
 	_Atomic(uint32_t) has_helper;	/* 1: @alive is held by a helper thread */
 	union {
 		pthread_mutex_t alive;
-		uint64_t alive_room[6];	/* 40 bytes of it on x86-64, all 48 on aarch64 */
+		uint64_t alive_room[6];	/* the mutex has 40 bytes on x86-64, 48 on aarch64 */
 	};
 
 	/* history */
-	uint64_t history_events;	/* events the pool holds at most */
-	_Atomic(uint64_t) horizon;	/* events stamped at or before it are incomplete: dropped */
-	_Atomic(uint64_t) events_lost;	/* refused: no chunk, no room */
+	uint64_t history_events;	/* the most events that the chunks hold */
+	_Atomic(uint64_t) horizon;	/* readers drop events up to this stamp: some are overwritten */
+	_Atomic(uint64_t) events_lost;	/* not written: no chunk, no room */
 	_Atomic(uint64_t) operations_lost;	/* not recorded: a lock was not free in time */
 
-	/* requests to the helper thread: a futex word each (shared) */
+	/* requests to the helper thread; each word is a shared futex */
 	_Atomic(uint32_t) request;	/* incremented to ask for a snapshot */
 	_Atomic(uint32_t) request_reason;	/* enum gm_request: the newest one wins */
 	_Atomic(uint32_t) answered;	/* the value of @request that has been served */
 	_Atomic(uint32_t) snapshots;	/* files written so far */
-	_Atomic(uint32_t) copied;	/* the value of @request whose journal copy is made */
-	_Atomic(uint32_t) request_busy;	/* reserved to an outside reader */
-	char last_snapshot[1024];	/* path of the newest one */
+	_Atomic(uint32_t) copied;	/* the value of @request whose journal copy is complete */
+	_Atomic(uint32_t) request_busy;	/* reserved for an outside reader */
+	char last_snapshot[1024];	/* path of the newest snapshot */
 
-	/* A death by a signal, written by the crash handler, @crash_signal last. The stack and what
-	 * is below it are written by the helper thread and may be missing. */
+	/* A death by a signal. The crash handler writes these, @crash_signal last. The helper thread writes
+	 * @crash_stack and @crash_written, which may be missing. */
 	int32_t crash_signal, crash_code;	/* siginfo's si_signo, si_code */
 	uint64_t crash_address, crash_tsc;	/* si_addr of a fault, 0 otherwise */
 	uint32_t crash_tid, crash_frames;
@@ -535,29 +535,29 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	uint64_t crash_pcs[128];	/* the instruction, then return addresses */
 	uint32_t crash_machine;		/* EM_X86_64, EM_AARCH64 of <elf.h> */
 	uint32_t crash_flags;		/* enum gm_unwind_flag */
-	int32_t crash_sender_pid;	/* of a signal that was sent; 0 by the kernel */
+	int32_t crash_sender_pid;	/* the process that sent the signal; 0: the kernel did */
 	uint32_t crash_sender_uid;
-	uint32_t crash_stack;		/* that stack, interned; 0 none */
-	uint32_t crash_written;		/* GM_CRASH_WRITTEN of its snapshot's inode, where that file has,
-					 * or was just about to get, the name @last_snapshot */
+	uint32_t crash_stack;		/* the stack of @crash_pcs, interned; 0: none */
+	uint32_t crash_written;		/* GM_CRASH_WRITTEN of the inode of the crash snapshot; that file
+					 * has the name @last_snapshot, or was about to get it */
 
-	/* which events there are, and which are shown; all 0 where nothing was limited */
+	/* which events are recorded and shown; all 0: no limit */
 	_Atomic(uint32_t) history_enabled;	/* enum gm_history_enabled */
 	_Atomic(uint32_t) history_context;	/* enum gm_history_context */
 	_Atomic(uint32_t) history_stacks;	/* a word of the option's list, from 0 */
-	uint32_t history_left_out;	/* bit (1 << enum gm_action): not recorded, by option */
-	uint64_t history_min_size;	/* blocks for which less was asked leave no events */
-	_Atomic(uint64_t) history_newest;	/* how many of the newest are shown; 0: all */
+	uint32_t history_left_out;	/* bits (1 << enum gm_action) that an option leaves out */
+	uint64_t history_min_size;	/* blocks of smaller requests leave no events */
+	_Atomic(uint64_t) history_newest;	/* how many of the newest events are shown; 0: all */
 	_Atomic(uint64_t) annotations_lost;	/* refused: more than their share of the history */
 
-	char last_outside[1024];	/* path of the newest one that was asked for from outside */
-	_Atomic(uint64_t) failure_shown;	/* the newest one with a snapshot */
+	char last_outside[1024];	/* path of the newest snapshot that another process asked for */
+	_Atomic(uint64_t) failure_shown;	/* number of the newest failure with a snapshot */
 
-	struct gm_control control;	/* all 0 in journals of libraries that do not know of it */
+	struct gm_control control;	/* all 0 in journals of older libraries */
 };
 
-/* `gpumem run` makes a directory of this name for journals, and reads every one that is left in it.
- * There a journal stays even if its crash snapshot was written. */
+/* `gpumem run` makes a directory for journals, whose name begins with this, and reads every journal that
+ * is left there. A journal stays there even when its crash snapshot was written. */
 #define GM_RUN_ROOM "gpumem-run-"
 
 _Static_assert(sizeof(struct gm_region) == 64, "on-disk layout");

@@ -31,7 +31,7 @@ const char *gm_identity_command(void)
 	return name && *name ? name : "unknown";
 }
 
-/* A file of /proc; returns its bytes, 0 when it cannot be read. */
+/* Read a file of /proc into @buf. Returns its bytes; 0 when it cannot be read. */
 static size_t proc(const char *file, char *buf, size_t size)
 {
 	char path[512];
@@ -60,7 +60,7 @@ void gm_identity_boot(char ret[40])
 	ret[strcspn(ret, "\n")] = '\0';
 }
 
-/* Rights (capabilities) that a user who is not root has none of. */
+/* Does a process that is not root's have capabilities? */
 static bool has_rights(void)
 {
 	char text[4096];

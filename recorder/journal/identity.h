@@ -1,8 +1,8 @@
 /*
  * identity.h - who writes this journal: process, host, command.
  *
- * Thread context: the one thread in gm_recorder_start, under a gm_fd_guard. Nothing here fails:
- * what is not known (a chroot without /proc) stays 0 or "".
+ * Thread context: the one thread in gm_recorder_start, under a gm_fd_guard. Nothing here fails: a field
+ * whose value cannot be found (a chroot without /proc) stays 0 or "".
  */
 #ifndef GM_RECORDER_IDENTITY_H
 #define GM_RECORDER_IDENTITY_H
@@ -11,29 +11,28 @@
 
 #include "recorder/journal/format.h"
 
-/* Fill the header's part "who", except for the members that the configuration gives. */
+/* Fill in the part "who" of the header, except for the members that the configuration sets. */
 void gm_identity_fill(struct gm_header *header);
 
-/* Are other programs of this user forbidden to look into this process (ptrace(2))? They are where
- * it is not dumpable (it changed its user, or asked for that by prctl(2)), or has capabilities. */
+/* Does the kernel forbid this user's other programs to look into this process (ptrace(2))? It does when
+ * the process is not dumpable (it changed its user, or called prctl(2)), or when it has capabilities. */
 bool gm_identity_guarded(void);
 
-/* Is the process dumpable? The first half of the question above, which opens no file. Any
- * thread. */
+/* Is the process dumpable? Opens no file, in contrast to gm_identity_guarded. Any thread. */
 bool gm_identity_dumpable(void);
 
-/* The command as it is used in the names of files: the basename of argv[0]. */
+/* Return the command as the names of files have it: the basename of argv[0]. */
 const char *gm_identity_command(void);
 
-/* When a process started, in clock ticks since boot, from the text of its /proc/PID/stat: field 22,
- * counted from the last parenthesis because the name in field 2 may hold anything. 0: the text has
- * none, or the process is a zombie. */
+/* Return when a process started, in clock ticks since boot: field 22 of @stat, the text of its
+ * /proc/PID/stat. Fields are counted from the last parenthesis, because the name in field 2 may hold
+ * anything. 0: the text has no such field, or the process is a zombie. */
 uint64_t gm_identity_ticks(const char *stat);
 
-/* The kernel's id of this boot of the machine; "" where it is not known. Any thread. */
+/* Copy the kernel's id of this boot to @ret; "" when it is not known. Any thread. */
 void gm_identity_boot(char ret[40]);
 
-/* Copy @text into @field, cut to @size bytes with its NUL. NULL is copied as "". */
+/* Copy @text into @field of @size bytes: cut it to fit, and fill the rest with NULs. NULL counts as "". */
 void gm_text_copy(char *field, size_t size, const char *text);
 
 #endif

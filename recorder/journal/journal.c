@@ -1,9 +1,9 @@
 /*
  * journal.c - the journal's file as memory: see journal.h.
  *
- * The host must never be killed by its recorder: not by SIGXFSZ (the file is never made longer
- * than RLIMIT_FSIZE), not by SIGBUS (no page is touched that MADV_POPULATE_WRITE, or fallocate
- * where the kernel lacks it, has not granted), not by the memory limit of its cgroup (budget.c).
+ * The recorder must never kill its host. SIGXFSZ: the file is never longer than RLIMIT_FSIZE. SIGBUS:
+ * a page is touched only after MADV_POPULATE_WRITE (on older kernels fallocate) has granted it. The
+ * memory limit of the cgroup: budget.c.
  */
 #define _GNU_SOURCE
 #include "recorder/journal/journal.h"
@@ -26,22 +26,23 @@
 #define KIB UINT64_C(1024)
 #define MIB (1024 * KIB)
 
-#define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
-#define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
+#define STEP (64 * KIB)			/* growth in one step: some microseconds under a lock */
+#define WHOLE_MOST (32 * MIB)		/* length of a journal that is fully backed from the start */
 #define REVIEW_STEP (256 * KIB)
-#define ASIDE_LEAST (128 * KIB)		/* of segments, and of blocks: 1,024 records each, */
-#define ASIDE_USAGE (16 * KIB)		/* of usage: 256 rows, */
-#define ASIDE_MOST MIB			/* and of each table */
-#define GROWTH_MOST MIB			/* ahead of need, at once: alone a thread waits 0.4 ms, */
-#define PART (64 * KIB)			/* and what a thread takes of it */
+/* memory backed beyond the need of the moment (aside_of) */
+#define ASIDE_LEAST (128 * KIB)		/* segments, blocks: at least 1,024 records each */
+#define ASIDE_USAGE (16 * KIB)		/* usage: at least 256 rows */
+#define ASIDE_MOST MIB			/* of each table at most */
+#define GROWTH_MOST MIB			/* growth ahead of need: a thread alone takes 0.4 ms for it */
+#define PART (64 * KIB)			/* the part of it that a thread takes at once */
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
-#define AHEAD_WAIT_NS UINT64_C(10000000)	/* for the lock, to grow ahead of need */
+#define AHEAD_WAIT_NS UINT64_C(10000000)	/* wait for the lock to grow ahead of need */
 
 /* ---- mapping ---- */
 
-/* errno of a madvise that got no pages; of a full file system it is EFAULT. The
- * host's own is kept: this runs within its calls of the driver. The first page may have other areas in it,
- * where the kernel's pages are larger than the layout's. */
+/* Back @bytes at @at by memory. Returns 0 or -errno. On a full file system madvise fails with EFAULT, which
+ * becomes -ENOSPC. Keeps the host's errno, because this runs inside its calls of the driver. Rounds @at down to
+ * a page of the kernel, which may be larger than a page of the layout and may hold other areas, too. */
 static int populate(uint8_t *at, uint64_t bytes)
 {
 	uint64_t before = (uintptr_t)at & ((uint64_t)gm_sys.page() - 1);
@@ -58,7 +59,7 @@ static int populate(uint8_t *at, uint64_t bytes)
 	return error == EFAULT ? -ENOSPC : -error;
 }
 
-/* Map the file. A child that had the mapping would write into its parent's journal. */
+/* Map the file, but not in forked children, which would write into their parent's journal. */
 static int map_file(int fd, uint64_t bytes, uint8_t **ret_base)
 {
 	uint8_t *base = gm_map(bytes, MAP_SHARED, fd);
@@ -77,7 +78,7 @@ static int map_file(int fd, uint64_t bytes, uint8_t **ret_base)
 	return 0;
 }
 
-/* One attempt: a journal within @span. */
+/* Try to map a journal of at most @span bytes. */
 static int map_within(int fd, uint64_t span, uint64_t history_events, bool whole,
 		      struct gm_journal_map *map)
 {
@@ -114,13 +115,13 @@ int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
 		if (r == 0)
 			return 0;
 		if (r == -EINVAL && !whole) {
-			/* Linux before 5.14: no page may be touched that was not allocated. */
+			/* Linux before 5.14 lacks MADV_POPULATE_WRITE: allocate the whole file. */
 			whole = true;
 			span = gm_min_u64(span, gm_min_u64(budget_bytes, WHOLE_MOST));
 			continue;
 		}
-		/* The host limits its address space, its locked memory or its files' length, or the
-		 * file system its files' or the space that is left is short: half of it, then. */
+		/* Try half of the length if the host's address space, locked memory or file length is
+		 * limited, or if the file system limits files or is nearly full. */
 		if (r != -ENOMEM && r != -EAGAIN && r != -EFBIG && !(r == -ENOSPC && whole))
 			return r;
 		span = gm_min_u64(span, ret_map->plan.file_bytes) / 2;
@@ -173,19 +174,19 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	memset(gm_rec.patience, 0, sizeof(gm_rec.patience));
 	memset(gm_rec.aside, 0, sizeof(gm_rec.aside));
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-		/* Those that are small or have no order in which they fill: whole. */
+		/* Back small regions, and regions that fill in no order, as a whole. */
 		bool all = r == GM_REGION_DOMAINS || r == GM_REGION_FAILURES ||
 			   r == GM_REGION_SETTINGS;
 		uint64_t first = r == GM_REGION_DOMAINS ? GM_DOMAIN_POOLS * sizeof(struct gm_domain) :
 				 all ? map->plan.capacity[r] : 1;
 		int error;
 
-		if (r == GM_REGION_EVENTS)	/* as used, and it may well be 0 */
+		if (r == GM_REGION_EVENTS)	/* backed as events are written; may have no room at all */
 			continue;
 		error = gm_region_reserve_locked(header, r, first);
 		if (error < 0)
 			return error;
-		/* Id 0, and offset 0 of the areas without items, name nothing. */
+		/* Id 0 names no record, and neither does offset 0 in an area of varying records. */
 		gm_set(&header->regions[r].used, all ? first :
 		       gm_plan_item_bytes(r) ? gm_plan_item_bytes(r) : 8);
 	}
@@ -195,8 +196,8 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 
 /* ---- growth ---- */
 
-/* May @region grow by @more? History stops at half of the budget (a sixteenth is always its own),
- * interned areas at three quarters, so that the tables are the last to find none. */
+/* May @region grow by @more? The history stops at half of the budget (but may always have a sixteenth),
+ * interned areas stop at three quarters, so the tables are the last to find no memory. */
 static bool affordable(enum gm_region_id id, const struct gm_region *region, uint64_t more)
 {
 	uint64_t after = gm_rec.populated + more;
@@ -221,8 +222,8 @@ void gm_helper_wake(struct gm_header *header)
 		gm_syscall(SYS_futex, (long)(uintptr_t)&header->request, FUTEX_WAKE, 1, 0, 0, 0);
 }
 
-/* More is backed now. Where a control group has a limit the helper thread is to see, soon, what
- * that has left: the program takes of it, too. */
+/* Count memory that is now backed. If a control group has a limit, ask the helper thread from time to time
+ * to see how much is left, because the program uses up the limit, too. */
 static void grown(struct gm_header *header, uint64_t bytes)
 {
 	gm_rec.populated += bytes;
@@ -233,16 +234,16 @@ static void grown(struct gm_header *header, uint64_t bytes)
 	gm_helper_wake(header);
 }
 
-/* Without a record in these, what is live is not known. */
+/* Do the records of region @id say what is live? */
 static bool is_table(enum gm_region_id id)
 {
 	return id == GM_REGION_SEGMENTS || id == GM_REGION_BLOCKS || id == GM_REGION_USAGE ||
 	       id == GM_REGION_LIVES;
 }
 
-/* How much of @id is to be backed beyond the @bytes that it needs now: as much again, within limits; of the
- * lines of pools their next level. Others may fill the file system, and what is live is worth more than the
- * history. */
+/* Return how many bytes of region @id to back beyond the @bytes that it needs now: as many again, within limits;
+ * for the lines of pools their next level. The reserve exists because other programs may fill the file system, and
+ * the record of live memory matters more than the history. */
 static uint64_t aside_of(enum gm_region_id id, uint64_t bytes)
 {
 	uint64_t least = id == GM_REGION_USAGE ? ASIDE_USAGE : ASIDE_LEAST;
@@ -255,10 +256,9 @@ static uint64_t aside_of(enum gm_region_id id, uint64_t bytes)
 	return gm_min_u64(bytes < least ? least : bytes, most);
 }
 
-/* Back one more step of a table that has room for @bytes, but little beyond; of the lines of pools, which are
- * asked for seldom and by the level, all that is to be set aside. Within three quarters of the
- * budget: the rest of that nobody else takes. Where no more is to be had, ask again when half of what is left
- * is used. */
+/* Refill the reserve of a table that has room for @bytes but little more: by one step; for the lines of pools, which
+ * grow seldom and by a level at a time, by the whole reserve. Keep within three quarters of the budget, because only
+ * the tables use the last quarter. If the memory is refused, try again when half of the remaining reserve is used. */
 static void set_aside_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
 {
 	struct gm_region *region = &header->regions[id];
@@ -276,8 +276,8 @@ static void set_aside_locked(struct gm_header *header, enum gm_region_id id, uin
 	gm_rec.aside[id] = aside_of(id, bytes);
 }
 
-/* Give the memory that was got for later events back to the file system: a table needs it. Returns whether
- * there was any. */
+/* Return memory that was backed for later events to the file system, because a table needs room there. Returns false
+ * when there was none. */
 static bool give_way_locked(struct gm_header *header)
 {
 	struct gm_region *region = &header->regions[GM_REGION_EVENTS];
@@ -286,7 +286,7 @@ static bool give_way_locked(struct gm_header *header)
 	uint8_t *from = at + gm_get(&region->used) + page - 1, *end = at + populated;
 	const struct gm_growth *g = &gm_rec.growth;
 
-	/* Whole pages: others may have areas in the first and the last one (populate). */
+	/* Whole pages only, because other areas may share the first and the last page (populate). */
 	from -= (uintptr_t)from % page;
 	end -= (uintptr_t)end % page;
 	if (from >= end || gm_get(&g->working) || g->next != g->upto)
@@ -319,7 +319,8 @@ bool gm_recorder_is_short(void)
 			  gm_get(&header->regions[GM_REGION_LIVES].refused));
 }
 
-/* Where a pool gets no level there may be room in those that it has: lives.c counts the blocks. */
+/* Count a refusal, but not of a pool's next level: the lower levels may still have room, and lives.c counts the blocks
+ * that find none. */
 static void refuse(struct gm_header *header, enum gm_region_id id)
 {
 	if (id != GM_REGION_LIVES)
@@ -344,8 +345,8 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 		gm_rec.patience[id]--;
 		goto refuse;
 	}
-	/* A whole step, or if that is too much just the pages needed now: or if others are at work, and
-	 * this thread did not wait for them. */
+	/* Grow by a whole step. Grow by just the needed pages if a step is too much, or if other threads are growing
+	 * the region and this thread did not wait for them. */
 	if (id == GM_REGION_EVENTS && gm_get(&gm_rec.growth.working))
 		step = 0;
 	upto = gm_min_u64(region->capacity, gm_whole_pages(bytes > populated + step || populated == 0 ?
@@ -374,8 +375,8 @@ refuse:
 	return r;
 }
 
-/* A part of the growth under way, or of a new one towards @bytes. Returns its length, 0 when there is
- * none, or other threads are at work on all that is left. */
+/* Take a part of the growth under way, or begin a new growth towards @bytes. Returns the length of the part; 0 when
+ * there is nothing to grow, or other threads have all remaining parts. */
 static uint64_t part_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes,
 			    uint64_t *ret_from)
 {
@@ -399,8 +400,8 @@ static uint64_t part_locked(struct gm_header *header, enum gm_region_id id, uint
 	return bytes;
 }
 
-/* A part is done: the last one publishes them all. Threads that did not wait have backed some of these
- * pages, too, and counted them. The kernel gives each page once. */
+/* Finish a part; the last one publishes all parts. Threads that did not wait may have backed and counted some of the
+ * same pages, so do not count those twice. */
 static void part_done_locked(struct gm_region *region, enum gm_region_id id, bool failed)
 {
 	struct gm_growth *g = &gm_rec.growth;
@@ -430,7 +431,8 @@ bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uin
 	if (!part)
 		return false;
 	failed = populate(gm_rec.base + region->offset + from, part) < 0;
-	/* With all patience: without this the growth would never end, and there be no other. */
+	/* Wait for the full time of gm_lock: without part_done_locked this growth would never end, and none could
+	 * follow. */
 	if (!gm_lock(&gm_rec.journal))
 		return false;
 	part_done_locked(region, id, failed);
@@ -460,8 +462,8 @@ uint32_t gm_region_take_many(enum gm_region_id id, uint32_t count, bool nested)
 
 /* ---- the loss of the file ---- */
 
-/* Memory of nobody's, as wide as the journal. Its areas are full, so that nothing new is recorded
- * in them, and empty, so that nothing is found. */
+/* Make private memory of the journal's size. Its regions count as full, so nothing new is recorded, and hold only
+ * zeros, so nothing is found. */
 static uint8_t *make_blank(void)
 {
 	uint8_t *blank = gm_map_private(gm_rec.bytes);
@@ -489,11 +491,11 @@ bool gm_recorder_lose(const void *address)
 
 	if (!gm_header_get() || at < gm_rec.base || at >= gm_rec.base + gm_rec.bytes)
 		return false;
-	/* Another thread is at it, or was: the access is tried again. */
+	/* Another thread is replacing the mapping, or has done so: retry the access. */
 	if (!atomic_compare_exchange_strong(&gm_rec.lost, &not_yet, GM_LOST_JUST_NOW))
 		return true;
 	blank = make_blank();
-	/* At once for all threads: none of them ever finds nothing there. */
+	/* mremap replaces the mapping at once, so no thread ever finds a hole. */
 	if (!blank || mremap(blank, gm_rec.bytes, gm_rec.bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
 			     gm_rec.base) == MAP_FAILED)
 		return false;

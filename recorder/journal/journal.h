@@ -2,7 +2,9 @@
  * journal.h - the journal's file as memory: its layout, its mapping, its growth.
  *
  *   header | domains | threads | segments | blocks | usage | modules | strings | stacks | frames |
- *   settings | failures | events | thread caches | lives        each page aligned, and sparse until it is needed
+ *   settings | failures | events | thread caches | lives
+ *
+ * Each region is page aligned, and sparse until it is needed.
  *
  * Thread context: the one thread in gm_recorder_start; growth under the journal lock.
  * Signal context: none. A forked child does not have the mapping (MADV_DONTFORK).
@@ -21,42 +23,41 @@ struct gm_plan {
 	uint32_t chunks;		/* of events */
 };
 
-/* Lay a journal out within @span bytes, with room for @history_events at most. Where the span is
- * too short, the history gets less, then the interned areas; the tables have half of the span
- * before that. Returns 0, or -ENOSPC when not even the tables would fit. */
+/* Lay out a journal of at most @span bytes, with room for at most @history_events. When @span is too
+ * short for everything, interned areas shrink to an eighth of it and the history shrinks next; the
+ * tables keep half. Returns 0; -ENOSPC when @span is too short for the smallest journal. */
 int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_plan);
 
-/* Bytes: the most that a region may have in any journal; the size of its records (0: they vary). */
+/* Return the most bytes that a region has in any journal; the bytes of one record (0: they vary). */
 uint64_t gm_plan_most(enum gm_region_id region);
 uint32_t gm_plan_item_bytes(enum gm_region_id region);
 
 struct gm_journal_map {
 	uint8_t *base;
 	struct gm_plan plan;
-	bool whole;			/* all of it is backed already, since this kernel reports no page that fails */
+	bool whole;			/* fully backed from the start: this kernel cannot report a page that fails */
 };
 
-/* Make @fd as long as needed and map it, within the host's limits. 0, or -errno and nothing is
- * mapped. */
+/* Make @fd as long as the journal needs and map it, within the host's limits. Returns 0; -errno, and
+ * nothing is mapped. */
 int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
 		   struct gm_journal_map *ret_map);
 
-/* Fill in the regions in the header of a new mapping and the pointers of gm_rec, and back the first
- * part of each region by memory. 0 or -errno. */
+/* Fill in the header's regions in a new mapping and the pointers in gm_rec, and back the first part of
+ * each region by memory. Returns 0 or -errno. */
 int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
 
-/* Back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and the refusal is
- * counted, but for GM_REGION_LIVES. */
+/* Back a region by memory up to @bytes. The caller holds the journal lock. Returns 0; -errno, and the
+ * refusal is counted, except for GM_REGION_LIVES. */
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
-/* Count a record that found no room in @id. The first segment, block or block of a pool wakes the helper thread,
- * which says so (gm_recorder_is_short). */
+/* Count a record that found no room in region @id. The first refused segment, block or block of a pool wakes the
+ * helper thread, which tells the user (gm_recorder_is_short). */
 void gm_region_refuse(struct gm_header *header, enum gm_region_id id);
 
-/* Back a part of what is missing of the region of events, up to @bytes, a multiple of pages. No
- * lock is held while the kernel works, so that several threads take parts at once; the region
- * counts as backed once all parts are. Returns false when there was nothing to do, or nothing was
- * granted. */
+/* Back one more part of the region of events, which shall be backed up to @bytes (a multiple of pages).
+ * No lock is held while the kernel works, so several threads can take parts at once. The region counts
+ * as backed when all parts are. Returns false when there was nothing to do or the kernel refused. */
 bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
 /* Wake the helper thread, if there is one, without asking for a snapshot. */
@@ -64,8 +65,8 @@ void gm_helper_wake(struct gm_header *header);
 
 #define GM_LIVES_LEVEL_BITS 3u		/* each level of a pool's lines (lives.h) has 8 times those of the one before */
 
-/* Take @count new items, one behind the other, of a table that is not append-only. Returns the index of the
- * first; 0 when there is no room. Takes the journal lock; @nested: does not wait for it. */
+/* Take @count new, adjacent items of a table that is not append-only. Returns the index of the first; 0 when
+ * there is no room. Takes the journal lock; with @nested it gives up rather than wait for the lock. */
 uint32_t gm_region_take_many(enum gm_region_id id, uint32_t count, bool nested);
 
 static inline uint32_t gm_region_take(enum gm_region_id id, bool nested)

@@ -46,8 +46,8 @@ static uint64_t random_word(void)
 	return word;
 }
 
-/* <command>.<pid>.<random>.journal; what could be taken for a path, an option or a control
- * character in the command's name becomes '_'. */
+/* Make the name <command>.<pid>.<random>.journal. Characters of the command that could begin an option or
+ * form a path or a control sequence become '_'. */
 static void make_name(const char *command, char *ret_name, size_t size)
 {
 	char clean[65];
@@ -76,7 +76,7 @@ static int create_file(int dirfd, const char *name)
 	return fd;
 }
 
-/* The option names a file: it lies where the user said, under that name or the next free one. */
+/* The option names a file: create it where the user said, under that name or the next free one. */
 static int open_named_file(const char *path, struct gm_place *place)
 {
 	const char *slash = strrchr(path, '/');
@@ -118,7 +118,7 @@ static int open_in_own_directory(const char *base, const char *command, struct g
 	return fd;
 }
 
-/* A run's room goes with the run: who comes later lies beside where it was. */
+/* `gpumem run` removes its room at its end. A journal that starts later lies beside where the room was. */
 static void leave_room(char *path)
 {
 	char *room = strstr(path, "/" GM_RUN_ROOM);
@@ -148,7 +148,7 @@ static int open_option(const char *option, const char *command, struct gm_place 
 			path[--n] = '\0';
 		return open_in_own_directory(path, command, place);
 	}
-	/* Beside /dev/null and its like there is no room for files. */
+	/* For "/dev/null" and its like, "/dev/null-2" would be no better. */
 	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
 		return -EINVAL;
 	return open_named_file(path, place);

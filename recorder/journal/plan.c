@@ -1,7 +1,7 @@
 /*
  * plan.c - where the areas of a journal lie in its file, and how large they are: see journal.h.
  *
- * Of no system: readers on other machines than the writer's check a layout by it, too.
+ * Depends on no property of this machine, because readers on other machines check layouts by it.
  */
 #include "recorder/journal/journal.h"
 
@@ -15,7 +15,7 @@
 #define LIVES_MOST (UINT64_C(2048) * 1024)
 #define INTERNED_MOST (96 * MIB)
 #define SPAN_MOST (UINT64_C(1) << 40)
-#define EVENTS_MOST (UINT64_C(1) << 30)	/* of option history, in preload/options/options.def */
+#define EVENTS_MOST (UINT64_C(1) << 30)	/* the maximum of option `history` (options.def) */
 
 static const uint32_t item_bytes[GM_REGION_COUNT] = {
 	[GM_REGION_DOMAINS] = sizeof(struct gm_domain),
@@ -37,7 +37,7 @@ uint32_t gm_plan_item_bytes(enum gm_region_id region)
 	return item_bytes[region];
 }
 
-/* The areas whose size follows from their number of items. Returns their sum. */
+/* Set the capacity of the areas with a fixed number of items. Returns the sum of their bytes. */
 static uint64_t plan_fixed(bool roomy, uint64_t *capacity)
 {
 	uint64_t sum = 0;
@@ -74,8 +74,8 @@ int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_pla
 			 GM_CHUNK_BYTES * GM_CHUNK_BYTES;
 		tables = gm_min_u64(tables, rest - interned - events);
 	}
-	/* Two blocks a segment: the allocator splits, what is passed through does not. Four lines of pools:
-	 * their tables are seldom half full. */
+	/* Two blocks for each segment: the cache splits its segments, segments of the driver's calls have one block.
+	 * Four lines of pools for each segment, because tables of lines are seldom half full. */
 	segments = tables / (sizeof(struct gm_segment) + 2 * sizeof(struct gm_block) + 4 * sizeof(struct gm_live));
 	plan.capacity[GM_REGION_SEGMENTS] = segments * sizeof(struct gm_segment);
 	plan.capacity[GM_REGION_BLOCKS] = 2 * segments * sizeof(struct gm_block);

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#define PAGE_BYTES 4096u		/* the smallest there is: of larger ones, more probes */
+#define PAGE_BYTES 4096u		/* the smallest page; larger ones are probed more than once */
 #define KERNEL_SIGSET_BYTES 8
 
 enum { WAY_TRIED = 1, WAY_PROBE = 2, WAY_COPY = 4 };
@@ -58,8 +58,8 @@ static long copy(void *dst, uintptr_t address, size_t bytes)
 	return gm_syscall(SYS_process_vm_readv, self, (long)&to, 1, (long)&from, 1, 0);
 }
 
-/* Once: ask for what must be there (a word of ours) and for what cannot be (the top of the
- * address space). Two threads may both do it; they find the same. */
+/* Try both ways on a word that is there and on the top of the address space, where nothing can be. Two
+ * threads may do this at once; both find the same. */
 static unsigned int try_ways(void)
 {
 	const uintptr_t nowhere = (uintptr_t)-4096;
@@ -92,7 +92,7 @@ bool gm_probe_word(uintptr_t address)
 	return (known & WAY_COPY) && copy(&word, address, sizeof(word)) == (long)sizeof(word);
 }
 
-/* Where process_vm_readv is forbidden: page by page, each asked for first. */
+/* Without process_vm_readv: copy page by page, and probe each page first. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static size_t copy_probed(uint8_t *dst, uintptr_t address, size_t bytes)
 {

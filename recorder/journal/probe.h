@@ -1,10 +1,11 @@
 /*
  * probe.h - reading memory that may not be there, and system calls that leave errno alone.
  *
- * The kernel is asked, never a signal handler: rt_sigprocmask with an impossible @how copies the
- * set from user memory (EFAULT when it cannot) before it refuses (EINVAL) and changes nothing;
- * process_vm_readv on ourselves copies. Both are tried once on addresses whose answer is known;
- * under a kernel or sandbox that answers otherwise nothing is read at all.
+ * No signal handler is needed, because two system calls tell whether memory can be read.
+ * rt_sigprocmask with an invalid @how copies the set from user memory (EFAULT when it cannot), then
+ * refuses @how (EINVAL) and changes nothing. process_vm_readv on this process copies. Each is tried once
+ * on addresses whose answer is known. A way that gives a wrong answer (kernel, sandbox) is not used;
+ * with neither way, nothing is read.
  *
  * Thread context: any. Signal context: any. Neither errno nor any lock is touched.
  */
@@ -15,14 +16,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A system call: its result or -errno. */
+/* Make a system call. Returns its result or -errno. */
 long gm_syscall(long number, long a, long b, long c, long d, long e, long f);
 
-/* Can the 8 bytes at @address (8-byte aligned) be read now? False, too, where the kernel does not
- * tell. */
+/* Can the 8 bytes at @address (8-byte aligned) be read now? False also when neither way works. */
 bool gm_probe_word(uintptr_t address);
 
-/* Copy up to @bytes from @address to @dst; returns how many could be, from its beginning. */
+/* Copy the readable bytes from @address on, at most @bytes, to @dst. Returns how many were copied. */
 size_t gm_probe_copy(void *dst, uintptr_t address, size_t bytes);
 
 #endif

@@ -30,7 +30,7 @@
 
 struct gm_recorder gm_rec;
 
-/* One clause after another, as far as they fit. */
+/* Append a clause to the note, as far as there is room. */
 static void say(struct gm_recorder_report *report, const char *what, const char *more)
 {
 	size_t n = strlen(report->note);
@@ -54,7 +54,7 @@ static void init_locks(void)
 		gm_rec.domain[d].lock = (struct gm_lock){ .rank = GM_RANK_DOMAIN + d };
 }
 
-/* A robust, process-shared mutex: the kernel marks it when its holder dies, whatever it dies of. */
+/* A robust, process-shared mutex, because the kernel marks such a mutex when its holder dies. */
 static int init_alive(pthread_mutex_t *alive)
 {
 	pthread_mutexattr_t attr;
@@ -71,7 +71,7 @@ static int init_alive(pthread_mutex_t *alive)
 	return -r;
 }
 
-/* Other threads may be recording already: the area is there since gm_journal_format. */
+/* Other threads may already be recording. gm_journal_format has backed the area. */
 static void set_settings(struct gm_header *header, const struct gm_recorder_config *config)
 {
 	struct gm_region *region = &header->regions[GM_REGION_SETTINGS];
@@ -101,7 +101,7 @@ static int map_tables(void)
 	return gm_rec.lookup && gm_rec.slots ? 0 : -ENOMEM;
 }
 
-/* Everything that must be there before another process may take the file for a journal. */
+/* Fill in everything that must be set before another process may read the file as a journal. */
 static int fill(struct gm_header *header, const struct gm_recorder_config *config,
 		const struct gm_journal_map *map)
 {
@@ -128,7 +128,7 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	return r < 0 ? r : gm_intern_begin();
 }
 
-/* Try one place. 0: gm_rec is ready, but for its header. */
+/* Try one place. Returns 0 when gm_rec is ready except for its header. */
 static int try_place(enum gm_place_kind kind, const struct gm_recorder_config *config,
 		     struct gm_recorder_report *report)
 {
@@ -181,9 +181,8 @@ static void report_history(uint64_t wanted, struct gm_recorder_report *report)
 	say(report, what, "");
 }
 
-/* The first place that does. What is in the note then is worth a line of the caller's. A file could
- * be opened by all programs of the user, and written: a process that they may not look into has
- * none. */
+/* Try the places in order, and write into the note what the caller should print. A guarded process uses
+ * memory only, because all programs of the user could open, read and write a file. */
 static int find_place(const struct gm_recorder_config *config, struct gm_recorder_report *report)
 {
 	bool asked = config->place && *config->place, heard = false, guarded = gm_identity_guarded();
@@ -196,7 +195,7 @@ static int find_place(const struct gm_recorder_config *config, struct gm_recorde
 		r = try_place((enum gm_place_kind)kind, config, report);
 		if (r == 0)
 			break;
-		/* Places that are simply not there are no news, one that the user named is. */
+		/* Report a place that does not exist only if the user named it. */
 		if (r != -ENOENT || (kind == GM_PLACE_OPTION && asked))
 			say_why_not(report, (enum gm_place_kind)kind, -r);
 		heard = heard || (kind == GM_PLACE_OPTION && asked);
@@ -247,7 +246,7 @@ bool gm_recorder_exposed(void)
 {
 	const struct gm_header *header = gm_header_get();
 
-	/* Another thread may be ending the process just now. */
+	/* Atomic, because another thread may be in gm_recorder_unlink. */
 	return header && __atomic_load_n(&gm_rec.name[0], __ATOMIC_RELAXED) && header->uid == geteuid() &&
 	       !gm_identity_dumpable();
 }
@@ -277,7 +276,7 @@ void gm_recorder_hold_alive(void)
 
 	if (!header)
 		return;
-	/* Free, or its last holder was an earlier helper of this process: EOWNERDEAD. */
+	/* The mutex is free, or an earlier helper thread of this process held it: EOWNERDEAD. */
 	if (pthread_mutex_trylock(&header->alive) == EOWNERDEAD)
 		pthread_mutex_consistent(&header->alive);
 	gm_set_release(&header->has_helper, 1);
@@ -288,7 +287,7 @@ void gm_recorder_review(void)
 	const struct gm_header *header = gm_header_get();
 	uint64_t left, more;
 
-	/* Once a thread has crashed no file is opened. */
+	/* After a crash no file is opened. */
 	if (!header || !gm_rec.limited || gm_get(&header->life) == GM_LIFE_CRASHED)
 		return;
 	left = gm_budget_cgroup_left();
@@ -323,7 +322,7 @@ void gm_recorder_keep_up(void)
 	} while (header && gm_chunks_ahead(header));
 }
 
-/* Thread caches are made under a domain's lock: there are no others while all are held. */
+/* The caller holds all domain locks. Thread caches are made under a domain's lock, so no new one appears. */
 static bool hold_slots(uint64_t limit_ns, uint64_t patience, struct gm_held *held)
 {
 	bool all = true;

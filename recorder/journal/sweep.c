@@ -1,26 +1,25 @@
 /*
- * sweep.c - remove this user's dead journals but the four newest: see sweep.h.
+ * sweep.c - remove this user's dead journals except the four newest: see sweep.h.
  *
- * The newest stay because somebody may still want to recover them; the others would fill the host's
- * memory, one killed process after the other. A journal is dead when gm_header_alive says so: the
- * kernel has marked its mutex, or its process is proved to have ended.
+ * The newest stay because somebody may still want to recover them. Without the sweep each killed process
+ * would leave one more journal in the host's memory. gm_header_alive decides whether a journal is dead:
+ * the kernel has marked its mutex, or its process has provably ended.
  *
- * There is no such proof for a file whose writer died before it stored the magic, nor for a journal
- * of an older version. They go when their name is one of ours, they are older than an hour, and the
- * process of the number in their name does not exist. (That number may be of another pid namespace.
- * But a living writer stores the magic within an hour, and a journal with a magic is asked for its
- * sign of life, whose place no version has moved.)
+ * A file whose writer died before it stored the magic, and a journal of an older version, offer no such
+ * proof. They are removed when their name is one of ours, they are older than an hour, and no process has
+ * the number in their name. The number may belong to another pid namespace, but that does no harm: a
+ * living writer stores the magic within an hour, and where there is a magic the sign of life is checked,
+ * which lies at the same offset in every version.
  *
- * A journal whose process ended cleanly, but could not remove it because it had become another
- * user, holds nothing to recover, and goes.
+ * A journal whose process ended cleanly holds nothing to recover and is removed. Such a journal is left
+ * behind when the process had become another user and could not remove it.
  *
- * Rooms of `gpumem run` lie beside our directory. A run holds a lock on its room from before the
- * room has its name until it is cleared. A room that nobody locks is that of a killed run, and its
- * journals count with all others. In a run's own room more journals stay (KEPT_IN_ROOM), because
- * the run will report on them.
+ * Rooms of `gpumem run` lie beside our directory. A run locks its room before the room gets its name, and
+ * until the room is cleared. So an unlocked room belongs to a killed run, and its journals count like all
+ * others. In the room of a living run more journals stay (KEPT_IN_ROOM), because the run reports them.
  *
- * The journals are visited twice: to see which are the newest, then to remove the others, relative
- * to the descriptor of the directory in which they were found.
+ * The journals are visited twice: first to find the newest, then to remove the others, relative to the
+ * descriptor of the directory in which they were found.
  *
  * Thread context: one thread, under a gm_fd_guard. No malloc, no readdir.
  */
@@ -51,7 +50,7 @@
 #define KEPT_IN_ROOM 64u
 #define ENTRIES_MOST 16384u		/* directory entries looked at in one directory */
 #define OPENED_MOST 4096u		/* journals looked into in one start, a few system calls each */
-#define SEARCHED_MOST 64u		/* of them those whose process may have to be looked for */
+#define SEARCHED_MOST 64u		/* journals whose process is looked for in /proc */
 #define ABANDONED_SECONDS 3600
 
 struct mark { uint64_t start_us, inode; };
@@ -59,14 +58,14 @@ struct mark { uint64_t start_us, inode; };
 struct sweep {
 	int place, room, dirfd;		/* the latter two: -1 none */
 	bool removing;
-	const char *skipped;		/* a name in the place that has been looked at already */
+	const char *skipped;		/* our own directory, which is visited first */
 	unsigned int opened, searched, count, kept;
 	struct mark newest[KEPT_IN_ROOM];	/* @count of them, by start, the oldest last */
-	bool more;			/* there are others */
+	bool more;			/* there is something to remove */
 	char boot_id[40];
 };
 
-/* "<command>.<pid>.<16 hex digits>.journal": the pid; 0 when it is no name of ours. */
+/* Return the pid in "<command>.<pid>.<16 hex digits>.journal"; 0 when @name has another form. */
 static pid_t pid_in(const char *name)
 {
 	size_t end = strlen(name) - strlen(".journal"), at = end;
@@ -82,7 +81,7 @@ static pid_t pid_in(const char *name)
 	return ten > 1 && at > 1 && name[at - 1] == '.' && pid <= INT32_MAX ? (pid_t)pid : 0;
 }
 
-/* Has a file that is no journal of this version, made long ago, lost its process? */
+/* Is a file without the magic, or of another version, old enough and without a process? */
 static bool is_abandoned(const char *name, const struct stat *st)
 {
 	pid_t pid = pid_in(name);
@@ -93,8 +92,8 @@ static bool is_abandoned(const char *name, const struct stat *st)
 	       gm_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) == -ESRCH;
 }
 
-/* When the dead process of the journal @fd started, in us; 0 when it is no dead journal.
- * @ret_empty: there is nothing in it to recover. */
+/* Return when the process of the dead journal @fd started, in us; 0 when @fd is no dead journal.
+ * @ret_empty: the journal holds nothing to recover. */
 static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const struct stat *st,
 			   bool *ret_empty)
 {
@@ -111,7 +110,7 @@ static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const 
 			return 0;
 		return (uint64_t)st->st_mtime * 1000000;
 	}
-	/* The word in the header is enough in most cases. Few processes are looked for in /proc. */
+	/* In most cases the mutex in the header decides, and few processes are looked for in /proc. */
 	sign = gm_header_sign(&header);
 	if (sign > 0 && header.boot_id[0] &&
 	    !strncmp(header.boot_id, sweep->boot_id, sizeof(sweep->boot_id)))
@@ -127,7 +126,7 @@ static bool is_newer(const struct mark *a, const struct mark *b)
 	return a->start_us != b->start_us ? a->start_us > b->start_us : a->inode > b->inode;
 }
 
-/* Keep the newest in order. */
+/* Insert @one into the sorted list of the newest journals. */
 static void remember(struct sweep *sweep, const struct mark *one)
 {
 	unsigned int at = 0;
@@ -144,8 +143,8 @@ static void remember(struct sweep *sweep, const struct mark *one)
 	sweep->newest[at] = *one;
 }
 
-/* A dead journal stays if it is one of the newest. One that is newer than all of those was not
- * dead, or did not exist, at the first visit: it stays, too. */
+/* A dead journal stays if it is not older than the newest that the first visit found. Journals that died
+ * or began between the visits are newer than those, and stay. */
 static void consider(struct sweep *sweep, const char *name, const struct mark *one, bool empty)
 {
 	const struct mark *last = sweep->count ? &sweep->newest[sweep->count - 1] : NULL;
@@ -166,8 +165,8 @@ static bool is_journal(const char *name)
 	return n > sizeof(end) - 1 && !strcmp(name + n - (sizeof(end) - 1), end);
 }
 
-/* In a room: a link to a snapshot, which the run would have read. It goes once the journal beside
- * it has gone. */
+/* Remove a link to a snapshot from a killed run's room, once the journal beside it has gone. The run
+ * would have read the link. */
 static void clear_link(const struct sweep *sweep, const char *name)
 {
 	const char *end = strstr(name, ".journal.");

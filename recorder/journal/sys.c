@@ -1,5 +1,5 @@
 /*
- * sys.c - what the recorder asks of the system: see sys.h.
+ * sys.c - the recorder's system calls: see sys.h.
  */
 #define _GNU_SOURCE
 #include "recorder/journal/sys.h"
@@ -102,7 +102,7 @@ void gm_fd_guard_begin(struct gm_fd_guard *guard)
 void gm_fd_guard_end(struct gm_fd_guard *guard)
 {
 	for (int i = 0; i < 3; i++) {
-		/* The host may have put its own file there by dup2: close only what is still ours. */
+		/* The host may have put its own file there by dup2, so close the number only if it is still ours. */
 		int flags = guard->placed[i] ? fcntl(i, F_GETFL) : -1;
 
 		if (flags >= 0 && (flags & O_PATH))

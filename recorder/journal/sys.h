@@ -1,8 +1,8 @@
 /*
- * sys.h - what the recorder asks of the system: memory, and files in a program that is not ours.
+ * sys.h - the recorder's system calls: memory, and files inside a program that is not ours.
  *
- * One table of entries, so that a test can make the n-th of them fail, or lend the recorder a
- * file system, a cgroup or a clock of its own. Nobody else changes it.
+ * All of them go through one table, so that a test can make the n-th call fail, or give the recorder
+ * its own file system, cgroup or clock. Only tests change the table.
  * Thread context: any; the table is constant after start-up. Signal context: none for files.
  */
 #ifndef GM_RECORDER_SYS_H
@@ -35,35 +35,35 @@ struct gm_sys {
 
 extern struct gm_sys gm_sys;
 
-/* A mapping that takes memory as it is touched, also under mlockall(MCL_FUTURE), which would bring
- * all of a new one into memory: made without access, unlocked, and only then opened. @flags and @fd
- * as of mmap(2). Returns it, NULL and errno when there is none. */
+/* Map @bytes that take memory only when they are touched. mlockall(MCL_FUTURE) would make a plain new
+ * mapping resident at once, so the mapping is made without access, unlocked, and then made accessible.
+ * @flags and @fd are those of mmap(2). Returns the mapping; NULL and errno on failure. */
 void *gm_map(size_t bytes, int flags, int fd);
-void *gm_map_private(size_t bytes);	/* zeroed, nobody else's */
+void *gm_map_private(size_t bytes);	/* anonymous, zeroed */
 
-/* Memory for a large table, zeroed, taken as it is touched: mapped when it is first wanted, since a
- * program that never calls CUDA may have no room for it (RLIMIT_DATA counts .bss as well). *@at
- * once set stays. Returns it, NULL when there is none. Any thread, signal handlers too; errno is
- * kept. */
+/* Return the large zeroed table at *@at, and map it at the first call. Such tables are not in .bss,
+ * because RLIMIT_DATA counts .bss and a program that never calls CUDA may have no room for them. *@at
+ * never changes once it is set. Returns NULL when there is no memory. Any thread; async-signal-safe;
+ * keeps errno. */
 void *gm_table_once(_Atomic(void *) *at, size_t bytes);
 
-/* The host may have closed its standard descriptors, and open() takes the lowest free number: a
- * printf of another thread would then write into what we opened. While a guard stands, 0 to 2 are
- * never free: O_PATH descriptors hold those that were, which can be neither read nor written (a
- * call of the host's fails with EBADF, as it would without us). */
+/* Keep our files off descriptors 0 to 2. open() takes the lowest free number; if the host has closed a
+ * standard descriptor, another thread's printf could write into a file that we opened. While a guard
+ * stands, O_PATH descriptors occupy the free numbers among 0 to 2. They can be neither read nor written,
+ * so the host's calls fail with EBADF as they would without us. */
 struct gm_fd_guard { bool placed[3]; };
 
 void gm_fd_guard_begin(struct gm_fd_guard *guard);
 void gm_fd_guard_end(struct gm_fd_guard *guard);
 
-/* Open by gm_sys.open_file, close-on-exec; never returns 0, 1 or 2. Returns -errno. */
+/* Open a file, close-on-exec. Returns a descriptor above 2, or -errno. */
 int gm_file_open(int dirfd, const char *path, int flags, mode_t mode);
 
-/* Read @bytes at @at. Returns how many there were, or -errno. */
+/* Read @bytes at offset @at. Returns how many were read (fewer at the end of the file), or -errno. */
 ssize_t gm_file_get(int fd, void *buf, size_t bytes, uint64_t at);
 
-/* Read the beginning of a small file and put a NUL after it. Returns its bytes (at most
- * @size - 1), or -errno and "" in @buf. */
+/* Read the first @size - 1 bytes of a small file and put a NUL behind them. Returns how many bytes were
+ * read; -errno, and @buf is "". */
 ssize_t gm_file_read(const char *path, char *buf, size_t size);
 
 #endif
