@@ -1,21 +1,21 @@
 /*
- * copy.h - a private copy of a journal: what every snapshot is written from.
+ * copy.h - a private copy of a journal, from which every snapshot is written.
  *
- * The living process, readers from outside and the recovery all use it. First the journal is
- * copied, and every offset of its layout checked. Then the copy is resolved: what was half done is
- * taken back, frees that took effect are completed, events are sorted. A journal copy lies in
- * memory of its own from mmap; nothing here calls malloc, and nothing that was read is trusted.
+ * The living process, readers from outside and the recovery all use it. Copying a journal checks every
+ * offset of its layout. Resolving the copy then takes half-done changes back, completes frees that took
+ * effect, and sorts the events. A copy lies in its own memory from mmap. Nothing here calls malloc, and
+ * nothing trusts the bytes that were read.
  *
- *   copy_make.c    from a file; the check of a layout           -> base, copied[]
- *   copy_live.c    from this process's own mapping, under its locks
+ *   copy_make.c    copy from a file; check a layout             -> base, copied[]
+ *   copy_live.c    copy from this process's own mapping, under its locks
  *   copy_resolve.c undo; thread caches; segments in order
- *   copy_lives.c   what pools handed out, as segments and blocks
- *   copy_frees.c   frees that took effect (the address was handed out again) and were not recorded
- *   copy_events.c  events: validate, drop, sort, count; what was in flight
+ *   copy_lives.c   blocks that pools handed out, as segments and blocks
+ *   copy_frees.c   frees that took effect (the address was handed out again) but were not recorded
+ *   copy_events.c  events: validate, drop, sort, count; operations in flight
  *   copy_access.c  accessors that check, the clock
  *   copy_alive.c   is the process that wrote the journal alive?
  *
- * Thread context: one thread a copy. Not for signal handlers.
+ * Thread context: one thread for each copy. Signal context: none.
  */
 #ifndef GM_RECORDER_COPY_H
 #define GM_RECORDER_COPY_H
@@ -26,11 +26,11 @@
 
 #include "recorder/journal/format.h"
 
-struct gm_flight {			/* an operation that had begun and not returned */
+struct gm_flight {			/* an operation that has begun but not returned */
 	uint64_t op, address, size, tsc;
 	uint32_t tid;
 	uint8_t action, kind, domain;
-	bool done;			/* a free whose address was handed out again: it took effect */
+	bool done;			/* a free that took effect: its address was handed out again */
 };
 
 #define GM_SCRATCH_MOST 16u
@@ -38,21 +38,21 @@ struct gm_scratch { struct { void *at; size_t bytes; } list[GM_SCRATCH_MOST]; };
 
 struct gm_copy {
 	uint8_t *base;			/* same offsets as in the journal */
-	size_t bytes;			/* mapped for it */
+	size_t bytes;			/* of the mapping at @base */
 	struct gm_header *header;	/* at @base */
 	uint64_t copied[GM_REGION_COUNT];	/* bytes of each region that the copy has */
-	uint64_t held;			/* bytes that were read for it; 0: a copy of this process's own journal */
-	uint64_t on_disk;		/* bytes that the file takes; UINT64_MAX: its file system does not tell */
-	uint64_t cut_tsc;		/* events stamped later are not part of it; UINT64_MAX: none */
-	bool consistent;		/* of one moment; false: it changed while it was copied */
-	uint64_t locked_ns;		/* of this process's own journal: how long the locks were held */
+	uint64_t held;			/* bytes read from the file; 0: a copy of this process's own journal */
+	uint64_t on_disk;		/* bytes that the file takes; UINT64_MAX: not known */
+	uint64_t cut_tsc;		/* the copy has no events with later stamps; UINT64_MAX: has all */
+	bool consistent;		/* shows one moment; false: the journal changed while it was copied */
+	uint64_t locked_ns;		/* how long this process's own locks were held for the copy */
 	/* after gm_copy_resolve */
-	const struct gm_event **events;	/* sorted; kept ones only */
+	const struct gm_event **events;	/* the events that are kept, sorted */
 	size_t event_count;
-	uint64_t dropped[GM_DOMAINS];	/* events that were recorded and are not in @events */
-	uint64_t dropped_total;		/* likewise, and those that found no room at all */
-	/* Of what pools handed out: each line of their tables as a segment with one block. Their ids follow those of
-	 * the regions. */
+	uint64_t dropped[GM_DOMAINS];	/* events that were recorded but are not in @events */
+	uint64_t dropped_total;		/* the same in all, plus events that found no room */
+	/* Blocks that pools handed out: each line of a pool's table as a segment with one block. Their ids follow the
+	 * ids of the regions. */
 	struct gm_segment *pool_segments;
 	struct gm_block *pool_blocks;
 	size_t pool_count;
@@ -63,55 +63,55 @@ struct gm_copy {
 	uint64_t damage;		/* records that broke a rule and were left out */
 	uint64_t undone;		/* changes that were taken back */
 	uint64_t end_tsc;		/* the latest stamp seen */
-	char error[256];		/* why a copy was refused, one sentence */
+	char error[256];		/* why a copy was refused, in one sentence */
 	struct gm_scratch scratch;		/* other memory of this copy */
 	struct gm_region layout[GM_REGION_COUNT];	/* of the header that was validated */
 };
 
 /* Copy the journal of this process, its tables under their locks. Returns 0; -ENODEV when there is
- * none; or -errno. */
+ * no journal; or -errno. */
 int gm_copy_from_process(struct gm_copy *copy);
 
-/* Copy the append-only areas once more, before gm_copy_resolve, for names that frames have got
- * since. */
+/* Copy the append-only areas again, before gm_copy_resolve, because frames may have got names since. */
 void gm_copy_renew_names(struct gm_copy *copy);
 
-/* Copy from a file descriptor by pread. Returns 0, -EBADMSG when it is no journal of a version
- * known here, or -errno; @copy->error says which. */
+/* Copy from a file descriptor by pread. Returns 0; -EBADMSG when the file is no journal of a version
+ * known here; or -errno. @copy->error says why. */
 int gm_copy_from_file(struct gm_copy *copy, int fd);
 
-/* The same without the events: what is live, and the counters, for programs that read them often. A
- * block whose free was under way counts as live where only an event would show that its address is
- * in use again. */
+/* As gm_copy_from_file, but without the events: for programs that read the tables and counters often. A
+ * block whose free was under way then counts as live where only an event would show that the free took
+ * effect. */
 int gm_copy_tables(struct gm_copy *copy, int fd);
 
-/* The most bytes that a journal can have, so the most memory that a copy of one reserves. */
+/* Return the most bytes that a journal can have, which is the most memory that a copy reserves. */
 uint64_t gm_copy_longest(void);
 
-/* Undo what was half done, complete frees that took effect, sort the events and count them.
- * @max_events: how many of the newest stay; UINT64_MAX for all. 0 or -errno. */
+/* Take half-done changes back, complete frees that took effect, sort the events and count them.
+ * @max_events: how many of the newest events stay; UINT64_MAX: all. Returns 0 or -errno. */
 int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events);
 
-/* Safe on a zeroed copy and after any failure; leaves it zeroed. */
+/* Free the memory of a copy and zero the copy. Safe on a zeroed copy and after any failure. */
 void gm_copy_free(struct gm_copy *copy);
 
-/* Is the process alive that wrote the journal open as @fd? 1 yes, 0 no, -errno unknown. Sends no
- * signal; another process with the same pid, here or in another namespace, is told apart. */
+/* Is the process alive that wrote the journal open as @fd? Returns 1: yes; 0: no; -errno: not known.
+ * Sends no signal, and does not mistake another process with the same pid for the writer. */
 int gm_copy_alive(int fd);
 
-/* Is process @pid, by its number in this pid namespace, the one that wrote a journal with this
- * header? False, too, where /proc does not tell. */
+/* Did process @pid of this pid namespace write a journal with this header? False also when /proc does
+ * not tell. */
 bool gm_copy_is_of(const struct gm_header *who, int64_t pid);
 
-/* gm_copy_alive in steps. gm_header_read: read what there is of a header, with zeroes behind it; 0
- * or -errno. gm_header_sign: what the header tells of the helper thread; 1: it lives, 0: the kernel
- * has marked its death, -ENODATA: there never was one. gm_header_alive: that, and where it does not
- * decide, /proc; as gm_copy_alive. */
+/* gm_copy_alive in steps.
+ * gm_header_read: read a header; bytes that the file lacks are 0. Returns 0 or -errno.
+ * gm_header_sign: ask the header's mutex for the helper thread. Returns 1: it lives; 0: the kernel has
+ * marked its death; -ENODATA: there never was one.
+ * gm_header_alive: gm_header_sign, and /proc where the sign does not decide. Returns as gm_copy_alive. */
 int gm_header_read(int fd, struct gm_header *ret);
 int gm_header_sign(const struct gm_header *header);
 int gm_header_alive(const struct gm_header *header);
 
-/* Accessors that check: NULL (strings: "") for an id or number that names nothing. */
+/* Accessors that check. They return NULL (strings: "") for an id or index that names no record. */
 struct gm_domain *gm_copy_domain(const struct gm_copy *copy, unsigned int domain);
 struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id);	/* used ones */
 struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id);	/* used ones */
@@ -124,25 +124,27 @@ const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index);
 const struct gm_stack *gm_copy_stack(const struct gm_copy *copy, uint32_t id);
 const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *ret_length);
 
-/* Items in a region of the copy: of segments and blocks, those of pools among them after gm_copy_resolve. */
+/* Return the number of records in a region of the copy. After gm_copy_resolve the segments and blocks of pools
+ * count, too. */
 size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region);
 
-/* How many items ever found no room in a region. */
+/* Return how many records found no room in a region. */
 uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region);
 
-/* The thread that wrote an event of a resolved copy; 0 unknown. */
+/* Return the tid of the thread that wrote an event of a resolved copy; 0: not known. */
 uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event *event);
 
-/* Walk the blocks of a segment: the first with @block 0; GM_NONE at the end. @walk starts zeroed
- * and bounds the walk; a link that breaks a rule ends it and sets @walk->broken. */
+/* Walk the blocks of a segment. @block 0: return the first block; else the block after @block. GM_NONE:
+ * the end. @walk must start zeroed; it bounds the walk. A link that breaks a rule ends the walk and sets
+ * @walk->broken. */
 struct gm_block_walk { uint64_t end; bool broken; };
 uint32_t gm_copy_next_block(const struct gm_copy *copy, uint32_t segment, uint32_t block,
 			     struct gm_block_walk *walk);
 
-/* Wall clock of a stamp, microseconds since 1970; 0 when no clock pair was recorded. */
+/* Convert a stamp to wall clock, in microseconds since 1970; 0 when no clock pair was recorded. */
 uint64_t gm_copy_wall_us(const struct gm_copy *copy, uint64_t stamp);
 
-/* The same for many: gm_copy_clock once, then gm_clock_wall_us each. */
+/* To convert many stamps: call gm_copy_clock once and gm_clock_wall_us for each. */
 struct gm_wall {
 	uint64_t stamp, wall_ns;	/* one moment on both clocks */
 	uint64_t scale;			/* ns a stamp, 2^32 fixed point */

@@ -86,7 +86,7 @@ int gm_header_sign(const struct gm_header *header)
 {
 	uint32_t word;
 
-	/* glibc's pthread_mutex_t begins with the futex word: the owner's tid and, after its
+	/* glibc's pthread_mutex_t begins with the futex word. It holds the owner's tid and, after the owner's
 	 * death, FUTEX_OWNER_DIED. */
 	memcpy(&word, &header->alive, sizeof(word));
 	if (!header->has_helper)
@@ -113,7 +113,7 @@ uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region)
 	return copy->header->regions[region].refused;
 }
 
-/* Item @index of a region, NULL past its end. */
+/* Return item @index of a region; NULL past its end. */
 static void *item_at(const struct gm_copy *copy, enum gm_region_id region, uint64_t index)
 {
 	if (index >= region_items(copy, region))
@@ -184,7 +184,7 @@ const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index)
 	return item_at(copy, GM_REGION_USAGE, index);
 }
 
-/* A record of varying length at @id in @region: @head bytes of it are there, NULL otherwise. */
+/* Return the record of varying length at @id in @region; NULL unless @head bytes of it are there. */
 static const void *record_at(const struct gm_copy *copy, enum gm_region_id region, uint32_t id,
 			     size_t head)
 {
@@ -219,7 +219,7 @@ const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *re
 
 uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event *event)
 {
-	/* Chunks are aligned to their size, in the copy and in what copy_frees.c made. */
+	/* Chunks are aligned to their size, in the copy and in the memory of copy_frees.c. */
 	const struct gm_chunk *chunk =
 		(const struct gm_chunk *)((uintptr_t)event & ~(uintptr_t)(GM_CHUNK_BYTES - 1));
 	const struct gm_thread *thread;
@@ -246,8 +246,7 @@ uint32_t gm_copy_next_block(const struct gm_copy *copy, uint32_t segment, uint32
 	at = gm_copy_block(copy, next);
 	if (!block)
 		walk->end = in->address;
-	/* Addresses must rise, and a block is in one segment: all walks together see no block
-	 * twice. */
+	/* Addresses must rise and each block names its segment, so all walks together see a block once. */
 	if (!at || at->segment != segment || at->domain != in->domain || at->address < walk->end ||
 	    (before && at->address == before->address) ||
 	    at->address + at->size > in->address + in->size) {
@@ -270,8 +269,8 @@ struct gm_wall gm_copy_clock(const struct gm_copy *copy)
 	if (stamps && ns) {
 		unsigned __int128 scale = ((unsigned __int128)ns << 32) / stamps;
 
-		/* A second that a clock was set by is not stretched over the events before it:
-		 * the rate is the monotonic clock's, the epoch that of the latest pair. */
+		/* Take the rate from the monotonic clock and the epoch from the latest pair: when somebody
+		 * sets the wall clock, the step must not be stretched over the events before it. */
 		wall.stamp = clock->stamp[1];
 		wall.wall_ns = clock->wall_ns[1];
 		wall.scale = scale >> 52 ? 0 : (uint64_t)scale;
@@ -295,7 +294,7 @@ uint64_t gm_copy_wall_us(const struct gm_copy *copy, uint64_t stamp)
 #define DIGIT_BITS 11
 #define DIGITS (1u << DIGIT_BITS)
 
-/* By the digit at @shift, from @from to @to. */
+/* Move the pairs from @from to @to, ordered by the digit at @shift. */
 static void scatter(const struct gm_pair *from, struct gm_pair *to, size_t count,
 		    unsigned int shift)
 {

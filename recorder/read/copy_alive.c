@@ -1,11 +1,11 @@
 /*
  * copy_alive.c - does the process that wrote a journal live?
  *
- * Its helper thread holds a robust mutex in the header: the kernel itself marks the word when the
- * thread ends, in whatever way, exec included. A word that says "dead" decides. One that says
- * "alive" may be in a copy of the file or date from before a reboot, and there may be no helper
- * yet: then the process is searched for by (boot, pid namespace, pid, start time), all of which
- * must agree. Never by kill(pid, 0): pids repeat, across time and across namespaces.
+ * Its helper thread holds a robust mutex in the header. The kernel marks the mutex when the thread ends
+ * in any way, exec included, so a mark proves that the process is dead. Without a mark the file may be a
+ * copy or older than a reboot, or the helper thread may not have begun: then /proc is searched for a
+ * process with the same boot, pid namespace, pid and start time. kill(pid, 0) would not do, because pids
+ * repeat, over time and across namespaces.
  *
  * Thread context: one thread a call. Reads /proc with plain system calls, no malloc.
  */
@@ -32,7 +32,7 @@ static uint64_t namespace_of(const char *path)
 	return stat(path, &st) ? 0 : (uint64_t)st.st_ino;
 }
 
-/* Is /proc/@pid of our own view the process? 1, 0, or -errno. */
+/* Is /proc/@pid, as we see it, the process? Returns 1, 0, or -errno. */
 static int is_it(const struct gm_header *who, int64_t pid)
 {
 	char path[64], text[1024];
@@ -51,7 +51,7 @@ static int is_it(const struct gm_header *who, int64_t pid)
 	return namespace_of(path) == namespace_of("/proc/self/ns/time") ? 0 : -EXDEV;
 }
 
-/* The last number of the line "NSpid:", the pid in the innermost namespace; 0: there is none. */
+/* Return the pid in the innermost namespace: the last number of the line "NSpid:"; 0: no such line. */
 static int64_t innermost_pid(const char *status)
 {
 	const char *line = strstr(status, "\nNSpid:");
@@ -81,7 +81,7 @@ bool gm_copy_is_of(const struct gm_header *who, int64_t pid)
 
 struct search { const struct gm_header *who; bool found; };
 
-/* Is the entry @name of /proc the process, seen from a namespace above its own? */
+/* Is the entry @name of /proc the process? We may see it from a namespace above its own. */
 static bool look_at(void *arg, const char *name)
 {
 	struct search *search = arg;
@@ -92,8 +92,8 @@ static bool look_at(void *arg, const char *name)
 	return !search->found;
 }
 
-/* In a namespace below ours the process has another number here: look at all. 1, or -EXDEV when
- * it was not found, which says nothing when its namespace is not below ours. */
+/* Look at every process here, because a process in a namespace below ours has another number here.
+ * Returns 1; -EXDEV when none matches: its namespace may be beside or above ours, where we cannot look. */
 static int search_all(const struct gm_header *who)
 {
 	struct search search = { who, false };
@@ -106,7 +106,8 @@ static int search_all(const struct gm_header *who)
 	return search.found ? 1 : -EXDEV;
 }
 
-/* By boot, namespace, pid and start time: 1, 0, or -errno when it is not known here. */
+/* Find the process by boot, namespace, pid and start time. Returns 1, 0, or -errno when it is not known
+ * here. */
 static int look_for(const struct gm_header *who)
 {
 	uint64_t ours = namespace_of("/proc/self/ns/pid");
@@ -141,7 +142,7 @@ int gm_header_alive(const struct gm_header *header)
 	gm_fd_guard_begin(&guard);
 	alive = look_for(header);
 	gm_fd_guard_end(&guard);
-	/* Out of sight in another namespace, but the kernel has not marked the word. */
+	/* The process is out of sight in another namespace, but the kernel has not marked the mutex. */
 	return alive < 0 && sign > 0 ? 1 : alive;
 }
 

@@ -1,10 +1,10 @@
 /*
- * copy_events.c - the events of a copy: which are valid, in which order, how many are missing;
- * and which operations had begun and not returned.
+ * copy_events.c - the events of a copy: validate, sort and count them; and find the operations that had
+ * begun but not returned.
  *
  * An event is kept when its commit word names its chunk's generation and its place, its fields are
- * in range, it is stamped after the horizon and not after the cut, and its operation was not taken
- * back. Order: (stamp, thread slot, place).
+ * in range, its stamp is after the horizon and not after the cut, and its operation was not taken
+ * back. Events are ordered by (stamp, thread slot, place).
  * Thread context: one thread a copy.
  */
 #include "recorder/read/copy_internal.h"
@@ -16,13 +16,14 @@ struct scan {
 	struct gm_copy *copy;
 	struct gm_pair *pairs;		/* stamp, event */
 	size_t count;
-	uint64_t undone_op[GM_DOMAINS];	/* operation taken back in that domain, 0 none */
-	uint64_t *undone_of;		/* thread slot -> operation taken back in a thread cache of it */
+	uint64_t undone_op[GM_DOMAINS];	/* by domain: the operation that was taken back; 0: none */
+	uint64_t *undone_of;		/* by thread slot: the operation of its thread cache or pool that
+					 * was taken back */
 	bool any_undone;
 	uint64_t kept[GM_DOMAINS], undone[GM_DOMAINS], old[GM_DOMAINS];
 	struct gm_frees frees;
-	int16_t *flight_of;		/* thread slot -> index of its flight, -1 none */
-	bool *complete;			/* flights that an event shows to be complete */
+	int16_t *flight_of;		/* by thread slot: index of its flight; -1: none */
+	bool *complete;			/* by flight: an event or a table shows that it is complete */
 };
 
 int gm_resolve_flights(struct gm_copy *copy)
@@ -64,8 +65,9 @@ static inline void saw_op(struct scan *scan, uint64_t op)
 		scan->complete[flight] = true;
 }
 
-/* What is mapped or held by graphs is allocated again whenever it changes: itself, that is. And a
- * pool of the program's hands out what its segment has. */
+/* Note an event that shows who owned an address. Events of VMM and graph memory do not count, because each change
+ * of such memory allocates the same block again. Events of pools do not count either, because a pool hands out
+ * memory that its segment still has. */
 static void note_owner(struct gm_frees *frees, const struct gm_event *event)
 {
 	const struct gm_owned of = { event->address, event->size, event->kind, 0, event->domain };
@@ -120,7 +122,7 @@ static void scan_chunk(struct scan *scan, const struct gm_chunk *chunk)
 			scan_event(scan, event);
 }
 
-/* Chunks by (thread slot, when they were taken into use): returns the sorted list. */
+/* Sort the chunks by (thread slot, when they were opened). Returns the sorted list. */
 static struct gm_pair *order_chunks(struct gm_copy *copy, struct gm_pair *chunks,
 				    struct gm_pair *scratch, size_t *count)
 {
@@ -141,7 +143,7 @@ static struct gm_pair *order_chunks(struct gm_copy *copy, struct gm_pair *chunks
 	return gm_pairs_sort(order, order == chunks ? scratch : chunks, used);
 }
 
-/* Tables show an operation to be complete where no event does (no history, or an old one). */
+/* Find complete operations by the tables, because their events may be dropped or never written. */
 static void scan_tables(struct scan *scan)
 {
 	const struct gm_copy *copy = scan->copy;
@@ -152,7 +154,7 @@ static void scan_tables(struct scan *scan)
 		saw_op(scan, block[i - 1].op);
 }
 
-/* Nothing that is seen later may show this operation to be complete. */
+/* Treat this operation as incomplete, even if a record seen later names it. */
 static void forget_flight(struct scan *scan, uint64_t op)
 {
 	int16_t *flight = &scan->flight_of[op >> GM_OP_SLOT_SHIFT];
@@ -185,7 +187,7 @@ static int begin(struct scan *scan, struct gm_copy *copy)
 		if (!scan->undone_op[d])
 			continue;
 		scan->any_undone = true;
-		/* What was taken back is not complete, whatever an unused record still says. */
+		/* An operation that was taken back is not complete, even if an unused record still names it. */
 		if (scan->undone_op[d] >> GM_OP_SLOT_SHIFT < GM_MAX_THREADS)
 			forget_flight(scan, scan->undone_op[d]);
 	}
@@ -209,7 +211,7 @@ static int begin(struct scan *scan, struct gm_copy *copy)
 	return 0;
 }
 
-/* Which flights are over: their effect is recorded and was not taken back. */
+/* Drop the flights that are over: their effect is recorded and was not taken back. */
 static void drop_complete_flights(struct scan *scan)
 {
 	struct gm_copy *copy = scan->copy;
@@ -221,8 +223,8 @@ static void drop_complete_flights(struct scan *scan)
 	copy->flight_count = kept;
 }
 
-/* How many events were written that are not there: nothing was ever dropped while there is no
- * horizon; what a writer counted and died before it committed is not an event. */
+/* Count the events that were written but are missing here. Without a horizon no event was ever dropped: a
+ * difference is then an event that a dying writer had counted but not committed. */
 static void count_dropped(struct scan *scan)
 {
 	struct gm_copy *copy = scan->copy;
@@ -247,7 +249,7 @@ static void count_dropped(struct scan *scan)
 	copy->dropped_total = sum + copy->header->events_lost;
 }
 
-/* Only the newest @max; events of one stamp (one operation) stay together. */
+/* Keep only the newest @max events. Events of one stamp (one operation) stay together. */
 static void trim(struct gm_copy *copy, uint64_t max)
 {
 	size_t first;
@@ -288,8 +290,8 @@ static int collect(struct scan *scan)
 	drop_complete_flights(scan);
 	count_dropped(scan);
 	r = gm_frees_complete(copy, &scan->frees);
-	/* What was made is no part of what was written: it counts as neither kept nor dropped, and
-	 * stands for a record that may have been taken back. */
+	/* The program did not write the made events, so they count as neither kept nor dropped. Keep them even
+	 * if their operation was taken back. */
 	scan->any_undone = false;
 	for (size_t c = 0; !r && c < frees->made_count; c++)
 		scan_chunk(scan, (const void *)((const uint8_t *)frees->made + c * GM_CHUNK_BYTES));
@@ -312,7 +314,8 @@ int gm_resolve_events(struct gm_copy *copy, uint64_t max_events)
 	if (!scratch)
 		return -ENOMEM;
 	order = gm_pairs_sort(scan.pairs, scratch, scan.count);
-	/* The list of pointers takes the place of the pairs: it is shorter and read in step. */
+	/* Write the list of pointers over the pairs. This is safe: a pointer is shorter than a pair, so
+	 * writing never overtakes reading. */
 	copy->events = (const struct gm_event **)(void *)order;
 	for (size_t i = 0; i < scan.count; i++)
 		copy->events[i] = (const struct gm_event *)order[i].value;

@@ -1,12 +1,11 @@
 /*
- * copy_frees.c - frees that the driver had carried out and nobody had yet recorded.
+ * copy_frees.c - frees that the driver has carried out but no thread has recorded yet.
  *
- * A block whose free is under way (GM_BLOCK_FREEING) counts as live, unless its address was handed
- * out again since. Then the free took effect: the tables lose the block, and the trace gets the
- * events that its thread would have written, stamped when the free began. The next owner of the
- * address is found in the tables, or by its events where it was freed, too; or by its free alone,
- * where the history has dropped its allocation while the first thread was still within a slow
- * driver.
+ * A block whose free is under way (GM_BLOCK_FREEING) counts as live, unless its address has been handed
+ * out again. In that case the free took effect: the block leaves the tables, and the trace gets the
+ * events that the thread would have written, stamped when the free began. The next owner of the address
+ * is found in the tables or, if it has been freed, by its events. Only its free may be left, if the
+ * history has dropped its allocation while the first thread was still inside a slow driver.
  * Thread context: one thread a copy.
  */
 #include "recorder/read/copy_internal.h"
@@ -16,11 +15,11 @@
 
 #define CHAIN 64		/* frees of one address that may be under way at once */
 
-/* A block whose free is under way, and the first time that its address was handed out again. */
+/* A block whose free is under way, and when its address was first handed out again. */
 struct gm_freeing {
 	uint64_t address, end, tsc;
-	uint64_t again;			/* stamp, 0: not that we know */
-	uint64_t given_back;		/* by a later owner: stamp of the first such free, 0: none */
+	uint64_t again;			/* stamp of that; 0: not as far as we know */
+	uint64_t given_back;		/* stamp of the first free by a later owner; 0: none */
 	uint32_t segment;
 	uint8_t space, kind;
 };
@@ -39,7 +38,7 @@ bool gm_copy_has_range(unsigned int kind, unsigned int flags)
 	}
 }
 
-/* The one block of a segment whose free was under way; NULL for any other segment. */
+/* Return the only block of a segment if the block's free was under way; NULL otherwise. */
 static struct gm_block *freeing_block(const struct gm_copy *copy, uint32_t id)
 {
 	const struct gm_segment *segment = gm_copy_segment(copy, id);
@@ -51,8 +50,8 @@ static struct gm_block *freeing_block(const struct gm_copy *copy, uint32_t id)
 	return block;
 }
 
-/* Take a segment and its one block out of the counters, as the record of its free would have:
- * allocator/table.h says what counts where. */
+/* Take a segment and its only block out of the counters, as recording the free would have done.
+ * allocator/table.h says which memory counts where. */
 static void discount(struct gm_copy *copy, const struct gm_segment *segment,
 		     const struct gm_block *block)
 {
@@ -77,7 +76,7 @@ static void discount(struct gm_copy *copy, const struct gm_segment *segment,
 	stats->num_device_free = (int64_t)((uint64_t)stats->num_device_free + 1);
 }
 
-/* The events that the free would have left, in a chunk of their own. */
+/* Make the events that the free would have left, in a chunk of their own. */
 static void make_events(const struct gm_copy *copy, struct gm_chunk *chunk,
 			const struct gm_segment *segment, const struct gm_block *block,
 			const struct gm_flight *flight, uint64_t tsc)
@@ -128,7 +127,7 @@ static void complete_free(struct gm_copy *copy, const struct gm_freeing *freeing
 		flight->done = true;
 		tsc = gm_min_u64(tsc, flight->tsc);
 	}
-	/* Not what the writer would have left out. */
+	/* Make no events that the writer would have left out. */
 	if (!(block->flags & GM_BLOCK_UNTRACED) && !copy->header->history_enabled)
 		make_events(copy, chunk, segment, block, flight, tsc);
 	discount(copy, segment, block);
@@ -136,7 +135,7 @@ static void complete_free(struct gm_copy *copy, const struct gm_freeing *freeing
 	block->state = GM_BLOCK_UNUSED;
 }
 
-/* 0: places in the one address space of the process; else handles, of a kind in a domain. */
+/* Return 0 for memory with an address in the process; else a number for the handles of the domain. */
 static uint8_t space_of(unsigned int kind, unsigned int flags, unsigned int domain)
 {
 	return gm_copy_has_range(kind, flags) ? 0 : (uint8_t)(1 + domain);
@@ -179,7 +178,7 @@ int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees)
 		const struct gm_segment *s = gm_copy_segment(copy, copy->segments[i]);
 		const struct gm_owned of = { s->address, s->size, s->kind, s->flags, s->domain };
 
-		if (s->domain < GM_DOMAIN_POOLS)	/* else memory that its segment has, too */
+		if (s->domain < GM_DOMAIN_POOLS)	/* a pool's block lies in memory that a segment still has */
 			gm_frees_note(frees, &of, s->tsc, false);
 	}
 	return 0;
@@ -217,8 +216,8 @@ void gm_frees_note(struct gm_frees *frees, const struct gm_owned *of, uint64_t t
 	}
 }
 
-/* An owner of whom only the free is known: what gave it the memory was dropped, so it is not
- * younger than the horizon. */
+/* Handle an owner of which only the free is known. The history has dropped its allocation, which is therefore
+ * not later than the horizon. */
 static void find_unseen_owner(const struct gm_copy *copy, struct gm_freeing *freeing)
 {
 	uint64_t horizon = copy->header->horizon;

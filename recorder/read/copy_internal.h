@@ -1,7 +1,6 @@
 /*
- * copy_internal.h - what the files of the journal copy share: memory, sorting, the steps of
- * resolving.
- * Contexts as copy.h.
+ * copy_internal.h - functions that the files of the journal copy share: memory, sorting, the steps of
+ * resolving. Contexts as copy.h.
  */
 #ifndef GM_RECORDER_COPY_INTERNAL_H
 #define GM_RECORDER_COPY_INTERNAL_H
@@ -13,60 +12,59 @@ static inline uint64_t gm_less_u64(uint64_t a, uint64_t b)	/* a - b, not below 0
 	return a > b ? a - b : 0;
 }
 
-/* Zeroed memory until gm_scratch_drop, gm_scratch_free or gm_copy_free; NULL when there is none. */
+/* Get zeroed memory, which gm_scratch_drop, gm_scratch_free or gm_copy_free returns. NULL: no memory. */
 void *gm_scratch_get(struct gm_scratch *scratch, size_t bytes);
 void gm_scratch_drop(struct gm_scratch *scratch, void *at);
 void gm_scratch_free(struct gm_scratch *scratch);
 
-/* Map @bytes for the journal copy itself. 0 or -ENOMEM. */
+/* Map @bytes for the journal copy itself. Returns 0 or -ENOMEM. */
 int gm_copy_map(struct gm_copy *copy, uint64_t bytes);
 
-/* Have the kernel back @length bytes of the copy from @offset on before they are written. */
+/* Let the kernel back @length bytes of the copy at @offset now, before they are written. */
 void gm_copy_touch(struct gm_copy *copy, uint64_t offset, uint64_t length);
 
-/* Can this program read a journal with the header @copy->header, and are its regions inside
- * @file_bytes and disjoint? 0, or -EBADMSG and @copy->error. */
+/* Check that this program can read a journal with the header @copy->header, and that its regions are
+ * disjoint and inside @file_bytes. Returns 0; -EBADMSG, and @copy->error says why. */
 int gm_copy_validate(struct gm_copy *copy, uint64_t file_bytes);
 
-/* Bytes of a region that may be read now: in use and backed by memory. */
+/* Return how many bytes of a region may be read now: those in use and backed by memory. */
 uint64_t gm_copy_readable(const struct gm_region *region);
 
 struct gm_pair { uint64_t key, value; };
 
-/* Stable, by key. Sorted pairs are in @pairs or in @scratch: returns which. O(n), no recursion. */
+/* Sort by key, stably. Returns @pairs or @scratch, whichever holds the sorted pairs. O(n), no recursion. */
 struct gm_pair *gm_pairs_sort(struct gm_pair *pairs, struct gm_pair *scratch, size_t count);
 
-/* Is the address of this kind one of the process's address space, so that ranges may overlap? Other
- * kinds have a handle there, which can only be equal or not. */
+/* Is the address of this kind of memory an address in the process, so that ranges can overlap? Other
+ * kinds have a handle in its place, which can only be equal. */
 bool gm_copy_has_range(unsigned int kind, unsigned int flags);
 
-/* The frees that were under way (copy_frees.c). */
+/* Frees that were under way (copy_frees.c). */
 struct gm_freeing;
 struct gm_frees {
 	struct gm_freeing *list;	/* by address */
 	size_t count;
-	struct gm_chunk *made;		/* events, in a chunk for each free that took effect */
+	struct gm_chunk *made;		/* events that were made: one chunk for each free that took effect */
 	size_t made_count;
 };
 
-/* Find them, and which of their addresses were handed out again according to the tables. */
+/* Find the frees under way, and by the tables which of their addresses were handed out again. */
 int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees);
-/* An event shows that memory was handed out at @tsc; or, with @back, that a block which is in the
- * tables no more was freed, stamped @tsc. Such a block was handed out later than the one whose free
- * is under way: a free is stamped before the driver's call, so that an earlier owner's free never
- * has a later stamp than the next allocation. */
+/* Note that an event shows memory @of to be handed out at @tsc; or, with @back, to be freed at @tsc by a
+ * block that is no longer in the tables. If @tsc is later than the allocation of a block whose free is
+ * under way, the freed block was handed out after that block: a free is stamped before the driver's
+ * call, so the free of an earlier owner has an earlier stamp than the next allocation. */
 struct gm_owned { uint64_t address, size; uint8_t kind, flags, domain; };
 void gm_frees_note(struct gm_frees *frees, const struct gm_owned *of, uint64_t tsc, bool back);
-/* Complete the frees whose address was handed out again: in tables, counters, events and
- * flights. */
+/* Complete the frees whose address was handed out again, in tables, counters, events and flights. */
 int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 
-/* Blocks of one module and kind become live or end: count them in the domain's live bytes and usage
- * rows. The domain exists. */
+/* Count blocks of one module and kind that begin or end, in the domain's live bytes and usage rows. The
+ * domain must exist. */
 struct gm_counted { uint16_t module; uint8_t domain, kind; };
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow);
 
-/* The parts of gm_copy_resolve, in this order. 0 or -errno. */
+/* The parts of gm_copy_resolve, in this order. They return 0 or -errno. */
 int gm_resolve_lives(struct gm_copy *copy);
 int gm_resolve_flights(struct gm_copy *copy);
 int gm_resolve_events(struct gm_copy *copy, uint64_t max_events);

@@ -1,15 +1,17 @@
 /*
- * copy_live.c - the copy of this process's own journal, one moment of it.
+ * copy_live.c - copy this process's own journal as of one moment.
  *
- * The tables, the threads and how far each open chunk of events is filled are copied under the
- * locks of all domains, with every thread out of its thread caches (but for locks and thread caches
- * that a crashed thread holds for ever). The rest is copied after the locks are released. A chunk
- * that was closed is complete; one that was open is cut where its writer was; one that was opened
- * later has a first stamp behind the cut; one that was recycled meanwhile has another generation,
- * and the horizon, which is read last, covers its old events. The append-only areas come last, so
- * that they hold whatever the rest refers to.
+ * Tables, threads and the fill level of each open chunk of events are copied under the locks of all
+ * domains, with every thread kept out of its thread caches (except for locks and thread caches that a
+ * crashed thread holds for ever). The rest is copied after the locks are released:
+ *   - a chunk that was closed is complete;
+ *   - a chunk that was open is cut where its writer was;
+ *   - a chunk that was opened later has a first stamp behind the cut;
+ *   - a chunk that was reused meanwhile has another generation, and the horizon, which is read last,
+ *     covers its old events.
+ * The append-only areas come last, so that they hold all records to which the rest refers.
  *
- * Thread context: the helper thread, one whose allocation failed, or a test; no domain's lock held.
+ * Thread context: the helper thread, a thread whose allocation failed, or a test; no domain's lock held.
  * Other threads write to the mapping meanwhile.
  */
 #define _GNU_SOURCE
@@ -24,14 +26,15 @@
 #include "recorder/journal/state.h"
 
 #define LOCK_LIMIT_NS UINT64_C(100000000)
-#define LEFT_LEAST (UINT64_C(1) << 20)	/* of a control group's memory, beside the copy and its JSON */
+#define LEFT_LEAST (UINT64_C(1) << 20)	/* bytes to leave in a control group beside the copy and its JSON */
 
 static const enum gm_region_id locked_regions[] = {
 	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES, GM_REGION_LIVES
 };
 
-/* Words that others may be storing to: each is read whole and once, an event's commit word before
- * its body. Not instrumented: the commit words, generations and locks say what is valid. */
+/* Copy words to which other threads may be storing. Each word is read whole and once, and an event's commit
+ * word before its body. Not instrumented, because commit words, generations and locks say which words are
+ * valid. */
 __attribute__((no_sanitize("thread")))
 static void copy_words(void *to, const void *from, uint64_t bytes)
 {
@@ -47,8 +50,8 @@ static void copy_words(void *to, const void *from, uint64_t bytes)
 	}
 }
 
-/* How far a region is in use now, by the layout that was validated: the live header may have been
- * written to by a host gone wild. */
+/* Return how far a region is in use now. Takes the layout that was validated, because a program with wild
+ * pointers may have overwritten the live header. */
 static uint64_t readable_now(const struct gm_copy *copy, const uint8_t *live,
 			     enum gm_region_id r)
 {
@@ -60,7 +63,7 @@ static uint64_t readable_now(const struct gm_copy *copy, const uint8_t *live,
 	return gm_copy_readable(&region);
 }
 
-/* The header, but for the layout that was validated. */
+/* Copy the header, but keep the layout that was validated. */
 static void copy_header(struct gm_copy *copy, const uint8_t *live)
 {
 	copy_words(copy->base, live, GM_HEADER_BYTES);
@@ -79,7 +82,7 @@ static void copy_region(struct gm_copy *copy, const uint8_t *live, enum gm_regio
 	copy_words(copy->base + offset, live + offset, copy->copied[r]);
 }
 
-/* A domain without its undo area, which is empty nearly always. */
+/* Copy the domains. An undo area is copied only if a change is under way, which is rare. */
 static void copy_domains(struct gm_copy *copy, const uint8_t *live)
 {
 	const struct gm_region *region = &copy->header->regions[GM_REGION_DOMAINS];
@@ -98,8 +101,8 @@ static void copy_domains(struct gm_copy *copy, const uint8_t *live)
 	}
 }
 
-/* A thread may begin and end operations while we look: a record is taken when its operation is
- * the same before and after; else the operation is one of those that began after the cut. */
+/* Copy the threads, which may begin and end operations meanwhile. A flight is kept if its operation is the same
+ * before and after the copying; otherwise it began after the cut. */
 static void copy_threads(struct gm_copy *copy, const uint8_t *live)
 {
 	const struct gm_region *region = &copy->header->regions[GM_REGION_THREADS];
@@ -127,7 +130,7 @@ static const struct gm_chunk *chunk_at(const uint8_t *base, const struct gm_regi
 	return (const void *)(base + events->offset + index * GM_CHUNK_BYTES);
 }
 
-/* How far the open chunks have come, into the heads of the copy, still zero elsewhere. */
+/* Store the fill level of each open chunk in its head in the copy, which is otherwise still zero. */
 static void mark_open_chunks(struct gm_copy *copy, const uint8_t *live)
 {
 	const struct gm_region *events = &copy->header->regions[GM_REGION_EVENTS];
@@ -191,7 +194,7 @@ static void copy_chunk(struct gm_copy *copy, const struct gm_chunk *from, struct
 		events[place].commit = 0;
 }
 
-/* Chunks that were opened since the locks were free hold nothing that counts here. */
+/* Copy the chunks. Chunks that were opened after the locks were released hold no event of this copy. */
 static void copy_events(struct gm_copy *copy, const uint8_t *live)
 {
 	const struct gm_region *events = &copy->header->regions[GM_REGION_EVENTS];
@@ -219,7 +222,7 @@ static void copy_clock(struct gm_copy *copy, const struct gm_header *live)
 	}
 }
 
-/* The same of the thread caches. */
+/* As stood_still, for the thread caches that were not held. */
 static bool thread_caches_stood_still(const struct gm_copy *copy, const uint8_t *live,
 				      const struct gm_held *held)
 {
@@ -238,9 +241,9 @@ static bool thread_caches_stood_still(const struct gm_copy *copy, const uint8_t 
 	return true;
 }
 
-/* Of a domain whose lock could not be had: whoever holds it was stopped there, by a crash. What it
- * was changing is in the undo area, if nothing of the domain has changed since it was copied. One
- * that was only off the processor, and goes on, changes it with the first event it writes. */
+/* Have the domains whose lock was not free stood still since they were copied? If so, the thread that holds
+ * the lock has crashed, and the undo area has the words that it was changing. A thread that was only off the
+ * processor changes the domain with the first event that it writes. */
 static __attribute__((noinline)) bool stood_still(const struct gm_copy *copy, const uint8_t *live,
 			const struct gm_held *held)
 {
@@ -293,7 +296,7 @@ void gm_copy_renew_names(struct gm_copy *copy)
 		copy_names(copy, gm_rec.base);
 }
 
-/* Does the control group leave us enough for a copy, and for what is written from it? */
+/* Does the control group leave enough memory for a copy and for writing a snapshot of it? */
 static bool affordable(const struct gm_copy *copy)
 {
 	uint64_t left = gm_get(&gm_rec.left), bytes = 0;
@@ -329,7 +332,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 				 "its control group has too little memory left for a copy");
 		return poor ? -ENOMEM : r;
 	}
-	/* The pages are there before the locks are taken: the pause is the copying alone. */
+	/* Back the pages before taking the locks, so that the pause is the copying alone. */
 	touch_tables(copy);
 	for (uint8_t d = 0; d < GM_DOMAINS; d++)
 		gm_record_late_frees(d, LOCK_LIMIT_NS);
@@ -346,7 +349,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 	copy_clock(copy, (const struct gm_header *)live);
 	copy_region(copy, live, GM_REGION_FAILURES);
 	copy_names(copy, live);
-	/* At the end, so that the events are covered, too. */
+	/* Checked last, so that it covers the time of copying the events, too. */
 	copy->consistent = all || stood_still(copy, live, &held);
 	return 0;
 }

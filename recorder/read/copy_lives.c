@@ -1,10 +1,10 @@
 /*
- * copy_lives.c - what pools of the program's handed out: each line of their tables (struct gm_live) becomes a
- * segment with one block, as the driver's memory has them, so that all other readers know one form. What is
- * derived of the lines is made here: the pools' statistics, and their usage rows by module and by kind.
+ * copy_lives.c - blocks that pools of the program handed out. Each line of a pool's table (struct gm_live) becomes
+ * a segment with one block, so that all other readers see one form for pools and for the driver's memory. The pools'
+ * statistics and their usage rows by module and by kind are computed here from the lines.
  *
- * Nothing that was read is trusted; every loop is bounded by the size of a region. Thread context: one thread
- * a copy.
+ * Nothing that was read is trusted, and the size of a region bounds every loop. Thread context: one thread for each
+ * copy.
  */
 #include "recorder/read/copy_internal.h"
 
@@ -13,14 +13,14 @@
 
 #define ADDRESSES (UINT64_C(1) << 57)
 
-#define ROWS_MOST 256u		/* of usage that are made: no program has as many modules that allocate */
+#define ROWS_MOST 256u		/* usage rows computed here; no program has so many modules that allocate */
 
 static const struct gm_live *line_at(const struct gm_copy *copy, size_t i)
 {
 	return (const struct gm_live *)(const void *)(copy->base + copy->header->regions[GM_REGION_LIVES].offset) + i;
 }
 
-/* The address of the block in @line; 0: it holds none. One that was being ended is live. */
+/* Return the address of the block in @line; 0: the line holds none. A block with GM_LIVE_ENDING is live. */
 static uint64_t address_of(struct gm_copy *copy, const struct gm_live *line)
 {
 	uint64_t address = line->address & ~GM_LIVE_ENDING;
@@ -44,7 +44,7 @@ static struct gm_thread *thread_of(const struct gm_pair *change)
 	return (struct gm_thread *)(void *)(uintptr_t)change->value;
 }
 
-/* The changes under way, (address, thread), sorted. @list: room for twice as many as there are threads. */
+/* List the changes under way as (address, thread), sorted. @list has room for two pairs for each thread. */
 static struct gm_pair *changes(struct gm_copy *copy, struct gm_pair *list, size_t *ret_count)
 {
 	size_t threads = gm_copy_items(copy, GM_REGION_THREADS), count = 0;
@@ -59,8 +59,8 @@ static struct gm_pair *changes(struct gm_copy *copy, struct gm_pair *list, size_
 	return gm_pairs_sort(list, list + threads, count);
 }
 
-/* A line holds the block at @address: which change under way does it show to be made (a block that begins is there), or
- * not to be made (one that ends still is)? @made: of each change, by its place in the list. */
+/* Compare the block at @address in @line with the changes under way. A change that begins this block was made, because
+ * the block is here; a change that ends this block was not. @made: by the place of a change in the list. */
 static void look(const struct gm_pair *list, size_t count, bool *made, const struct gm_live *line, uint64_t address)
 {
 	size_t low = 0, high = count;
@@ -83,7 +83,7 @@ static void look(const struct gm_pair *list, size_t count, bool *made, const str
 	}
 }
 
-/* Find out which of the changes under way were made: those are over. The others keep their number, and lose their
+/* Find the changes under way that were made, and clear their pool_op. The other changes keep it, which drops their
  * events. */
 static int settle(struct gm_copy *copy)
 {
@@ -112,9 +112,9 @@ static int settle(struct gm_copy *copy)
 	return 0;
 }
 
-/* ---- what is derived ------------------------------------------------------------------------------ */
+/* ---- sums over the lines --------------------------------------------------------------------------- */
 
-/* The rows of usage that are made here. */
+/* The usage rows that are computed here. */
 struct rows { struct gm_usage *first; unsigned int count; };
 
 static bool same(const struct gm_usage *a, const struct gm_usage *b)
@@ -122,7 +122,7 @@ static bool same(const struct gm_usage *a, const struct gm_usage *b)
 	return a->domain == b->domain && a->module == b->module && a->kind == b->kind;
 }
 
-/* Add @flow to the row that is like @of, which is made if there is room. */
+/* Add @flow to the row with the domain, module and kind of @of. Make the row if there is room. */
 static void count_row(struct gm_copy *copy, struct rows *rows, const struct gm_usage *of, const struct gm_flow *flow)
 {
 	unsigned int i = 0;

@@ -1,11 +1,11 @@
 /*
- * copy_make.c - a copy of a journal from its file, and the validation that every copy begins with.
+ * copy_make.c - copy a journal from its file; and the validation with which every copy begins.
  *
- * The writer may be alive: its tables are copied between two readings of what changes with every
- * operation (operation and event counters, undo areas); when both agree, the copy shows one moment.
- * The append-only areas come last, so that they hold whatever the tables and events refer to. Sizes
- * are checked before anything is mapped; holes of the file cost nothing. Thread context: one thread
- * a copy. May block in pread.
+ * The writer may be alive. The tables are copied between two readings of the words that change with every
+ * operation (operation and event counters, undo areas); if both readings agree, the copy shows one
+ * moment. The append-only areas come last, so that they hold all records to which tables and events
+ * refer. Sizes are checked before anything is mapped. Holes of the file cost nothing. Thread context: one
+ * thread for each copy. May block in pread.
  */
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"
@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 #define STABLE_TRIES 4
-#define DOMAIN_MOST UINT64_C(65536)	/* a record of a later version may have more at its end */
+#define DOMAIN_MOST UINT64_C(65536)	/* bytes: later versions may add members at the end of a domain */
 #define EVENTS_AT_ONCE (UINT64_C(1) << 20)
-#define READ_MOST 64u		/* bytes for one that the file takes: some are compressed */
+#define READ_MOST 64u		/* bytes read for each byte on the disk, because some files are compressed */
 
 #define REFUSE(copy, ...) \
 	(snprintf((copy)->error, sizeof((copy)->error), __VA_ARGS__), -EBADMSG)
@@ -114,8 +114,8 @@ static int read_at(struct gm_copy *copy, int fd, uint64_t offset, void *into, ui
 						  (unsigned long long)offset + (uint64_t)n);
 }
 
-/* Where data begins in [@offset, @end) of the file, and ends; false: there is only a hole. A file
- * system that knows no holes says that all of it is data. */
+/* Find the first data in [@offset, @end) of the file: it lies in [@offset, @ret_stop). False: there is only
+ * a hole. A file system without holes reports data everywhere. */
 static bool next_data(int fd, uint64_t *offset, uint64_t end, uint64_t *ret_stop)
 {
 	off_t data = *offset < end ? lseek(fd, (off_t)*offset, SEEK_DATA) : (off_t)end;
@@ -133,7 +133,8 @@ static bool next_data(int fd, uint64_t *offset, uint64_t end, uint64_t *ret_stop
 	return true;
 }
 
-/* What is read is in proportion to what the file takes on the disk: holes need not be known there. */
+/* Check that @bytes more are in proportion to the file's bytes on the disk. Otherwise a huge hole of a file system
+ * that does not report holes would be read. */
 static int may_read(struct gm_copy *copy, uint64_t bytes)
 {
 	copy->held += bytes;
@@ -143,8 +144,8 @@ static int may_read(struct gm_copy *copy, uint64_t bytes)
 		      (unsigned long long)copy->held, (unsigned long long)copy->on_disk);
 }
 
-/* Read into the same place of the copy. Holes are skipped: the copy is zero there, also when it is
- * read once more, since a journal never gets holes. */
+/* Read a part of the file into the same place of the copy. Holes are skipped, because the copy is zero there.
+ * This holds for a second reading, too, because a journal never gets new holes. */
 static int read_sparse(struct gm_copy *copy, int fd, uint64_t offset, uint64_t length)
 {
 	uint64_t end = offset + length, stop;
@@ -160,7 +161,7 @@ static int read_sparse(struct gm_copy *copy, int fd, uint64_t offset, uint64_t l
 	return 0;
 }
 
-/* Chunks that were never used go. Returns how many bytes the others take. */
+/* Remove chunks that were never used. Returns how many bytes the other chunks take. */
 static uint64_t pack(uint8_t *at, uint64_t bytes)
 {
 	uint64_t kept = 0;
@@ -175,8 +176,8 @@ static uint64_t pack(uint8_t *at, uint64_t bytes)
 	return kept;
 }
 
-/* The chunks of events, which say themselves where they belong: those that are there, one after the
- * other. Their area may be thousands of times as large as what is in it. */
+/* Read the chunks of events and put them one after the other, because their region may be thousands of times larger
+ * than the chunks in it. A chunk does not depend on its place. */
 static int read_events(struct gm_copy *copy, int fd)
 {
 	const struct gm_region *region = &copy->header->regions[GM_REGION_EVENTS];
@@ -213,7 +214,7 @@ static int read_regions(struct gm_copy *copy, int fd, const enum gm_region_id *l
 	return r;
 }
 
-/* The header once more. Its layout is what every offset was checked against: it may not change. */
+/* Read the header again. Its layout must not have changed, because every offset was checked against it. */
 static int read_header(struct gm_copy *copy, int fd)
 {
 	int r = read_at(copy, fd, 0, copy->base, GM_HEADER_BYTES);
@@ -237,9 +238,9 @@ static uint64_t mixed(uint64_t sum, const void *from, size_t bytes)
 	return sum;
 }
 
-/* What changes whenever a table changes; equal before and after: nothing changed between. An
- * operation has its number before it begins, and without history no event: then its counters
- * tell. */
+/* Return a sum over the words that change whenever a table changes. If the sum is the same before and after
+ * copying, no table has changed in between. Statistics are part of it, because without history an operation
+ * writes no event, and it has taken its number before it changes the tables. */
 static uint64_t moving(const struct gm_copy *copy)
 {
 	uint64_t sum = copy->header->horizon;
@@ -306,7 +307,7 @@ static int read_tables(struct gm_copy *copy, int fd)
 	return r;
 }
 
-/* How much of the file must be there for what its header says is in use. */
+/* Return how long the file must be to hold all bytes that its header says are in use. */
 static uint64_t needed_bytes(const struct gm_header *header)
 {
 	uint64_t needed = 0;
@@ -320,7 +321,7 @@ static uint64_t needed_bytes(const struct gm_header *header)
 	return needed;
 }
 
-/* The header alone, and once it is found sound room for the whole. */
+/* Read and check the header, then map memory for the whole copy. */
 static int open_copy(struct gm_copy *copy, int fd)
 {
 	uint64_t file_bytes;
@@ -365,7 +366,8 @@ static int copy_file(struct gm_copy *copy, int fd, bool events)
 		r = read_tables(copy, fd);
 	if (!r && events)
 		r = read_events(copy, fd);
-	/* The horizon may have risen, and what the events refer to was published before them. */
+	/* Read the horizon again, because it may have risen. Then read the areas to which the events refer:
+	 * their records were published before the events. */
 	if (!r)
 		r = read_header(copy, fd);
 	return r ? r : read_regions(copy, fd, last, sizeof(last) / sizeof(last[0]));

@@ -1,16 +1,16 @@
 /*
- * copy_resolve.c - a journal copy made whole: half-done changes are taken back, what thread caches held
- * is counted, the live segments are put in order.
+ * copy_resolve.c - resolve a journal copy: take half-done changes back, count the tallies of thread caches,
+ * sort the live segments.
  *
- * Every offset and id is checked before it is followed, and every loop is bounded by the size of a
- * table. Thread context: one thread a copy.
+ * Every offset and id is checked before it is followed, and the size of a table bounds every loop. Thread
+ * context: one thread for each copy.
  */
 #include "recorder/read/copy_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* May an undo entry of @domain name the word at @offset? Only words of the tables are logged. */
+/* May an undo entry of @domain name the word at @offset? Undo areas hold only words of the tables. */
 static bool may_undo(const struct gm_copy *copy, unsigned int domain, uint64_t offset)
 {
 	static const enum gm_region_id tables[] = {
@@ -39,7 +39,7 @@ static void put_back(struct gm_copy *copy, unsigned int domain, uint64_t offset,
 		copy->damage++;
 }
 
-/* The latest first: of a word that was saved twice the older value is the one to have. */
+/* Apply the entries, the latest first: if a word was saved twice, its older value must win. */
 static void undo_entries(struct gm_copy *copy, unsigned int domain,
 			 const struct gm_undo_entry *entries, uint32_t count)
 {
@@ -54,7 +54,7 @@ static void undo_entries(struct gm_copy *copy, unsigned int domain,
 		if (!(entry->offset & GM_UNDO_RANGE))
 			continue;
 		if (entry->old == 0 || entry->old > 2 * (uint64_t)(count - at)) {
-			copy->damage++;	/* and where the next one begins nobody knows */
+			copy->damage++;	/* and the next entry may begin anywhere */
 			break;
 		}
 		at += (uint32_t)(entry->old + 1) / 2;
@@ -73,7 +73,7 @@ static void undo_entries(struct gm_copy *copy, unsigned int domain,
 	}
 }
 
-/* What a thread was changing in its thread cache, or in a block that it had the right to. */
+/* Take back the change that a thread was making in its thread cache and one of its blocks. */
 static void undo_tcache(struct gm_copy *copy, struct gm_tcache_record *tcache)
 {
 	struct gm_undo_entry entries[GM_TCACHE_UNDO];
@@ -110,8 +110,8 @@ static void resolve_undo(struct gm_copy *copy)
 		undo_tcache(copy, gm_copy_tcache(copy, i));
 }
 
-/* ---- what thread caches held: their tallies are counted, their blocks are free ones, which a copy does
- * not make one with their free neighbours ---- */
+/* ---- thread caches: their tallies are counted. Their blocks become free blocks, which a copy does not
+ * merge with free neighbours ---- */
 
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow)
 {
@@ -168,7 +168,8 @@ static void free_block(const struct gm_copy *copy, struct gm_block *block)
 	struct gm_domain *domain = gm_copy_domain(copy, block->domain);
 
 	block->state = GM_BLOCK_INACTIVE;
-	/* As PyTorch: what is free in expandable segments can be given back page by page. */
+	/* As in PyTorch, free memory of expandable segments is no inactive split, because it can be given back page
+	 * by page. */
 	if (!domain || !segment || segment->flags & GM_SEGMENT_EXPANDABLE || !(block->prev || block->next))
 		return;
 	gm_stats_move(&domain->stats, GM_POOL_SMALL, GM_STAT_INACTIVE_SPLIT, 1, 0);
