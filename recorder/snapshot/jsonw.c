@@ -1,8 +1,8 @@
 /*
  * jsonw.c - the streaming JSON writer: one buffer, one descriptor, an error that sticks.
  *
- * A number or a short word is put straight into the buffer, which is flushed when fewer than
- * GM_JSONW_ROOM bytes are left, so that no value needs a second check. Contexts as jsonw.h.
+ * Numbers and short words go straight into the buffer. The buffer is flushed when fewer than
+ * GM_JSONW_ROOM bytes are left, so one check for each value is enough. Contexts as jsonw.h.
  */
 #include "recorder/snapshot/jsonw.h"
 
@@ -26,8 +26,9 @@ void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit)
 	}
 }
 
-/* Every flush is 64 KiB: looking each time costs nothing beside it. (What is between the look and
- * the write is made unlikely by a number that open() does not give out: outfile.c.) */
+/* Does the descriptor still name our file? Checked at each flush of 64 KiB, whose cost hides the check. The host
+ * could still replace the file between check and write, but our high descriptor number makes that unlikely
+ * (outfile.c). */
 static bool is_still_ours(const struct gm_jsonw *w)
 {
 	struct stat st;
@@ -78,7 +79,7 @@ static inline void room(struct gm_jsonw *w)
 		flush(w);
 }
 
-/* Before any value: the comma behind the one before it. False: nothing is written any more. */
+/* Prepare for a value: write the comma that separates it from the value before. False: there was an error. */
 static inline bool value_begins(struct gm_jsonw *w)
 {
 	if (w->error)
@@ -187,7 +188,7 @@ static void put_escape(struct gm_jsonw *w, unsigned char c)
 	}
 }
 
-/* How many bytes at @s are themselves in JSON: plain ASCII. */
+/* Return how many bytes at @s need no escape in JSON: plain ASCII. */
 static size_t plain_length(const unsigned char *s, size_t left)
 {
 	size_t n = 0;
@@ -197,7 +198,7 @@ static size_t plain_length(const unsigned char *s, size_t left)
 	return n;
 }
 
-/* One character that is not plain ASCII: returns the bytes of @s that it took. */
+/* Write one character that is not plain ASCII. Returns how many bytes of @s it consumed. */
 static size_t put_character(struct gm_jsonw *w, const unsigned char *s, size_t left)
 {
 	unsigned int n, bad;

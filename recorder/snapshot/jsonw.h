@@ -1,10 +1,10 @@
 /*
- * jsonw.h - JSON, streamed to a file descriptor through one buffer of the caller's.
+ * jsonw.h - write JSON to a file descriptor, streamed through one buffer that the caller owns.
  *
- * No malloc, no stdio, no locale, no allocation at all, so that it can be used after a crash.
- * Errors stick: after the first one nothing more is written, and gm_jsonw_finish returns it.
+ * Uses no malloc, no stdio and no locale, so that it works after a crash. Errors stick: after the first
+ * error nothing more is written, and gm_jsonw_finish returns that error.
  *
- * Thread context: one thread a writer. Signal context: as write(2).
+ * Thread context: one thread for each writer. Signal context: as write(2).
  */
 #ifndef GM_RECORDER_JSONW_H
 #define GM_RECORDER_JSONW_H
@@ -24,18 +24,18 @@ struct gm_jsonw {
 	uint32_t depth;
 	bool comma;			/* the next value or key needs a comma first */
 	char nesting[GM_JSONW_DEPTH];	/* '{' or '[' */
-	uint64_t flushed;		/* bytes the descriptor took */
-	uint64_t limit;			/* -EFBIG when there would be more */
+	uint64_t flushed;		/* bytes written to the descriptor */
+	uint64_t limit;			/* the most bytes; more are -EFBIG */
 	char buffer[GM_JSONW_BUFFER];
 };
 
-/* Begin a document. Should the program close @fd and open a file of its own under that number,
- * nothing is written to it: the error is -EBADF. @limit: the most bytes that the document may have;
- * UINT64_MAX: any number. */
+/* Begin a document. If the program closes @fd and opens its own file under that number, nothing is
+ * written to that file, and the error is -EBADF. @limit: the most bytes that the document may have;
+ * UINT64_MAX: no limit. */
 void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit);
 
-/* Write out what is buffered. Returns 0; the first error, -errno as write(2) gave it; -EFBIG past
- * the limit; -EINVAL when something was not ended, or ended twice. */
+/* Write out the buffer. Returns 0, or the first error: -errno of write(2); -EFBIG past the limit; -EINVAL
+ * when an object or array was not ended, or ended twice. */
 int gm_jsonw_finish(struct gm_jsonw *w);
 
 void gm_jsonw_object(struct gm_jsonw *w);
@@ -45,7 +45,8 @@ void gm_jsonw_key(struct gm_jsonw *w, const char *key);
 
 void gm_jsonw_i64(struct gm_jsonw *w, int64_t value);
 
-/* Readers' integers are signed (jansson's, PyTorch's): from 2^63 on, @value's two's complement. */
+/* Values from 2^63 on are written as negative numbers (two's complement), because the integers of readers
+ * are signed (jansson, PyTorch). */
 static inline void gm_jsonw_u64(struct gm_jsonw *w, uint64_t value)
 {
 	gm_jsonw_i64(w, (int64_t)value);
@@ -54,14 +55,14 @@ static inline void gm_jsonw_u64(struct gm_jsonw *w, uint64_t value)
 void gm_jsonw_bool(struct gm_jsonw *w, bool value);
 void gm_jsonw_null(struct gm_jsonw *w);
 
-/* @length bytes as a string: what is not UTF-8 becomes U+FFFD, control characters are escaped. */
+/* Write @length bytes as a string. Invalid UTF-8 becomes U+FFFD; control characters are escaped. */
 void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length);
 void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NULL is null */
 
-/* A value that is JSON already (a number, a quoted word), of less than 64 bytes. */
+/* Write a value that is already JSON (a number, a quoted word), of less than 64 bytes. */
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length);
 
-/* A member of an object in one call; of the first two, its beginning. */
+/* Write a member of an object: its key and value; of the first two, its key and the opening bracket. */
 void gm_jsonw_key_object(struct gm_jsonw *w, const char *key);
 void gm_jsonw_key_array(struct gm_jsonw *w, const char *key);
 void gm_jsonw_key_u64(struct gm_jsonw *w, const char *key, uint64_t value);
@@ -70,12 +71,13 @@ void gm_jsonw_key_bool(struct gm_jsonw *w, const char *key, bool value);
 void gm_jsonw_key_text(struct gm_jsonw *w, const char *key, const char *value);
 void gm_jsonw_key_bytes(struct gm_jsonw *w, const char *key, const char *text, size_t length);
 
-/* The same with null where @known is false. */
+/* As above, but the value is null unless @known. */
 void gm_jsonw_key_u64_if(struct gm_jsonw *w, const char *key, bool known, uint64_t value);
 void gm_jsonw_key_i64_if(struct gm_jsonw *w, const char *key, bool known, int64_t value);
 
-/* Length of the well-formed UTF-8 sequence at @s (2..4, of what is not ASCII), or 0 and in @ret_bad how many
- * bytes one U+FFFD stands for: the longest beginning of a sequence, as Unicode recommends (chapter 3.9). */
+/* Return the length (2 to 4) of the well-formed UTF-8 sequence at @s, which is not ASCII. Returns 0 for an ill-formed
+ * one, and in @ret_bad how many bytes one U+FFFD shall replace: the longest valid beginning of a sequence, as Unicode
+ * recommends (chapter 3.9). */
 static inline unsigned int gm_utf8_length(const unsigned char *s, size_t left, unsigned int *ret_bad)
 {
 	unsigned char low = 0x80, high = 0xbf;
@@ -109,9 +111,10 @@ static inline unsigned int gm_utf8_length(const unsigned char *s, size_t left, u
 	return length;
 }
 
-/* Does a character that a terminal obeys, or that changes the order in which others are shown, begin at @c? These
- * are control characters (C0, DEL, and in two bytes C1, U+0080 to U+009F), line breaks (U+2028, U+2029), and the
- * twelve that steer the direction of writing. Returns how many bytes it has; 0: it is no such character. */
+/* Does a character begin at @c that a terminal obeys or that changes the order of other characters on the screen? Such
+ * characters are the control characters (C0, DEL, and C1 in two bytes, U+0080 to U+009F), the line breaks U+2028 and
+ * U+2029, and the twelve that set the direction of writing. Returns the length of the character; 0: it is no such
+ * character. */
 static inline size_t gm_utf8_control(const unsigned char *c)
 {
 	if (c[0] < 0x80)

@@ -1,10 +1,10 @@
 /*
- * outfile.c - a file that appears whole or not at all: see outfile.h.
+ * outfile.c - write a file that appears complete or not at all: see outfile.h.
  *
- * Without a name until it is whole, where the file system has such files: then a process that dies
- * meanwhile leaves nothing. Elsewhere under a temporary name beside its own, with a lock on it
- * while its writer lives: the next one that writes there so removes those that nobody holds.
- * Any number of processes may write by the same template at once.
+ * If the file system supports it (O_TMPFILE), the file has no name until it is complete, so a process
+ * that dies leaves nothing behind. Otherwise the file has a temporary name beside its final name, and
+ * its writer holds a lock on it. The next writer in that directory removes temporary files that nobody
+ * has locked. Any number of processes may use the same template at once.
  */
 #define _GNU_SOURCE
 #include "recorder/snapshot/outfile.h"
@@ -24,19 +24,19 @@
 #include "recorder/journal/directory.h"
 #include "recorder/journal/sys.h"
 
-#define TRIES 10000			/* names that may be taken */
-#define ENTRIES_MOST 4096u		/* of a directory, looked at for what was left in it */
-#define BEFORE ".gpumem-"		/* and behind a temporary name */
+#define TRIES 10000			/* names that are tried when names are taken */
+#define ENTRIES_MOST 4096u		/* directory entries searched for files left behind */
+#define BEFORE ".gpumem-"		/* how a temporary name begins, and how it ends */
 #define BEHIND ".tmp"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
 #endif
 
-#define HIGH 900			/* where our descriptors are put if the limit allows */
+#define HIGH 900			/* our descriptors are at least this, if the limit allows */
 
-/* Open, never as one of the standard streams, which the program may have closed, and far from the
- * numbers that its next open() will get. */
+/* Open a file with a descriptor above the standard streams (which the program may have closed) and far from
+ * the numbers that the program's next open() will get. */
 static int open_above(int dirfd, const char *path, int flags, mode_t mode)
 {
 	struct gm_fd_guard guard;
@@ -86,7 +86,7 @@ static int open_directory(struct gm_outfile *out)
 	return -EBADF;
 }
 
-/* The directory, opened once more where the host has closed it. */
+/* Open the directory again if the host has closed its descriptor. */
 static int have_directory(struct gm_outfile *out)
 {
 	if (is_ours(out->dirfd, out->dir_device, out->dir_inode))
@@ -96,7 +96,7 @@ static int have_directory(struct gm_outfile *out)
 
 /* ---- without a name ---- */
 
-/* Linking one to a name failed: from now on files have temporary names. */
+/* A nameless file could not be linked to a name: from now on files get temporary names. */
 static _Atomic(bool) nameless_refused;
 
 static void link_of(int fd, char ret[40])
@@ -104,7 +104,7 @@ static void link_of(int fd, char ret[40])
 	snprintf(ret, 40, "/proc/thread-self/fd/%d", fd);	/* the table is this thread's */
 }
 
-/* Returns 0, or -errno: not every file system has such files, and /proc may not be there. */
+/* Open a nameless file. Returns 0; -errno when the file system has no such files, or there is no /proc. */
 static int open_nameless(struct gm_outfile *out)
 {
 	char link[40];
@@ -144,7 +144,8 @@ static int link_name(const struct gm_outfile *out, const char *name)
 
 /* ---- under a temporary name ---- */
 
-/* Once the file at the temporary name is ours, it is, whatever the number stands for by now. */
+/* Remember device and inode of our file by its temporary name, because the host may already have reused the
+ * descriptor's number. */
 static void remember(struct gm_outfile *out)
 {
 	char path[sizeof(out->directory) + sizeof(out->temporary)];
@@ -180,7 +181,7 @@ static bool clear_left(void *arg, const char *name)
 	return true;
 }
 
-/* What writers left in the directory that were killed. */
+/* Remove files that killed writers left in the directory. */
 static void clear_directory(const struct gm_outfile *out)
 {
 	int fd = open_above(out->dirfd, ".", O_RDONLY | O_DIRECTORY, 0);
@@ -194,7 +195,7 @@ static void clear_directory(const struct gm_outfile *out)
 	close(fd);
 }
 
-/* Hold its lock. False: somebody takes it for left behind, between its making and this. */
+/* Lock the file. False: another writer holds the lock, because it found the file unlocked and is removing it. */
 static bool hold(int fd)
 {
 	struct stat st;
@@ -204,7 +205,7 @@ static bool hold(int fd)
 	return fstat(fd, &st) || st.st_nlink;
 }
 
-/* One that nobody has: for the @try-th time. */
+/* Make a temporary name that nobody has, for the @try-th time. */
 static void name_temporary(struct gm_outfile *out, unsigned int try)
 {
 	struct timespec now;
@@ -240,7 +241,7 @@ static int open_temporary(struct gm_outfile *out)
 	return -errno;
 }
 
-/* Rename without replacing, where the file system can; else link, else reserve the name first. */
+/* Rename without replacing. If the file system cannot, link; if it has no links, reserve the name first. */
 static int take_name(const struct gm_outfile *out, const char *name)
 {
 	int fd;
@@ -283,7 +284,7 @@ static int locate(struct gm_outfile *out, const char *path)
 	return 0;
 }
 
-/* A new file in the open directory. */
+/* Create a file in the open directory. */
 static int create_in(struct gm_outfile *out)
 {
 	int r = open_nameless(out);
@@ -315,7 +316,8 @@ static int create(struct gm_outfile *out)
 	return r ? r : create_in(out);
 }
 
-/* 0: nothing is there, or a file, beside which there will be another. 1: it is /dev/null. */
+/* Look at @path. Returns 0: it is free, or a file, and then the new file gets another name; 1: it is
+ * /dev/null; or -errno. */
 static int look_at(const char *path)
 {
 	struct stat st;
@@ -369,7 +371,7 @@ int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fa
 	return 0;
 }
 
-/* Some file systems say only when it is closed that there was no room. */
+/* Close a duplicate of @fd, because some file systems report a full disk only on close. */
 static int flushed(int fd)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -419,7 +421,7 @@ int gm_outfile_create(struct gm_outfile *out, const char *path, bool public)
 	return r ? r : create_in(out);
 }
 
-/* A file without a name gets a temporary one: a link does not take the place of another file. */
+/* Give a nameless file a temporary name, because linking cannot replace another file but renaming can. */
 static int link_temporary(struct gm_outfile *out)
 {
 	int r = -EEXIST;

@@ -11,7 +11,7 @@
 
 #include "recorder/snapshot/jsonw.h"
 
-#define NAME_BYTES 255			/* what file systems take */
+#define NAME_BYTES 255			/* the longest name that file systems take */
 
 struct text { char *at; size_t length, bytes; };
 
@@ -26,7 +26,7 @@ static void put(struct text *text, const char *from, size_t length)
 	text->at[text->length] = '\0';
 }
 
-/* A word of somebody else's choice: no path, nothing that a terminal would obey, no broken UTF-8. */
+/* Append a word that somebody else chose. Replace slashes, characters that a terminal obeys, and invalid UTF-8. */
 static void put_word(struct text *text, const char *from)
 {
 	const unsigned char *at = (const unsigned char *)from;
@@ -47,7 +47,7 @@ static void put_number(struct text *text, uint64_t value)
 	put(text, digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value));
 }
 
-/* 20251120T154012Z: gmtime_r would take a lock, and may read a file. */
+/* Append the time as 20251120T154012Z. Without gmtime_r, which takes a lock and may read a file. */
 static void put_time(struct text *text, uint64_t time_us)
 {
 	unsigned long long seconds = time_us / 1000000;
@@ -111,7 +111,7 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
 	return text.length;
 }
 
-/* Where "name.json" becomes "name-2.json": the place of the extension. */
+/* Return where the extension of @name begins, so that "name.json" can become "name-2.json". */
 static size_t stem_length(const char *name)
 {
 	size_t length = strlen(name);

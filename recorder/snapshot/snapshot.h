@@ -1,8 +1,8 @@
 /*
- * snapshot.h - a journal copy as the JSON snapshot, version 1: docs/snapshot.md describes it.
+ * snapshot.h - write a journal copy as a JSON snapshot, version 1 (docs/snapshot.md).
  *
- * Streams through one 64 KiB buffer to a file descriptor; no malloc, no stdio, no locale.
- * Thread context: any one thread. Not for signal handlers.
+ * Streams through one 64 KiB buffer to a file descriptor. No malloc, no stdio, no locale.
+ * Thread context: any one thread. Signal context: none.
  */
 #ifndef GM_RECORDER_SNAPSHOT_H
 #define GM_RECORDER_SNAPSHOT_H
@@ -14,21 +14,21 @@
 struct gm_snapshot_request {
 	const char *reason;		/* "exit", "signal", "oom", "api", "crash", "recovered", "outside" */
 	uint64_t time_us;		/* wall clock of the moment shown; 0: the copy's last stamp */
-	bool recovered;			/* made after the death of the process */
-	uint64_t failure;		/* number of the struct gm_failure to show; 0 none */
-	/* Called just before the file, which is complete, gets the name @path; once more for each
-	 * other name that is tried because a file has it. May be NULL. */
+	bool recovered;			/* the snapshot is made after the death of the process */
+	uint64_t failure;		/* number of the struct gm_failure to show; 0: none */
+	/* Called just before the complete file gets the name @path, and again for the next name if
+	 * that name is taken. May be NULL. */
 	void (*naming)(const char *path, uint64_t inode);
 };
 
-/* Write the JSON of a resolved journal copy to @fd. Returns 0; -errno (of write); -EBADMSG for a
- * damaged journal, whose snapshot would be far larger than what was read. */
+/* Write the JSON of a resolved journal copy to @fd. Returns 0; -errno of write; -EBADMSG for a damaged
+ * journal whose snapshot would be far larger than the journal. */
 int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		     int fd);
 
-/* Write it to a file named by @template (outfile.h; @number goes with the reason, as "signal-1", 0:
- * none). When the directory cannot be written, @fallback_dir is used (NULL: none). Returns 0 and the
- * path, or -errno. */
+/* Write the JSON to a file named by @template (outfile.h). @number is appended to the reason, as in
+ * "signal-1"; 0: none. If the directory cannot be written, @fallback_dir is used (NULL: none). Returns 0
+ * and the path, or -errno. */
 int gm_snapshot_write(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		      const char *template, unsigned int number, const char *fallback_dir,
 		      char *ret_path, size_t ret_path_bytes);

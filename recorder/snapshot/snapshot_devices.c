@@ -1,7 +1,7 @@
 /*
- * snapshot_devices.c - the section "devices" and its like for the host: what the driver says of
- * a device, PyTorch's statistics under PyTorch's names, who holds how much, what nobody here does.
- * Contexts as snapshot.h.
+ * snapshot_devices.c - the section "devices", and the same for the host: the driver's description of a
+ * device, PyTorch's statistics by PyTorch's names, bytes by module and by kind, and the bytes that this
+ * process does not account for. Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
@@ -10,7 +10,7 @@ static void put_stat(void *writer, const char *name, int64_t value)
 	gm_jsonw_key_i64(writer, name, value);
 }
 
-/* PyTorch's memory_stats(), flattened, sorted by key as there. */
+/* Write PyTorch's memory_stats(), flattened and sorted by key as in PyTorch. */
 void gm_snap_stats(struct gm_snap *snap, const struct gm_stats *stats, gm_stats_lister *lister)
 {
 	gm_jsonw_key_object(snap->w, "memory_stats");
@@ -32,7 +32,7 @@ static void put_row(struct gm_snap *snap, const struct gm_usage *row, bool by_mo
 		gm_jsonw_key_text(w, "kind", gm_kind_name(row->kind));
 	}
 	gm_jsonw_key_i64(w, "allocated_bytes", row->current_bytes);
-	if (row->domain >= GM_DOMAIN_POOLS) {	/* made of what is live: nothing is known of before */
+	if (row->domain >= GM_DOMAIN_POOLS) {	/* summed over live blocks: the row has no past */
 		gm_jsonw_end(w);
 		return;
 	}

@@ -2,7 +2,7 @@
  * snapshot_emit.c - the JSON of a resolved journal copy: the order of its sections.
  *
  * Memory comes from anonymous mappings, unmapped at the end.
- * Thread context: any one thread. Not for signal handlers.
+ * Thread context: any one thread. Signal context: none.
  */
 #define _GNU_SOURCE
 #include "recorder/snapshot/snapshot.h"
@@ -12,8 +12,8 @@
 
 #include "recorder/snapshot/snapshot_internal.h"
 
-#define TEXT_LEAST (UINT64_C(64) << 20)	/* of JSON, that any journal may become */
-#define TEXT_MOST 32u			/* and for each byte of it */
+#define TEXT_LEAST (UINT64_C(64) << 20)	/* bytes of JSON that every journal may become, */
+#define TEXT_MOST 32u			/* plus so many for each byte of the journal */
 
 void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes)
 {
@@ -42,7 +42,7 @@ void gm_snap_key_device(struct gm_snap *snap, unsigned int domain)
 	gm_jsonw_key_u64_if(snap->w, "device", domain < GM_MAX_DEVICES, domain);
 }
 
-/* Devices are listed up to the last one that anything is known of. */
+/* Return how many devices to list: up to the last one of which anything is known. */
 static unsigned int count_devices(const struct gm_snap *snap)
 {
 	const struct gm_copy *copy = snap->copy;
@@ -63,7 +63,7 @@ static unsigned int count_devices(const struct gm_snap *snap)
 	return count;
 }
 
-/* The moment that is shown: as asked, else the last thing known of the process. */
+/* Return the moment that is shown: the requested one, or else the last known moment of the process. */
 static uint64_t moment(const struct gm_snap *snap)
 {
 	uint64_t last = snap->copy->end_tsc;

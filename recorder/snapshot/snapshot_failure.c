@@ -1,11 +1,11 @@
 /*
- * snapshot_failure.c - the sections "failure" and "failures": calls that did not get their memory,
- * what was free then, and who holds the rest; or the signal of which the process died, and where.
- * Contexts as snapshot.h.
+ * snapshot_failure.c - the sections "failure" and "failures": calls that did not get their memory, with
+ * the memory that was free then and who holds the rest; or the signal that ended the process, and its
+ * stack. Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
-/* The largest block of @domain that lies idle in a cache of ours, 0 when there is none. */
+/* Return the bytes of the largest idle block in our cache of @domain; 0: there is none. */
 static uint64_t largest_idle(const struct gm_snap *snap, unsigned int domain)
 {
 	uint64_t largest = 0;
@@ -22,7 +22,7 @@ static uint64_t largest_idle(const struct gm_snap *snap, unsigned int domain)
 	return largest;
 }
 
-/* Who refused it: the driver, or a limit of ours before the driver was asked. */
+/* Write who refused the call: the driver, or our own limit before the driver was asked. */
 static void put_limit(struct gm_snap *snap, const struct gm_failure *failure)
 {
 	bool ours = failure->limit > GM_LIMIT_NONE && failure->limit < GM_LIMIT_COUNT;
@@ -33,7 +33,7 @@ static void put_limit(struct gm_snap *snap, const struct gm_failure *failure)
 	gm_jsonw_key_u64_if(w, "limit_used_bytes", ours, failure->limit_used_bytes);
 }
 
-/* The members of one failure, without the braces. */
+/* Write the members of one failure, without the braces. */
 static void put_failure(struct gm_snap *snap, const struct gm_failure *failure)
 {
 	struct gm_jsonw *w = snap->w;
@@ -95,7 +95,7 @@ static const struct gm_failure *wanted(const struct gm_snap *snap)
 	return NULL;
 }
 
-/* The signal, and who or what it came from. */
+/* Write the signal and its origin. */
 static void put_signal(struct gm_snap *snap, const struct gm_header *header)
 {
 	struct gm_jsonw *w = snap->w;
@@ -122,8 +122,8 @@ static void put_registers(struct gm_snap *snap, const struct gm_header *header)
 	gm_jsonw_end(w);
 }
 
-/* The module that @pc lay in, 0 when none is known: of a library that never asked for memory and
- * that the helper had no time to look up. */
+/* Return the module that held @pc; 0: not known, because its library never asked for memory and the helper
+ * thread had no time to look it up. */
 static uint32_t module_of(const struct gm_copy *copy, uint64_t pc)
 {
 	for (uint32_t i = 1; i < gm_copy_items(copy, GM_REGION_MODULES); i++) {
@@ -135,7 +135,7 @@ static uint32_t module_of(const struct gm_copy *copy, uint64_t pc)
 	return 0;
 }
 
-/* The stack as it was walked, name or no name: also when there was no time to intern it. */
+/* Write the stack as it was walked, without names, because there may have been no time to intern it. */
 static void put_pcs(struct gm_snap *snap, const struct gm_header *header)
 {
 	size_t most = sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0]);

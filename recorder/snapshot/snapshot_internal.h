@@ -1,5 +1,5 @@
 /*
- * snapshot_internal.h - what the files of the snapshot writer share: one file a section.
+ * snapshot_internal.h - shared by the files of the snapshot writer, one for each section.
  * Contexts as snapshot.h.
  */
 #ifndef GM_RECORDER_SNAPSHOT_INTERNAL_H
@@ -11,9 +11,9 @@
 #include "recorder/record/stats_table.h"
 #include "recorder/snapshot/snapshot.h"
 
-/* Numbers for those records of an append-only area to which something refers. */
+/* Numbers for the records of an append-only area to which other records refer. */
 struct gm_numbers {
-	uint32_t *of;			/* offset / 8, or index, -> number; 0: not referred to */
+	uint32_t *of;			/* offset / 8, or index -> number; 0: no record refers to it */
 	size_t places;
 	uint32_t count;
 };
@@ -25,57 +25,56 @@ struct gm_snap {
 	struct gm_wall wall;
 	struct gm_numbers stacks, frames;	/* number 0 is "none" in both */
 	const struct gm_event **events;		/* by domain, then in order */
-	size_t first[GM_DOMAINS + 1];		/* of each domain's in @events */
-	unsigned int devices;			/* that the snapshot lists: 0 .. devices - 1 */
+	size_t first[GM_DOMAINS + 1];		/* index of each domain's first event in @events */
+	unsigned int devices;			/* the snapshot lists devices 0 .. devices - 1 */
 	struct gm_pair *rows, *rows_scratch;	/* for sorting usage rows */
 	struct gm_scratch scratch;
 };
 
-/* Find and number every stack and frame to which something refers. 0 or -ENOMEM. */
+/* Number every stack and frame to which a record refers. Returns 0 or -ENOMEM. */
 int gm_snap_number_stacks(struct gm_snap *snap);
-/* Group the events by domain. 0 or -ENOMEM. */
+/* Group the events by domain. Returns 0 or -ENOMEM. */
 int gm_snap_group_events(struct gm_snap *snap);
 
-/* A stack id as its number in "stacks". */
+/* Return the number in "stacks" of a stack id. */
 static inline uint32_t gm_snap_stack(const struct gm_snap *snap, uint32_t id)
 {
 	return id / 8 < snap->stacks.places ? snap->stacks.of[id / 8] : 0;
 }
 
-/* A module id as its number in "modules", 0 unknown. */
+/* Return the number in "modules" of a module id; 0: not known. */
 static inline uint32_t gm_snap_module(const struct gm_snap *snap, uint32_t id)
 {
 	return gm_copy_module(snap->copy, id) ? id : 0;
 }
 
-/* An event's stack: annotations keep a string there. */
+/* Return the stack id of an event. Snapshot and annotate events have none: they keep a string there. */
 static inline uint32_t gm_snap_event_stack(const struct gm_event *event)
 {
 	return event->action == GM_ACTION_SNAPSHOT || event->action == GM_ACTION_ANNOTATE ?
 		GM_NONE : event->stack;
 }
 
-/* Text of the copy that may lack its NUL. */
+/* Write text of the copy that may lack its NUL. */
 void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes);
-/* A string of the copy by its id, "" where that names none. */
+/* Write the string of the copy with that id; "" when @id names none. */
 void gm_snap_key_string(struct gm_snap *snap, const char *key, uint32_t id);
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp);
-/* The number of a domain's device (of a pool: the pool's device); null for the host. */
+/* Write the number of a domain's device (for a pool: the pool's device); null for the host. */
 void gm_snap_key_device(struct gm_snap *snap, unsigned int domain);
 
-/* PyTorch's memory_stats() of a domain, as many of them as @lister lists. */
+/* Write PyTorch's memory_stats() of a domain: the statistics that @lister lists. */
 void gm_snap_stats(struct gm_snap *snap, const struct gm_stats *stats, gm_stats_lister *lister);
-/* A block as an object; the members of a segment, @size bytes long, but for its blocks; a trace. */
+/* Write a block as an object; all members of a segment of @size bytes except its blocks; a trace. */
 struct gm_segment_sums { uint64_t allocated, active, requested; };
 void gm_snap_block(struct gm_snap *snap, const struct gm_block *block);
 void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segment, uint64_t size,
 			     const struct gm_segment_sums *sums);
 void gm_snap_trace(struct gm_snap *snap, unsigned int domain);
-/* Bytes of the largest gap between the blocks that a pool has handed out, in the pieces that it
- * holds. */
+/* Return the bytes of the largest gap between a pool's blocks, within the pieces that the pool holds. */
 uint64_t gm_snap_pool_largest_idle(const struct gm_snap *snap, unsigned int domain);
 
-/* The sections, each one member of the top object. */
+/* Write a section: one member of the top object each. */
 void gm_snap_process(struct gm_snap *snap);
 void gm_snap_recovered(struct gm_snap *snap);
 void gm_snap_history(struct gm_snap *snap);
@@ -88,7 +87,7 @@ void gm_snap_stacks(struct gm_snap *snap);
 void gm_snap_annotations(struct gm_snap *snap);
 void gm_snap_failures(struct gm_snap *snap);
 
-/* The usage rows of one domain as an array of objects, largest first: modules or kinds. */
+/* Write the usage rows of one domain, by module or by kind, as an array of objects, largest first. */
 void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, bool by_module);
 
 #endif

@@ -1,16 +1,16 @@
 /*
- * snapshot_pools.c - the section "pools": what the program hands out of the memory that it got, each pool
- * with its own statistics, holders, segments and trace.
+ * snapshot_pools.c - the section "pools": each pool of the program with its own statistics, holders, segments
+ * and trace.
  *
- * The tables have what a pool holds and what it handed out side by side, as it was told. Here the blocks
- * are put into the pieces and the gaps between them become idle blocks, so that blocks tile a segment
- * as they do elsewhere. What lies in no piece, or on top of another block, is a segment of its own.
+ * The tables list a pool's pieces and its blocks side by side, as the pool reported them. Here the blocks are put
+ * into the pieces, and the gaps between blocks become idle blocks, so that blocks tile a segment as they do
+ * elsewhere. A block that lies in no piece, or on top of another block, becomes a segment of its own.
  *
  * Thread context: as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
-/* The records of one domain among the sorted ones, and how far the pieces and the blocks are dealt with. */
+/* One domain's records among all sorted ones: their end, and the next piece and the next block to handle. */
 struct slice { const struct gm_snap *snap; size_t to, piece, block; };
 
 static const struct gm_segment *record_at(const struct slice *slice, size_t i)
@@ -18,7 +18,7 @@ static const struct gm_segment *record_at(const struct slice *slice, size_t i)
 	return gm_copy_segment(slice->snap->copy, slice->snap->copy->segments[i]);
 }
 
-/* The place of the next piece, or block, from @i on; @slice->to: there is none. */
+/* Return the place of the next piece (@held) or block from @i on; @slice->to: there is none. */
 static size_t next_of(const struct slice *slice, size_t i, bool held)
 {
 	while (i < slice->to && !(record_at(slice, i)->flags & GM_SEGMENT_HELD) == held)
@@ -42,8 +42,8 @@ static struct slice slice_of(const struct gm_snap *snap, unsigned int domain)
 	return slice;
 }
 
-/* A segment as it is shown: of one piece, or several that follow one another in expandable memory, with
- * the blocks from @first to @last that begin in it; or of one block alone (@piece NULL). */
+/* A segment as it is shown: one piece, or several adjacent ones in expandable memory, with the blocks from @first to
+ * @last that begin in it; or a single block (@piece NULL). */
 struct shown {
 	const struct gm_segment *piece;
 	uint64_t address, end;
@@ -83,14 +83,14 @@ static bool next_shown(struct slice *slice, struct shown *ret)
 	return true;
 }
 
-/* The block that a record of what was handed out has. */
+/* Return the block of record @i, which is no piece. */
 static const struct gm_block *block_at(const struct slice *slice, size_t i)
 {
 	return gm_copy_block(slice->snap->copy, record_at(slice, i)->first_block);
 }
 
-/* The blocks of @shown in their order: the next one after *@i, and the gap before it; NULL at the end,
- * with the gap there. One that lies on another, or beyond the end, is not among them. */
+/* Step through the blocks of @shown in order: return the next block and the gap before it; at the end NULL and the
+ * last gap. Blocks that lie on another block, or beyond the end, are skipped. */
 struct step { size_t i; uint64_t at; };
 static const struct gm_block *next_block(const struct slice *slice, const struct shown *shown,
 					 struct step *step, uint64_t *ret_gap)
@@ -180,7 +180,7 @@ static void put_shown(struct gm_snap *snap, const struct slice *slice, const str
 	gm_jsonw_end(snap->w);
 }
 
-/* Those blocks of @shown that its segment does not have, each in one of its own. */
+/* Write the blocks that next_block skipped, each as a segment of its own. */
 static void put_others(struct gm_snap *snap, const struct slice *slice, const struct shown *shown)
 {
 	struct step step = { shown->first, shown->address };

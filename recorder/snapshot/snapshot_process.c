@@ -1,7 +1,6 @@
 /*
- * snapshot_process.c - the sections about the process: who it was, its options, how much of its
- * history there is, what was in flight, what found no room.
- * Contexts as snapshot.h.
+ * snapshot_process.c - the sections about the process: its identity, its options, how much of its history
+ * there is, the operations in flight, and the records that found no room. Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
@@ -24,7 +23,7 @@ void gm_snap_process(struct gm_snap *snap)
 	gm_jsonw_key_i64(w, "driver_version", header->driver_version);
 	gm_snap_key_chars(snap, "gpumem_version", header->gpumem_version,
 			  sizeof(header->gpumem_version));
-	/* Of the dead, one that said nothing: SIGKILL, the kernel's out-of-memory killer, exec. */
+	/* A dead process that left no word ended by SIGKILL, the kernel's out-of-memory killer, or exec. */
 	gm_jsonw_key_text(w, "life", snap->request->recovered && header->life == GM_LIFE_RUNNING ?
 			  "killed" : gm_life_name(header->life));
 	gm_jsonw_key_u64(w, "pid_namespace", header->pid_namespace);
@@ -60,13 +59,13 @@ void gm_snap_recovered(struct gm_snap *snap)
 	gm_jsonw_end(w);
 }
 
-/* A word of a list, by its number in the header. */
+/* Return word @number of a list; the number comes from the header. */
 static const char *word(const char *const *words, uint32_t count, uint32_t number)
 {
 	return number < count ? words[number] : "unknown";
 }
 
-/* What is recorded: the switches, and what the options leave out. */
+/* Write what is recorded: the switches, and the events that options leave out. */
 static void put_wanted(struct gm_snap *snap)
 {
 	static const char *const enabled[] = { "all", "state", "none" };
@@ -86,7 +85,7 @@ static void put_wanted(struct gm_snap *snap)
 	gm_jsonw_end(w);
 }
 
-/* Events that were never written, and why. */
+/* Write how many events were never written, and why. */
 static void put_unwritten(struct gm_snap *snap)
 {
 	uint64_t small = 0, left_out = 0, paused = 0;
@@ -141,7 +140,7 @@ static const char *setting(const struct gm_snap *snap, const char *name)
 	return "";
 }
 
-/* Digits at @text; @ret_end after them. Wraps for absurd lengths. */
+/* Return the number at @text; @ret_end is behind its digits. Wraps when there are too many digits. */
 static uint64_t number_at(const char *text, const char **ret_end)
 {
 	uint64_t value = 0;
@@ -160,8 +159,8 @@ static void put_bool_setting(struct gm_snap *snap, const char *name)
 			  !strcmp(value, "1"));
 }
 
-/* A fraction as the option has it, when that is a JSON number: digits, and perhaps a point and digits. It has a point
- * here, since PyTorch's is a float. */
+/* Write a fraction as the option spells it, if that is a JSON number: digits, perhaps with a point and more digits. A
+ * point is added if there is none, because PyTorch's value is a float. */
 static void put_fraction_setting(struct gm_snap *snap, const char *name)
 {
 	const char *value = setting(snap, name), *end, *rest;
@@ -186,7 +185,7 @@ static void put_fraction_setting(struct gm_snap *snap, const char *name)
 		gm_jsonw_raw(snap->w, text, length);
 }
 
-/* PyTorch's max_split_size: bytes, -1 without a limit. */
+/* Write PyTorch's max_split_size: bytes; -1: no limit. */
 static void put_max_split(struct gm_snap *snap)
 {
 	const char *value = setting(snap, "max_split_size_mb"), *end;
@@ -199,8 +198,8 @@ static void put_max_split(struct gm_snap *snap)
 		gm_jsonw_u64(snap->w, mib << 20);
 }
 
-/* PyTorch's table of 16 intervals, from "4" or "[256:1,512:2,>:8]": the first value also serves
- * the intervals below it, ">" all above the last one named. */
+/* Write PyTorch's table of 16 intervals, from "4" or "[256:1,512:2,>:8]". The first value also holds for the
+ * intervals below it, and ">" for all intervals above the last one named. */
 static void put_divisions(struct gm_snap *snap)
 {
 	const char *at = setting(snap, "roundup_power2_divisions");

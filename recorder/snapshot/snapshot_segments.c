@@ -1,12 +1,11 @@
 /*
- * snapshot_segments.c - the sections "segments" and "host_segments": what is live, by address, each
- * segment with the blocks that tile it. PyTorch's names and meaning: of a heap whose memory comes and goes in pages,
- * each piece without a gap is shown as a segment.
- * Contexts as snapshot.h.
+ * snapshot_segments.c - the sections "segments" and "host_segments": live memory by address, each segment with the
+ * blocks that tile it. Names and meaning are PyTorch's, so a pages heap shows each stretch of memory without a gap as a
+ * segment. Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
-/* What is shown as a segment: all of one, or blocks one beside another that have memory. */
+/* A segment as it is shown: a whole segment, or a run of adjacent blocks that have memory. */
 struct piece {
 	uint64_t address, size;
 	struct gm_segment_sums sums;
@@ -22,7 +21,7 @@ static const struct gm_block *next_block(const struct gm_copy *copy, struct curs
 	return at->id ? gm_copy_block(copy, at->id) : NULL;
 }
 
-/* The same of those with memory, where it comes and goes in pages. @ret_gap (or NULL): there were others before it. */
+/* As next_block, but skip blocks without memory. @ret_gap (may be NULL): whether any was skipped. */
 static const struct gm_block *next_shown(const struct gm_copy *copy, struct cursor *at, bool *ret_gap)
 {
 	const struct gm_block *block = next_block(copy, at);
@@ -35,7 +34,7 @@ static const struct gm_block *next_shown(const struct gm_copy *copy, struct curs
 	return block;
 }
 
-/* As PyTorch: active is allocated or pending; requested counts active blocks. */
+/* As in PyTorch: active blocks are allocated or pending; requested counts active blocks. */
 static void add(struct piece *piece, const struct gm_block *block)
 {
 	struct gm_segment_sums *sums = &piece->sums;
@@ -52,7 +51,7 @@ static void add(struct piece *piece, const struct gm_block *block)
 
 void gm_snap_block(struct gm_snap *snap, const struct gm_block *block)
 {
-	/* Of a free one the record still describes its last owner: that is not shown. */
+	/* The record of a free block still describes its last owner, which is not shown. */
 	bool free = block->state == GM_BLOCK_INACTIVE;
 	struct gm_jsonw *w = snap->w;
 
@@ -106,7 +105,7 @@ void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segm
 		gm_jsonw_key_bool(w, "unmapped", true);
 }
 
-/* @shown is before the piece's first block. */
+/* Write @piece of @segment. @shown stands before the first block of the piece. */
 static void put_piece(struct gm_snap *snap, const struct gm_segment *segment, const struct piece *piece,
 		      struct cursor *shown)
 {

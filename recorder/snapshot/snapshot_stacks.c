@@ -1,9 +1,9 @@
 /*
- * snapshot_stacks.c - the sections "stacks", "frames" and "modules": what everything else refers to
- * by number. Only stacks and frames that something refers to are written, each once.
+ * snapshot_stacks.c - the sections "stacks", "frames" and "modules", to which all other sections refer by
+ * number. A stack or frame is written once, and only if a record refers to it.
  *
- * An area is walked once from its start, so that an offset which is no record's beginning names
- * nothing, and what is written is bounded by what was read.
+ * An area is walked once from its start. So an offset within a record names no record, and the output is
+ * bounded by the input.
  * Thread context: as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
@@ -49,7 +49,7 @@ static void refer_all(struct gm_snap *snap)
 	refer_stack(snap, copy->header->crash_stack);
 }
 
-/* The stack at @id and, in @ret_next, where the one after it lies; NULL at the end. */
+/* Return the stack at @id, and in @ret_next the id of the next stack; NULL at the end. */
 static const struct gm_stack *walk_stacks(const struct gm_copy *copy, uint64_t id,
 					  uint64_t *ret_next)
 {
@@ -60,7 +60,7 @@ static const struct gm_stack *walk_stacks(const struct gm_copy *copy, uint64_t i
 	return stack;
 }
 
-/* Nothing begins at the places from @from to @to. */
+/* Clear the numbers of the places from @from to @to, because no record begins there. */
 static void forget(struct gm_numbers *numbers, uint64_t from, uint64_t to)
 {
 	to = gm_min_u64(to, numbers->places);
@@ -133,7 +133,7 @@ static void put_frames(struct gm_snap *snap)
 	static const struct gm_frame none;
 
 	gm_jsonw_key_array(snap->w, "frames");
-	put_frame(snap, &none);		/* 0: a frame that could not be kept */
+	put_frame(snap, &none);		/* 0: a frame that found no room */
 	for (uint32_t i = 1; i < snap->frames.places; i++)
 		if (snap->frames.of[i])
 			put_frame(snap, gm_copy_frame(snap->copy, i));
@@ -170,7 +170,7 @@ void gm_snap_stacks(struct gm_snap *snap)
 	put_stacks(snap);
 	put_frames(snap);
 	gm_jsonw_key_array(snap->w, "modules");
-	put_module(snap, &unknown);	/* 0: nobody knows whose */
+	put_module(snap, &unknown);	/* 0: not known */
 	for (uint32_t i = 1; i < modules; i++)
 		put_module(snap, gm_copy_module(snap->copy, i));
 	gm_jsonw_end(snap->w);

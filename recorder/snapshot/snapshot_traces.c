@@ -1,6 +1,6 @@
 /*
- * snapshot_traces.c - the sections "device_traces" and "host_trace": the events, as columns, by
- * device; and "annotations". A column is one pass over the device's events.
+ * snapshot_traces.c - the sections "device_traces" and "host_trace", with the events of each device as
+ * columns; and "annotations". Writing a column is one pass over the device's events.
  * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
@@ -31,7 +31,7 @@ int gm_snap_group_events(struct gm_snap *snap)
 	return 0;
 }
 
-/* One pass over the events of a device: VALUE of each. */
+/* Write one column: call @put for each event of a device. */
 #define COLUMN(snap, name, from, to, put, ...) do { \
 	gm_jsonw_key_array((snap)->w, name); \
 	for (size_t at_ = (from); at_ < (to); at_++) { \

@@ -1,9 +1,9 @@
 /*
- * snapshot_write.c - a snapshot in a file of its own: see snapshot.h.
+ * snapshot_write.c - write a snapshot to its own file: see snapshot.h.
  *
- * SIGXFSZ is blocked in the writing thread while it writes, so that a file size limit is an error
- * and no death.
- * Thread context: any one thread. Not for signal handlers.
+ * The writing thread blocks SIGXFSZ, so that a limit of file sizes makes the write fail instead of killing
+ * the program.
+ * Thread context: any one thread. Signal context: none.
  */
 #define _GNU_SOURCE
 #include "recorder/snapshot/snapshot.h"
@@ -16,7 +16,7 @@
 
 #include "recorder/snapshot/outfile.h"
 
-#define TRIES 3u			/* to write a file whose descriptor is taken from us */
+#define TRIES 3u			/* attempts, in case the host closes our descriptor */
 
 static int fill_unsignalled(const struct gm_copy *copy,
 			    const struct gm_snapshot_request *request, const struct gm_outfile *out)
@@ -33,7 +33,7 @@ static int fill_unsignalled(const struct gm_copy *copy,
 	if (pthread_sigmask(SIG_BLOCK, &too_large, &before))
 		return -EINVAL;
 	r = gm_snapshot_emit(copy, request, out->fd);
-	/* Ours goes to this thread and is taken back; a host's own stays pending. */
+	/* Take back the SIGXFSZ of our own write. One that was pending before is the host's, and stays. */
 	if (r == -EFBIG && !was_pending)
 		while (sigtimedwait(&too_large, NULL, &at_once) < 0 && errno == EINTR)
 			;
@@ -60,7 +60,7 @@ int gm_snapshot_write(const struct gm_copy *copy, const struct gm_snapshot_reque
 	if (!words.time_us)
 		words.time_us = gm_copy_wall_us(copy, copy->end_tsc ? copy->end_tsc :
 						 header->clock.stamp[1]);
-	/* A host that closes every descriptor closes ours: once more, then. */
+	/* Try again if the host has closed every descriptor, and ours with them. */
 	for (unsigned int tries = 0; tries < TRIES; tries++) {
 		r = gm_outfile_open(&out, template, fallback_dir, &words);
 		if (!r && out.nowhere)
