@@ -19,8 +19,8 @@ enum {
 	CFA_GNU_NEGATIVE_OFFSET = 0x2f,
 };
 
-#define REMEMBERED_MAX 4		/* compilers nest one; assembly by hand two */
-#define INSTRUCTIONS_MAX 65536		/* of one entry: bounds the time on bad tables */
+#define REMEMBERED_MAX 4		/* remembered rows: compilers nest one, hand-written assembly two */
+#define INSTRUCTIONS_MAX 65536		/* in one entry: bounds the time on bad tables */
 
 struct cie {
 	uint64_t code_align;
@@ -34,16 +34,16 @@ struct cie {
 struct machine {
 	struct gm_cfi_cursor *cursor;
 	struct cie cie;
-	struct gm_cfi_row *row;		/* being changed */
-	struct gm_cfi_row initial;	/* after the CIE's instructions */
+	struct gm_cfi_row *row;		/* the row that instructions change */
+	struct gm_cfi_row initial;	/* the row after the CIE's instructions */
 	struct gm_cfi_row remembered[REMEMBERED_MAX];
 	unsigned int remembered_count;
 	unsigned int steps;
 	uintptr_t location;
 };
 
-/* The length of the entry at the cursor; the cursor then stands on its id and ends with it.
- * Returns false at the terminator or on bad data. */
+/* Read the length of the entry at the cursor. The cursor then stands at the entry's id and ends with the
+ * entry. Returns false at the terminator or on bad data. */
 static bool entry_begin(struct gm_cfi_cursor *cursor, bool *ret_wide)
 {
 	uint64_t length = gm_cfi_unsigned(cursor, 4);
@@ -59,7 +59,7 @@ static bool entry_begin(struct gm_cfi_cursor *cursor, bool *ret_wide)
 	return true;
 }
 
-/* The augmentation string, at most "zRPLSB" in some order; data follow as its letters say. */
+/* Read the augmentation string (at most "zRPLSB", in any order) and the data that its letters announce. */
 static void read_augmentation(struct gm_cfi_cursor *cursor, const char *letters, struct cie *cie)
 {
 	uintptr_t end;
@@ -67,7 +67,7 @@ static void read_augmentation(struct gm_cfi_cursor *cursor, const char *letters,
 	if (!letters[0])
 		return;
 	if (letters[0] != 'z') {
-		cursor->failed = true;	/* "eh" of gcc 2: not in this century */
+		cursor->failed = true;	/* "eh", which only gcc 2 wrote */
 		return;
 	}
 	cie->has_augmentation_data = true;
@@ -94,9 +94,9 @@ static void read_augmentation(struct gm_cfi_cursor *cursor, const char *letters,
 		case 'S':
 			cie->is_signal = true;
 			break;
-		case 'B':		/* aarch64: signed with key B */
+		case 'B':		/* aarch64: return addresses are signed with key B */
 			break;
-		default:		/* unknown, but "z" says how long its data are */
+		default:		/* unknown; "z" gives the length of its data */
 			letters = " ";
 		}
 	}
@@ -134,7 +134,7 @@ static void read_cie(struct gm_cfi_cursor *cursor, uintptr_t at, struct cie *cie
 		cursor->failed = true;
 }
 
-/* Offsets beyond 2 GiB are no compiler's. */
+/* Narrow an offset to 32 bits, because no compiler writes offsets beyond 2 GiB. */
 static int32_t narrow(struct machine *m, int64_t value)
 {
 	if (value < INT32_MIN || value > INT32_MAX)
@@ -145,7 +145,7 @@ static int32_t narrow(struct machine *m, int64_t value)
 static void set_rule(struct machine *m, uint64_t reg, enum gm_cfi_how how, int64_t value)
 {
 	if (reg >= GM_CFI_REGS)
-		return;			/* a vector register: of no interest */
+		return;			/* a vector register, which no walk needs */
 	m->row->how[reg] = (uint8_t)how;
 	m->row->value[reg] = narrow(m, value);
 }
@@ -167,7 +167,7 @@ static void def_cfa(struct machine *m, uint64_t reg, int64_t offset)
 	m->row->cfa_is_expression = false;
 }
 
-/* The expression at the cursor stays where it is; what is kept is its place. */
+/* Skip the expression at the cursor and return its place, because rules keep the place only. */
 static int32_t skip_expression(struct machine *m)
 {
 	uintptr_t place = m->cursor->at - m->cursor->source->start;
@@ -192,7 +192,7 @@ static void remember(struct machine *m, bool restore)
 		m->remembered[m->remembered_count++] = *m->row;
 }
 
-/* A product that wraps rather than be undefined: the factors are the table's. */
+/* Multiply by the alignment factor. Both factors come from the table, so the product may wrap. */
 static int64_t factored(const struct machine *m, int64_t offset)
 {
 	return (int64_t)((uint64_t)offset * (uint64_t)m->cie.data_align);
@@ -207,7 +207,7 @@ static void advance(struct machine *m, uint64_t delta)
 	m->location = to;
 }
 
-/* A new offset of the CFA, by the register that it has. */
+/* Set a new offset of the CFA from its present register. */
 static void def_cfa_offset(struct machine *m, int64_t offset)
 {
 	if (m->row->cfa_is_expression)
@@ -215,7 +215,7 @@ static void def_cfa_offset(struct machine *m, int64_t offset)
 	m->row->cfa_offset = narrow(m, offset);
 }
 
-/* An instruction that names a register first. */
+/* Run an instruction whose first operand is a register. */
 static void run_register(struct machine *m, uint8_t op)
 {
 	struct gm_cfi_cursor *c = m->cursor;
@@ -310,7 +310,7 @@ static void run_one(struct machine *m, uint8_t op)
 		m->row->cfa_offset = skip_expression(m);
 		m->row->cfa_is_expression = true;
 		break;
-	case CFA_AARCH64_NEGATE_RA_STATE:	/* signatures are taken off wherever they are */
+	case CFA_AARCH64_NEGATE_RA_STATE:	/* ignored: every return address is stripped of its signature */
 		break;
 	case CFA_GNU_ARGS_SIZE:
 		gm_cfi_uleb(c);
@@ -320,7 +320,7 @@ static void run_one(struct machine *m, uint8_t op)
 	}
 }
 
-/* Run the instructions in [@at, @end) until they speak of code beyond @pc. */
+/* Run the instructions in [@at, @end), up to those for code beyond @pc. */
 static void run(struct machine *m, uintptr_t at, uintptr_t end, uintptr_t pc)
 {
 	gm_cfi_cursor_seek(m->cursor, at, end);
@@ -332,8 +332,8 @@ static void run(struct machine *m, uintptr_t at, uintptr_t end, uintptr_t pc)
 	}
 }
 
-/* The CIE at @at, and its instructions: they say nothing of code. With a cursor of its own, so that
- * the FDE need not be read twice. */
+/* Read the CIE at @at and run its instructions, which hold for all code. Uses its own cursor, so that the FDE
+ * need not be read twice. */
 static __attribute__((noinline)) int run_cie(struct machine *m, const struct gm_cfi_source *source,
 					     uintptr_t at)
 {
@@ -341,7 +341,7 @@ static __attribute__((noinline)) int run_cie(struct machine *m, const struct gm_
 
 	gm_cfi_cursor_open(&cursor, source, source->start, source->end);
 	read_cie(&cursor, at, &m->cie);
-	/* cppcheck-suppress autoVariables ; taken away again below */
+	/* cppcheck-suppress autoVariables ; reset to NULL below */
 	m->cursor = &cursor;
 	m->location = 0;
 	if (!cursor.failed)
@@ -394,7 +394,7 @@ int gm_cfi_run(const struct gm_cfi_source *source, uintptr_t fde, uintptr_t pc,
 
 /* ---- .eh_frame_hdr ---- */
 
-/* The sorted table: pairs of offsets from @hdr, of code and of its FDE. */
+/* The sorted table: pairs of offsets from @hdr, of a piece of code and of its FDE. */
 struct table {
 	struct gm_cfi_cursor cursor;
 	uintptr_t at;
@@ -408,10 +408,10 @@ static int64_t table_code(struct table *table, uint64_t i)
 	return gm_cfi_signed(&table->cursor, 4);
 }
 
-/* The last entry of @count whose code begins at or before @wanted (an offset from hdr). */
+/* Find the last of @count entries whose code begins at or before @wanted (an offset from hdr). */
 static uint64_t table_search(struct table *table, uint64_t count, int64_t wanted)
 {
-	uint64_t low = 0, high = count;			/* it is in [low, high) */
+	uint64_t low = 0, high = count;			/* the entry is in [low, high) */
 
 	while (high - low > 1 && !table->cursor.failed) {
 		uint64_t middle = low + (high - low) / 2;
@@ -424,8 +424,8 @@ static uint64_t table_search(struct table *table, uint64_t count, int64_t wanted
 	return low;
 }
 
-/* The address of the FDE, 0 where there are no tables. Its buffer is not on the stack any more
- * when the FDE is run. */
+/* Return the address of the FDE; 0: no tables. Not inlined, so that the buffer here has left the stack when the
+ * FDE is run. */
 static __attribute__((noinline)) uintptr_t find_fde(const struct gm_cfi_source *source,
 						    uintptr_t hdr, uintptr_t pc)
 {
@@ -439,10 +439,10 @@ static __attribute__((noinline)) uintptr_t find_fde(const struct gm_cfi_source *
 	gm_cfi_cursor_open(c, source, hdr, source->end);
 	for (unsigned int i = 0; i < 4; i++)
 		head[i] = (uint8_t)gm_cfi_unsigned(c, 1);
-	gm_cfi_pointer(c, head[1], hdr);		/* .eh_frame itself: not needed */
+	gm_cfi_pointer(c, head[1], hdr);		/* skip the address of .eh_frame */
 	count = gm_cfi_pointer(c, head[2], hdr);
 	table.at = c->at;
-	/* every linker writes the sorted table this way; without one there is nothing to search */
+	/* Every linker writes the sorted table in this encoding. Without the table there is nothing to search. */
 	if (c->failed || head[0] != 1 || head[2] != UDATA4 || head[3] != DATAREL_SDATA4 ||
 	    count == 0 || count > (source->end - table.at) / ENTRY_BYTES)
 		return 0;

@@ -1,5 +1,5 @@
 /*
- * cfi_cursor.c - reading numbers of DWARF's encodings from memory that may end anywhere (cfi.h).
+ * cfi_cursor.c - read numbers in DWARF's encodings from memory that may end anywhere (cfi.h).
  */
 #include "recorder/unwind/cfi.h"
 
@@ -32,7 +32,7 @@ void gm_cfi_cursor_seek(struct gm_cfi_cursor *cursor, uintptr_t at, uintptr_t en
 	}
 }
 
-/* Have @bytes at the cursor in the buffer. */
+/* Fill the buffer so that it holds @bytes at the cursor. */
 static bool fill(struct gm_cfi_cursor *cursor, unsigned int bytes)
 {
 	size_t want = sizeof(cursor->buffer);
@@ -60,7 +60,7 @@ uint64_t gm_cfi_unsigned(struct gm_cfi_cursor *cursor, unsigned int bytes)
 
 	if (!fill(cursor, bytes))
 		return 0;
-	/* little-endian, as both machines are */
+	/* Both machines are little-endian. */
 	memcpy(&value, cursor->buffer + (cursor->at - cursor->buffered), bytes);
 	cursor->at += bytes;
 	return value;
@@ -73,7 +73,7 @@ int64_t gm_cfi_signed(struct gm_cfi_cursor *cursor, unsigned int bytes)
 	return (int64_t)(gm_cfi_unsigned(cursor, bytes) << shift) >> shift;
 }
 
-/* @extend: by the sign, which is the highest bit that is there. */
+/* @extend: extend the sign, which is the highest bit of the last byte. */
 static uint64_t leb(struct gm_cfi_cursor *cursor, bool extend)
 {
 	uint64_t value = 0;
@@ -140,6 +140,6 @@ uintptr_t gm_cfi_pointer(struct gm_cfi_cursor *cursor, uint8_t encoding, uintptr
 	default:
 		cursor->failed = true;
 	}
-	/* an indirect pointer is only ever the personality routine's: of no use here */
+	/* Only the personality routine's pointer is indirect, and nobody here uses it. */
 	return value;
 }

@@ -1,8 +1,8 @@
 /*
  * cfi_expr.c - DWARF expressions, as far as call frame information uses them (see cfi.h).
  *
- * These operations are all that compilers, linkers (in PLTs) and assembly by hand put there, as a
- * count over 1,500 libraries of Debian and CUDA showed; a frame with another one ends the stack.
+ * Compilers, linkers (in PLTs) and hand-written assembly use only these operations, as a count over 1,500
+ * libraries of Debian and CUDA showed. A frame with any other operation ends the stack.
  * Owns nothing; any context.
  */
 #include "recorder/unwind/cfi.h"
@@ -77,7 +77,7 @@ static void run_one(struct evaluation *e, uint8_t op)
 	unsigned int bytes;
 
 	switch (op) {
-	case OP_CONST1U ... OP_CONST8S:	/* of 1, 2, 4 and 8 bytes, each unsigned and signed */
+	case OP_CONST1U ... OP_CONST8S:	/* 1, 2, 4 and 8 bytes, each unsigned and signed */
 		bytes = 1u << (op - OP_CONST1U) / 2;
 		push(e, op & 1 ? (uintptr_t)gm_cfi_signed(c, bytes) : gm_cfi_unsigned(c, bytes));
 		break;

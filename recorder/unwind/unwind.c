@@ -1,10 +1,10 @@
 /*
  * unwind.c - the call stack of the calling thread (see unwind.h).
  *
- * Owns the choice of an unwinder, and both walks. The walk by the tables takes rules from
- * unwind_rules.h, or from unwind_step.h where there is none yet. It follows pc, sp and the frame pointer alone. At a
- * frame that needs another register (GM_RULE_FULL), as a signal's does, it begins again, as far as
- * that frame, over all of them. Any context.
+ * Owns the choice of an unwinder, and both walks. The walk by the tables takes a rule from unwind_rules.h, or from
+ * unwind_step.h when the rule is not yet known. It follows only pc, sp and the frame pointer. At a frame that needs
+ * another register (GM_RULE_FULL), such as a signal's, it starts again from the beginning and follows all registers up
+ * to that frame. Any context.
  */
 #include "recorder/unwind/unwind.h"
 
@@ -27,14 +27,14 @@ void gm_unwind_flush(void)
 
 /* ---- the chain of frame records -----------------------------------------------------------------
  *
- * {caller's frame pointer, return address} at each frame pointer. aarch64: gcc and clang keep it by
- * default; code compiled without it is missing from the stack, or ends it. x86-64: only code compiled
- * with -fno-omit-frame-pointer has it; a frame whose return address does not come after a call is not
+ * Each frame pointer points to {caller's frame pointer, return address}. aarch64: gcc and clang write these
+ * records by default; code compiled without them is missing from the stack, or ends it. x86-64: only code
+ * compiled with -fno-omit-frame-pointer has them; a record whose return address is not behind a call is not
  * believed, and ends the stack.
  */
 
-/* aarch64: the ABI has the chain. x86-64: the register may hold anything where its owner was compiled
- * without frame pointers. */
+/* May @pc be a return address? aarch64: always, because the ABI prescribes the chain. x86-64: only behind a
+ * call, because the register may hold anything in code without frame pointers. */
 static bool is_likely(uintptr_t pc)
 {
 	return GM_CFI_RA != GM_CFI_PC || !pc || gm_step_is_after_call(pc);
@@ -61,7 +61,7 @@ static int walk_frames(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t
 		ret_pcs[count++] = pc;
 		if (!record)
 			break;
-		/* records lie ever higher; an equal one would be a loop */
+		/* Records lie ever higher. The same record again would be a loop. */
 		if (record < sp || !gm_window_read(&window, record, &fp) ||
 		    !gm_window_read(&window, record + 8, &pc) || !is_likely(gm_step_strip(pc))) {
 			flags |= GM_UNWIND_TRUNCATED;
@@ -69,7 +69,7 @@ static int walk_frames(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t
 		}
 		pc = gm_step_strip(pc);
 		sp = record + 16;
-		/* locals lie above a function's own record, below its caller's */
+		/* A function's locals lie between its own record and its caller's. */
 		if (ret_ends && fp)
 			ret_ends[count - 1] = fp;
 	}
@@ -95,19 +95,19 @@ void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 	ret_regs->has_all = true;
 }
 
-/* Our own walk, a frame at a time. */
+/* The state of our own walk. */
 struct walk {
 	uintptr_t pc, sp, fp;
 	uintptr_t lr;			/* aarch64: x30, while @exact */
 	bool exact;			/* @pc is an instruction, not a return address */
-	bool by_records;		/* only frame records lead on */
+	bool by_records;		/* from here on only frame records are followed */
 	int count;			/* frames returned so far */
 	unsigned int flags;
 	struct gm_window window;
 };
 
-/* What a frame that the cache could not undo by itself came to. LAST: it was the outermost one, or
- * @flags say that the stack was cut; FULL: it needs all registers. */
+/* How a frame ended that walk_plain could not undo. FRAME: it was undone; LAST: it was the outermost frame, or
+ * @flags say that the stack is cut there; FULL: it needs all registers. */
 enum next { NEXT_FRAME, LAST_FRAME, FULL_FRAME };
 
 static bool step_realigned(struct walk *w, uint64_t rule)
@@ -125,7 +125,7 @@ static bool step_realigned(struct walk *w, uint64_t rule)
 	return true;
 }
 
-/* A plain frame whose words may lie outside the window. */
+/* Undo a plain frame whose words may lie outside the window. */
 static bool step_plain(struct walk *w, uint64_t rule)
 {
 	uintptr_t base = gm_rule_kind(rule) == GM_RULE_FP ? w->fp : w->sp;
@@ -152,8 +152,8 @@ static bool step_plain(struct walk *w, uint64_t rule)
 	return true;
 }
 
-/* No rule for @w->pc. Where a fault was taken that may be a call to an address that is no code: then
- * the return address is where the call put it. aarch64: so it is in the stubs by which objects call each other. */
+/* Undo a frame without a rule for @w->pc. At a fault, the program may have called an address that holds no code; the
+ * return address is then where the call put it. On aarch64 the same holds in the stubs between objects. */
 static bool step_unknown(struct walk *w, bool is_fault)
 {
 	bool is_call = is_fault && w->count == 1;
@@ -175,8 +175,8 @@ static bool step_unknown(struct walk *w, bool is_fault)
 	return true;
 }
 
-/* A frame that has no rule, by its frame record, and all after it: where it ends is not known, so the tables of its
- * callers are of no more use. aarch64: its ABI has records in code that is made at run time, too. */
+/* Undo a frame without a rule by its frame record, and all later frames as well: the end of the frame is not known, so
+ * the tables of its callers cannot be used. aarch64 only, whose ABI prescribes records in run-time code, too. */
 static bool step_record(struct walk *w)
 {
 	uintptr_t record = w->fp;
@@ -198,7 +198,7 @@ static bool step_record(struct walk *w)
 	return true;
 }
 
-/* Undo a frame by @rule. @is_fault: the registers that the walk began with are a signal's. */
+/* Undo a frame by @rule. @is_fault: the walk began with the registers of a signal. */
 static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 {
 	bool stepped = false;
@@ -225,9 +225,9 @@ static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 	return LAST_FRAME;
 }
 
-/* Walk plain frames whose rules are known and whose words lie in the window, until @max are there.
- * Returns the rule of the frame that stopped it, which has been returned already. What changes from frame
- * to frame is kept in registers: this loop is the cost of a stack. */
+/* Walk plain frames whose rules are known and whose words lie in the window, up to @max frames. Returns the rule of
+ * the frame that stopped the walk; its pc is already in @pcs. The state stays in registers, because this loop is
+ * the cost of a stack. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t generation)
 {
@@ -251,7 +251,7 @@ static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t gen
 			break;
 #if defined(__aarch64__)
 		if (__builtin_expect(save == 0, 0))
-			break;		/* in x30, or nowhere */
+			break;		/* the return address is in x30, or nowhere */
 		next = gm_step_strip(*(const uintptr_t *)(cfa - save + 8));
 #else
 		next = *(const uintptr_t *)(cfa - 8);
@@ -272,7 +272,7 @@ static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t gen
 	return gm_entry_rule(entry);
 }
 
-/* Walk until the stack ends, @max frames are there, or a frame needs all registers (true). */
+/* Walk until the stack ends or has @max frames. Returns true when a frame needs all registers. */
 static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
 {
 	uint32_t generation = gm_rule_generation();
@@ -311,8 +311,8 @@ static void walk_begin(struct walk *w, const struct gm_regs *from)
 	gm_window_open(&w->window, w->sp);
 }
 
-/* Walk the first @frames frames over all registers; then @w stands before the next. Returns
- * whether there is one. */
+/* Walk the first @frames frames with all registers. @w then stands before the next frame. Returns whether
+ * there is a next frame. */
 static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs, int max,
 		      int frames)
 {
@@ -348,7 +348,7 @@ static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs
 	return true;
 }
 
-/* As gm_unwind; with @ret_ends, a frame at a time: after each, sp stands where it ended. */
+/* As gm_unwind. With @ret_ends it walks frame by frame, because sp is then the end of the frame just undone. */
 static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		    unsigned int *ret_flags)
 {
@@ -361,7 +361,7 @@ static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *r
 		if (walk_cached(&w, ret_pcs, max, from->has_all) &&
 		    walk_full(&w, from, ret_pcs, max, w.count) &&
 		    walk_cached(&w, ret_pcs, max, false))
-			/* a second such frame: registers all the way */
+			/* At the second such frame, follow all registers to the end. */
 			walk_full(&w, from, ret_pcs, max, INT32_MAX);
 		*ret_flags = w.flags;
 		return w.count;
@@ -372,7 +372,7 @@ static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *r
 		if (walk_cached(&w, ret_pcs, at + 1, from->has_all))
 			more = walk_full(&w, from, ret_pcs, max, at + 1);
 		else
-			more = w.flags & GM_UNWIND_MORE;	/* this frame was all it might give */
+			more = w.flags & GM_UNWIND_MORE;	/* only our limit of one frame ended the walk */
 		flags |= w.flags & ~(unsigned int)GM_UNWIND_MORE;
 		w.flags = 0;
 		ret_ends[at] = more ? w.sp : UINTPTR_MAX;
@@ -400,7 +400,8 @@ int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *re
 		count = walk_own(from, ret_pcs, ret_ends, max, &flags);
 	else
 		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
-	/* No object could be looked up at all. Elsewhere the chain knows no more than the tables. */
+	/* Follow frame records only if no object could be looked up at all. Otherwise they know no more than the
+	 * tables. */
 	if (gm_unlikely(flags & GM_UNWIND_TRUNCATED) && count == 1 && max > 1 && !gm_object_is_exact())
 		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
 	if (ret_flags)

@@ -1,18 +1,17 @@
 /*
  * unwind.h - the call stack of the calling thread, as return addresses, innermost first.
  *
- * An unwinder of our own over the programs' .eh_frame tables. Objects are found by
- * recorder/modules/object.h; a frame's rule is worked out once and kept in a fixed, lossy,
- * lock-free table (unwind_rules.h). Signal frames, alternate stacks and fibres are walked through.
- * Where no object can be looked up at all, the chain of frame records is followed; on aarch64 also
- * through code without tables.
+ * This is our own unwinder over the programs' .eh_frame tables. recorder/modules/object.h finds the object
+ * of an address. A frame's rule is computed once and kept in a fixed, lossy, lock-free table
+ * (unwind_rules.h). The walk passes through signal frames, alternate stacks and fibres. When no object can
+ * be looked up at all, and on aarch64 through code without tables, the walk follows frame records.
  *
- * Takes no lock, calls no malloc and no loader function but _dl_find_object, reads no address
- * that it has not proved readable, and keeps errno. A stack that cannot be followed to its end
- * (no tables, bad tables, an unreadable word) is cut there and marked.
+ * Takes no lock, calls no malloc and of the loader only _dl_find_object, proves every address readable
+ * before reading it, and keeps errno. A stack that cannot be followed to its end (no tables, bad tables, an
+ * unreadable word) is cut there and marked.
  *
  * Thread context: any. Signal context: any; a handler may interrupt an unwind and unwind itself.
- * Stack: under 512 bytes; where a frame is new under 2.5 KiB, aarch64: 3 KiB.
+ * Stack: under 512 bytes; at a new frame under 2.5 KiB (aarch64: 3 KiB).
  */
 #ifndef GM_RECORDER_UNWIND_H
 #define GM_RECORDER_UNWIND_H
@@ -35,11 +34,11 @@
 #endif
 
 struct gm_regs {
-	uintptr_t r[GM_REG_COUNT];	/* those a callee preserves, sp and pc are always set */
-	bool has_all;			/* the others are set too: from a ucontext_t */
+	uintptr_t r[GM_REG_COUNT];	/* always set: callee-saved registers, sp and pc */
+	bool has_all;			/* all others are set, too: from a ucontext_t */
 };
 
-/* Those that gm_regs_capture sets: what a callee preserves, sp and pc. */
+/* Does gm_regs_capture set @reg? It sets the callee-saved registers, sp and pc. */
 static inline bool gm_reg_is_kept(unsigned int reg)
 {
 #if defined(__aarch64__)
@@ -49,8 +48,8 @@ static inline bool gm_reg_is_kept(unsigned int reg)
 #endif
 }
 
-/* The registers here: a walk from them begins with the function that uses this, which must
- * not have returned when gm_unwind runs. */
+/* Capture the registers of this moment. A walk from them begins with the calling function, which must not
+ * have returned when gm_unwind runs. */
 static inline __attribute__((always_inline)) void gm_regs_capture(struct gm_regs *regs)
 {
 	regs->has_all = false;
@@ -71,42 +70,42 @@ static inline __attribute__((always_inline)) void gm_regs_capture(struct gm_regs
 #endif
 }
 
-/* The registers that a signal handler got as its third argument (ucontext_t *). */
+/* Copy the registers from the third argument of a signal handler (ucontext_t *). */
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext);
 
 enum gm_unwind_flag {
-	GM_UNWIND_TRUNCATED = 1,	/* the stack goes on where it could not be followed */
-	GM_UNWIND_MORE = 2,		/* @max frames were not enough */
-	GM_UNWIND_SIGNAL = 4,		/* it runs through a signal handler */
+	GM_UNWIND_TRUNCATED = 1,	/* the stack has more frames, but could not be followed */
+	GM_UNWIND_MORE = 2,		/* the stack has more than @max frames */
+	GM_UNWIND_SIGNAL = 4,		/* the stack runs through a signal handler */
 };
 
-/* Walk from @from. @ret_pcs[0] is @from's pc; the others are return addresses, except the one after
- * a signal frame, which is the interrupted instruction itself. @ret_flags (may be NULL): enum
- * gm_unwind_flag. Returns the number of frames, 0 only when @max is 0. */
+/* Walk from @from. @ret_pcs[0] is the pc of @from. The others are return addresses, except that the pc
+ * after a signal frame is the interrupted instruction itself. @ret_flags (may be NULL): enum
+ * gm_unwind_flag. Returns the number of frames, which is 0 only when @max is 0. */
 int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags);
 
-/* The same, slower, with the end of each frame: what the function of @ret_pcs[i] keeps on the
- * stack lies in [@ret_ends[i - 1], @ret_ends[i]); for the first, from its sp on. UINTPTR_MAX
- * for the outermost frame. */
+/* As gm_unwind, but slower, and with the end of each frame: the frame of @ret_pcs[i] lies in
+ * [@ret_ends[i - 1], @ret_ends[i]); the first frame begins at its sp. The end of the outermost frame is
+ * UINTPTR_MAX. */
 int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		   unsigned int *ret_flags);
 
-/* Which unwinder to use: our own, as described above, or only the chain of frame records. The words
- * of option unwinder. */
+/* Choose the unwinder: our own, as described above, or only the chain of frame records. These are the words
+ * of option `unwinder`. */
 enum gm_unwinder { GM_UNWINDER_AUTO, GM_UNWINDER_FRAMES };
 void gm_unwind_choose(enum gm_unwinder which);
 
-/* Is it our own (GM_UNWINDER_AUTO)? */
+/* Is our own unwinder in use (GM_UNWINDER_AUTO)? */
 extern _Atomic(uint32_t) gm_unwind_chosen __attribute__((visibility("hidden")));
 static inline bool gm_unwind_is_own(void)
 {
 	return atomic_load_explicit(&gm_unwind_chosen, memory_order_relaxed) == GM_UNWINDER_AUTO;
 }
 
-/* Forget every rule: objects were or will be unloaded. Called by gm_modules_generation_bump. */
+/* Forget every rule, because objects were or will be unloaded. Called by gm_modules_generation_bump. */
 void gm_unwind_flush(void);
 
-/* For tests and benchmarks: how many rules were worked out since the start. */
+/* For tests and benchmarks: how many rules were computed since the start. */
 extern _Atomic(uint64_t) gm_unwind_misses;
 
 #endif

@@ -8,9 +8,9 @@
 #define FORM_SHIFT 43
 #define PAYLOAD_SHIFT 45		/* save and offset together: 19 bits */
 #define WAYS (1u << GM_RULE_WAYS_LOG2)
-#define ODD_PROBES 64u			/* a table this crowded is full: such rules go uncached */
+#define ODD_PROBES 64u			/* after so many probes @odd is full, and the rule is not cached */
 
-struct gm_rule_cache gm_rule_cache;	/* 288 KiB of .bss, touched as used */
+struct gm_rule_cache gm_rule_cache;	/* 288 KiB of .bss, of which only used pages take memory */
 _Atomic(uint32_t) gm_rule_now;
 
 static _Atomic(uint64_t) *set_of(uint64_t hash)
@@ -52,8 +52,8 @@ uint64_t gm_entry_rule(uint64_t entry)
 				    memory_order_relaxed);
 }
 
-/* The index of @rule in the table of odd ones, where a rule is its own key: a word is written
- * once, from 0. Returns GM_RULE_ODD when there is no room. */
+/* Return the index of @rule in the table of odd rules; GM_RULE_ODD when there is no room. A rule is its own key,
+ * and a word of the table is written once. */
 static uint32_t intern(uint64_t rule)
 {
 	uint32_t at = (uint32_t)(rule * UINT64_C(0xbf58476d1ce4e5b9) >> 40);
@@ -73,7 +73,7 @@ static uint32_t intern(uint64_t rule)
 	return GM_RULE_ODD;
 }
 
-/* The entry for @rule but for tag and generation. Returns false when it cannot be kept. */
+/* Make the entry for @rule without tag and generation. Returns false when the rule cannot be kept. */
 static bool pack(uint64_t rule, uint64_t *ret_entry)
 {
 	int64_t offset = gm_rule_offset(rule);
@@ -107,14 +107,15 @@ void gm_rule_add(uintptr_t address, uint32_t generation, uint64_t rule)
 		uint64_t there = atomic_load_explicit(&set[candidate], memory_order_relaxed);
 
 		if (((there ^ wanted) & GM_RULE_WANTED_MASK) >> GM_RULE_TAG_BITS) {
-			way = candidate;	/* empty, or of before a dlclose */
+			way = candidate;	/* empty, or older than a dlclose */
 			break;
 		}
 	}
 	entry |= wanted;
-	/* release: whoever sees the entry sees the odd rule that it names */
+	/* release: a thread that sees the entry also sees the odd rule that the entry names */
 	atomic_store_explicit(&set[way], entry, memory_order_release);
-	/* generations come round again: one that has passed meanwhile must leave nothing behind */
+	/* Generation numbers repeat. If the generation has changed meanwhile, remove the entry, so that it is not taken
+	 * for valid when its number comes round again. */
 	if (gm_rule_generation() != generation)
 		atomic_compare_exchange_strong_explicit(&set[way], &entry, 0, memory_order_relaxed,
 							memory_order_relaxed);
@@ -124,7 +125,7 @@ void gm_rule_flush(void)
 {
 	uint32_t now = atomic_fetch_add_explicit(&gm_rule_now, 1, memory_order_acq_rel) + 1;
 
-	/* before the numbers begin again: what the last round wrote must not come alive */
+	/* Before the numbers repeat, clear the entries of the last round, so that they do not become valid again. */
 	if (now % (GM_RULE_GENERATIONS - 1) != 0)
 		return;
 	for (uint32_t i = 0; i < sizeof(gm_rule_cache.entries) / sizeof(uint64_t); i++)

@@ -1,32 +1,32 @@
 /*
- * unwind_rules.h - the rule that undoes a frame, in one word, and the cache of them by address.
+ * unwind_rules.h - the rule that undoes a frame, in one word, and a cache of rules by address.
  *
- * A rule, for frames as compilers make them (all others are GM_RULE_FULL and take the slow way):
+ * A rule for the frames that compilers make (all others are GM_RULE_FULL and go through unwind_step.h):
  *
  *	63            32 31        20 19     4 3    0
  *	| offset (bytes) | save/8     |   0     | kind |
  *
  *	GM_RULE_SP    CFA = sp + offset                   fp saved at CFA - 8 * save; 0: unchanged
- *	GM_RULE_FP    CFA = fp + offset                   likewise
+ *	GM_RULE_FP    CFA = fp + offset                   the same
  *	GM_RULE_DRAP  CFA = *(fp + offset), fp saved at fp + 8 * save (a realigned frame; x86-64)
  *	GM_RULE_END   the outermost frame
- *	the caller's sp is CFA; fp is rbp or x29. The return address is at CFA - 8 on x86-64; on aarch64 it
- *	lies behind fp, at CFA - 8 * save + 8, or is still in x30 where save is 0
+ *	The caller's sp is CFA; fp is rbp or x29. The return address is at CFA - 8 on x86-64. On aarch64 it
+ *	lies behind fp, at CFA - 8 * save + 8; if save is 0 it is still in x30.
  *
- * The cache has 4096 sets of 8 entries, one cache line each. An entry is one word, read and
- * written whole, so readers and writers need no lock and no sequence:
+ * The cache has 4096 sets of 8 entries, one cache line each. An entry is one word, which is read and
+ * written whole, so readers and writers need no lock and no sequence word:
  *
  *	63       51 50   45 44   43 42        35 34          0
  *	| offset/8 | save/8 | form | generation | tag          |
  *
  *	form 0, 1   GM_RULE_SP, GM_RULE_FP with offset and save: nearly all frames
  *	form 2      a rule that does not fit: offset and save are its index in @odd, where each
- *	            distinct one is kept once
+ *	            distinct rule is kept once
  *
- * The hash is a bijection on 47 bits of address: set and tag together determine the address, so
- * that an entry is never taken for another address. The generation changes with every dlclose, and
- * entries of another generation are ignored. Addresses of 2^47 and more (57-bit address spaces,
- * which mmap hints ask for) are never kept.
+ * The hash is a bijection on 47 bits of address: set and tag together determine the address, so an entry
+ * is never mistaken for that of another address. Every dlclose changes the generation, and entries of
+ * another generation are ignored. Addresses from 2^47 on (57-bit address spaces, on request of mmap hints)
+ * are never cached.
  *
  * Any thread, any signal context.
  */
@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 enum gm_rule_kind {
-	GM_RULE_NONE,			/* nothing known */
+	GM_RULE_NONE,			/* not known */
 	GM_RULE_SP, GM_RULE_FP, GM_RULE_DRAP, GM_RULE_END, GM_RULE_FULL,
 };
 
@@ -78,13 +78,13 @@ struct gm_rule_cache {
 extern struct gm_rule_cache gm_rule_cache;
 extern _Atomic(uint32_t) gm_rule_now;	/* counts the flushes */
 
-/* The generation to look up and to add with: read once, before the walk. */
+/* Return the generation for looking up and adding rules. Read it once, before the walk. */
 static inline uint32_t gm_rule_generation(void)
 {
 	return atomic_load_explicit(&gm_rule_now, memory_order_acquire);
 }
 
-/* The hash, in the upper 47 bits: 12 are the set, 3 of the rest the way that is tried first. */
+/* Return the hash in the upper 47 bits. The first 12 are the set, the next 3 the way that is tried first. */
 static inline uint64_t gm_rule_hash(uintptr_t address)
 {
 	return (uint64_t)address * (UINT64_C(0x9e3779b97f4a7c15) << (64 - GM_RULE_ADDRESS_BITS));
@@ -101,7 +101,7 @@ static inline uint64_t gm_rule_wanted(uint64_t hash, uint32_t generation)
 /* Search the other ways of a set; out of line, to keep the walk small. */
 uint64_t gm_rule_find_beyond(uintptr_t address, uint64_t hash, uint64_t wanted);
 
-/* The entry for the instruction at @address, 0 when it is not there. @generation_bits: any
+/* Return the entry for the instruction at @address; 0: not cached. @generation_bits:
  * gm_rule_wanted(0, generation). */
 static inline uint64_t gm_rule_find(uintptr_t address, uint64_t generation_bits)
 {
@@ -118,7 +118,7 @@ static inline uint64_t gm_rule_find(uintptr_t address, uint64_t generation_bits)
 	return entry;
 }
 
-/* Is the entry of form 0 or 1? Then the next three give the fields of its rule. */
+/* Has the entry form 0 or 1? Only then do the next three functions return the fields of its rule. */
 static inline bool gm_entry_is_plain(uint64_t entry)
 {
 	return entry && !(entry >> 44 & 1);
@@ -139,13 +139,13 @@ static inline uintptr_t gm_entry_save(uint64_t entry)		/* bytes */
 	return entry >> 42 & 0x1f8;
 }
 
-/* The rule that an entry stands for; 0 of 0. */
+/* Return the rule of an entry; 0 for entry 0. */
 uint64_t gm_entry_rule(uint64_t entry);
 
-/* Keep @rule for @address, as found in @generation. */
+/* Add @rule for @address. It was computed in @generation. */
 void gm_rule_add(uintptr_t address, uint32_t generation, uint64_t rule);
 
-/* Forget all: the next generation. */
+/* Forget all rules: begin the next generation. */
 void gm_rule_flush(void);
 
 #endif

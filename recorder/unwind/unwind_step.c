@@ -1,5 +1,5 @@
 /*
- * unwind_step.c - one frame by its tables (see unwind_step.h).
+ * unwind_step.c - undo one frame by its tables (see unwind_step.h).
  */
 #include "recorder/unwind/unwind_step.h"
 
@@ -24,8 +24,8 @@ static size_t read_table(void *ctx, void *dst, uintptr_t address, size_t bytes)
 	return gm_probe_copy(dst, address, bytes);
 }
 
-/* The tables of the object that holds @address. Copied from, never read in place: @address may
- * come from a stack gone wrong, and its object may be being unloaded this very moment. */
+/* Find the rules in the tables of the object that holds @address. The tables are copied, never read in place: @address
+ * may come from a broken stack, and another thread may be unloading its object at this moment. */
 static int find_frame(uintptr_t address, struct gm_cfi_source *ret_source,
 		      struct gm_cfi_frame *ret_frame)
 {
@@ -48,8 +48,8 @@ static bool fits(int64_t value, int64_t low, int64_t high)
 #if defined(__x86_64__)
 
 /*
- * Expressions are recognised by what they compute, not by how they are spelt: evaluated over
- * registers of made-up values, with a load that notes its address and gives a made-up word.
+ * Expressions are recognised by their result, not by their operations. They are evaluated with made-up values
+ * in the registers, and with a load that notes its address and returns a made-up word.
  */
 #define MADE_UP_RBP UINT64_C(0x100000000)
 #define MADE_UP_RSP UINT64_C(0x200000000)
@@ -88,7 +88,7 @@ static bool evaluates_to(const struct gm_cfi_source *source, int32_t expression,
 			       is_rule ? &cfa : NULL, note_load, ret_noted, ret_value) == 0;
 }
 
-/* A frame realigned in its prologue: the CFA was stored next to rbp. */
+/* Make the rule of a frame that is realigned in its prologue: the CFA was stored next to rbp. */
 static uint64_t pack_realigned(const struct gm_cfi_source *source, const struct gm_cfi_row *row)
 {
 	struct noted_load noted;
@@ -152,7 +152,7 @@ bool gm_step_is_after_call(uintptr_t pc)
 static bool is_trampoline(uintptr_t address)
 {
 	(void)address;
-	return false;			/* it has tables */
+	return false;			/* x86-64: the trampoline has tables */
 }
 
 static int undo_signal(struct gm_step_state *state, struct gm_window *window)
@@ -163,7 +163,7 @@ static int undo_signal(struct gm_step_state *state, struct gm_window *window)
 
 #else	/* aarch64 */
 
-/* The frame record {fp, return address} lies in one place, or neither was saved. */
+/* Make the rule if the frame record {fp, return address} lies in one place, or if neither was saved. */
 static uint64_t pack(const struct gm_cfi_source *source, const struct gm_cfi_frame *frame)
 {
 	const struct gm_cfi_row *row = &frame->row;
@@ -189,7 +189,7 @@ static uint64_t pack(const struct gm_cfi_source *source, const struct gm_cfi_fra
 
 bool gm_step_is_after_call(uintptr_t pc)
 {
-	uint32_t code;			/* of an object, or made at run time */
+	uint32_t code;			/* in an object, or made at run time */
 
 	if (pc % 4 || gm_probe_copy(&code, pc - 4, 4) != 4)
 		return false;
@@ -198,8 +198,9 @@ bool gm_step_is_after_call(uintptr_t pc)
 	       (code & 0xfefff800) == 0xd63f0800;	/* blraa, blrab and those without a modifier */
 }
 
-/* Where a signal handler returns to: mov x8, #SYS_rt_sigreturn; svc #0. Its tables, where it has any, lead to the
- * frame record of who was interrupted, which lacks the interrupted instruction and all registers. */
+/* Is @address the code to which a signal handler returns (mov x8, #SYS_rt_sigreturn; svc #0)? If that code has tables,
+ * they lead to the frame record of the interrupted function, which lacks the interrupted instruction and all
+ * registers. */
 static bool is_trampoline(uintptr_t address)
 {
 	static const uint32_t wanted[] = { 0xd2801168, 0xd4000001 };
@@ -209,14 +210,14 @@ static bool is_trampoline(uintptr_t address)
 	       memcmp(code, wanted, sizeof(code)) == 0;
 }
 
-#define SIGINFO_BYTES 128u		/* Linux: below the ucontext_t, at the stack pointer */
+#define SIGINFO_BYTES 128u		/* Linux puts siginfo_t at the stack pointer, then the ucontext_t */
 
 static int undo_signal(struct gm_step_state *state, struct gm_window *window)
 {
 	uintptr_t at = state->regs[GM_CFI_SP] + SIGINFO_BYTES +
 		       offsetof(ucontext_t, uc_mcontext) + offsetof(mcontext_t, regs);
 
-	for (unsigned int i = 0; i < GM_CFI_REGS; i++)	/* x0 to x30, sp, pc: in this order there, too */
+	for (unsigned int i = 0; i < GM_CFI_REGS; i++)	/* mcontext_t has the same order: x0 to x30, sp, pc */
 		if (!gm_window_read(window, at + 8 * i, &state->regs[i]))
 			return -EFAULT;
 	state->exact = true;
@@ -270,7 +271,7 @@ static int apply(const struct gm_cfi_source *source, const struct gm_cfi_row *ro
 		return gm_cfi_evaluate(source, gm_cfi_expression(source, value), old, &cfa,
 				       load_word, window, ret_value);
 	}
-	return 0;			/* as it was */
+	return 0;			/* unchanged */
 }
 
 int gm_step_full(struct gm_step_state *state, struct gm_window *window)
@@ -280,7 +281,7 @@ int gm_step_full(struct gm_step_state *state, struct gm_window *window)
 	const struct gm_cfi_row *row = &frame.row;
 	uintptr_t old[GM_CFI_REGS];
 	uintptr_t address = state->regs[GM_CFI_PC] - !state->exact;
-	/* aarch64: a function that calls none may leave its return address in the register, and the stack alone */
+	/* aarch64: a leaf function may keep its return address in x30 and not touch the stack. */
 	bool may_stay = GM_CFI_RA != GM_CFI_PC && state->exact;
 	uintptr_t cfa;
 	int err = find_frame(address, &source, &frame);
@@ -308,7 +309,7 @@ int gm_step_full(struct gm_step_state *state, struct gm_window *window)
 	}
 	state->regs[GM_CFI_PC] = gm_step_strip(state->regs[GM_CFI_RA]);
 	state->exact = frame.is_signal;
-	/* a stack grows one way, but for a signal's: this also ends a loop of bad frames */
+	/* The caller's sp must be higher, except beyond a signal frame. This also ends a loop of bad frames. */
 	if (!frame.is_signal && state->regs[GM_CFI_SP] < old[GM_CFI_SP] + !may_stay)
 		return -EBADMSG;
 	return 1;

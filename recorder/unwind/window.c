@@ -12,12 +12,12 @@
 #include "recorder/journal/probe.h"
 
 #define PAGE_BYTES 4096u
-#define STACK_BYTES_MAX (16u << 20)	/* as far as an own stack is followed when it is learnt */
-#define LEARN_TRIES 8			/* a thread that only runs on fibres stops being asked */
-#define WALK_PROBES 256			/* pages of foreign stacks in one walk */
+#define STACK_BYTES_MAX (16u << 20)	/* how much of an own stack is probed to learn it */
+#define LEARN_TRIES 8			/* attempts, because a thread may run on fibres only */
+#define WALK_PROBES 256			/* pages of other stacks that one walk probes */
 
-/* [lo, hi) of this thread's own stack; hi is set first and lo only falls, so that a signal
- * handler finds them right at any moment. Both 0: not learnt. */
+/* [lo, hi) of this thread's own stack. hi is set first and lo only falls, so that a signal handler finds both
+ * valid at any moment. Both 0: not learnt yet. */
 static __thread uintptr_t own_lo, own_hi;
 static __thread uint8_t own_tries;
 
@@ -39,7 +39,7 @@ static uintptr_t first_thread_top(void)
 	uintptr_t known = atomic_load_explicit(&top, memory_order_relaxed);
 
 	if (!known) {
-		int saved = errno;	/* getauxval sets it where there is no such entry */
+		int saved = errno;	/* getauxval sets errno when the entry is missing */
 
 		known = getauxval(AT_EXECFN) & ~(uintptr_t)7;
 		errno = saved;
@@ -57,7 +57,7 @@ static bool all_readable(uintptr_t lo, uintptr_t hi)
 	return true;
 }
 
-/* Is @sp on this thread's own stack? Learns the bounds, or lowers them, when it is. */
+/* Is @sp on this thread's own stack? If so, learns the bounds or lowers them. */
 static bool own_stack(uintptr_t sp)
 {
 	uintptr_t page = sp & ~(uintptr_t)(PAGE_BYTES - 1);
