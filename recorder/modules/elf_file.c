@@ -1,6 +1,5 @@
 /*
- * elf_file.c - an ELF file of this machine's kind, read by pread, and the functions in it: see
- * elf_file.h.
+ * elf_file.c - read an ELF file of this machine's kind and find functions in it: see elf_file.h.
  */
 #define _GNU_SOURCE
 #include "recorder/modules/elf_file.h"
@@ -15,12 +14,12 @@
 #include "recorder/journal/sys.h"
 
 #define SECTIONS_AT_ONCE 32u
-#define SEGMENTS_MAX 256u		/* of which notes are looked for; there are about ten */
-#define NOTES_BYTES 4096u		/* of one note section that are looked at */
-#define OPEN_REACH 16384u		/* how far a function that gives no size is believed to go */
+#define SEGMENTS_MAX 256u		/* segments searched for notes; files have about ten */
+#define NOTES_BYTES 4096u		/* how much of a note section is read */
+#define OPEN_REACH 16384u		/* how long a function without a size may be */
 #define LOOK_AT_CLOCK 65536u		/* steps between two readings: about 0.1 ms */
 #define WORK_MOST (UINT64_C(1) << 30)	/* steps of one pass: some seconds */
-#define NAMES_BYTES 65536u		/* of the names of sections: beyond, .debug_info is not found */
+#define NAMES_BYTES 65536u		/* how much of the section names is searched for .debug_info */
 
 static _Atomic(uint32_t) stopped;
 
@@ -36,7 +35,7 @@ bool gm_elf_files_stopped(void)
 
 bool gm_elf_file_read(const struct gm_elf_file *elf, void *dst, uint64_t at, size_t bytes)
 {
-	/* Fewer: it was cut short meanwhile. */
+	/* Fewer bytes: the file was truncated meanwhile. */
 	return at <= elf->bytes && bytes <= elf->bytes - at && !gm_elf_files_stopped() &&
 	       gm_file_get(elf->fd, dst, bytes, at) == (ssize_t)bytes;
 }
@@ -62,7 +61,7 @@ bool gm_elf_file_is(const struct gm_elf_file *elf, int fd)
 	       now.mtime_ns == elf->mtime_ns;
 }
 
-/* ET_REL: what several debug files have in common (dwz) says it is that. */
+/* Is this an ELF file of this machine? ET_REL is allowed, because dwz files of shared debug data have that type. */
 static bool is_native(const Elf64_Ehdr *header)
 {
 #if defined(__aarch64__)
@@ -134,8 +133,8 @@ static bool fits(const struct gm_elf_file *elf, const Elf64_Shdr *section)
 	return section->sh_offset <= elf->bytes && section->sh_size <= elf->bytes - section->sh_offset;
 }
 
-/* .symtab has all that .dynsym has. Stripped of its contents (NOBITS, in a .debug file) it is of
- * another type. */
+/* Note a symbol table. .symtab wins, because it has every symbol of .dynsym. An empty one (in a stripped file) has
+ * type NOBITS and is not seen here. */
 static void see_symbols(struct gm_elf_file *elf, const Elf64_Shdr *section)
 {
 	Elf64_Shdr strings;
@@ -243,7 +242,7 @@ void gm_elf_file_end(struct gm_elf_file *elf)
 
 /* ---- which functions hold certain addresses ---- */
 
-/* Which of several names at one place: a function's before a label's, a global one's first. */
+/* Rank the names of one place: functions before labels, global names before others. */
 static uint8_t rank_of(const Elf64_Sym *symbol)
 {
 	unsigned int bind = ELF64_ST_BIND(symbol->st_info);
@@ -256,7 +255,7 @@ static uint8_t rank_of(const Elf64_Sym *symbol)
 	return rank;
 }
 
-/* A function, or a label that others can call; in code. */
+/* Is @symbol a function, or a label that other files can call, inside code? */
 static bool is_function(const struct gm_elf_file *elf, const Elf64_Sym *symbol,
 			struct gm_elf_range *ret_code)
 {
@@ -311,7 +310,8 @@ static void offer(struct gm_elf_match *match, const Elf64_Sym *symbol, uint64_t 
 	}
 }
 
-/* Offer @symbol to every address that it may hold, or that it lies between it and another's. */
+/* Offer @symbol to every address within its reach: its function may contain the address, or may be where a function
+ * without a size ends. */
 static void see(const struct gm_elf_file *elf, struct gm_elf_scan *scan, const Elf64_Sym *symbol)
 {
 	struct gm_elf_range code;
@@ -342,7 +342,7 @@ int gm_elf_scan(const struct gm_elf_file *elf, struct gm_elf_scan *scan, uint64_
 	while (scan->count && scan->next < elf->symbol_count && scan->work < WORK_MOST) {
 		uint64_t n = elf->symbol_count - scan->next;
 
-		/* What is read may come from a slow disk. */
+		/* Look at the clock before each read, because the disk may be slow. */
 		if (scan->next != first && gm_now_ns() >= until_ns)
 			return 0;
 		n = n < GM_ELF_WINDOW ? n : GM_ELF_WINDOW;
@@ -365,11 +365,11 @@ uint32_t gm_elf_match_name(const struct gm_elf_match *match)
 {
 	if (match->name)
 		return match->name;
-	/* Behind another function's beginning it is not that one's any more. */
+	/* A function without a size ends where the next function begins. */
 	return match->open_name && match->open_start > match->sized_start ? match->open_name : 0;
 }
 
-/* "name@@VERSION", as .symtab has it. */
+/* Cut the version from "name@@VERSION", which is how .symtab has names. */
 static size_t without_version(char *name, size_t length)
 {
 	char *at = memchr(name, '@', length);
@@ -388,7 +388,7 @@ size_t gm_elf_name(const struct gm_elf_file *elf, uint32_t name, char *ret, size
 	ret[0] = '\0';
 	if (!name || name >= elf->strings_bytes)
 		return 0;
-	/* Most names are short, some are thousands of bytes. */
+	/* Most names are short, but some have thousands of bytes. */
 	for (size_t step = 256; have < size - 1; step *= 4) {
 		uint64_t rest = elf->strings_bytes - name - have;
 		const char *end;

@@ -1,11 +1,11 @@
 /*
- * modules.c - which object an address belongs to (see modules.h).
+ * modules.c - find the object that holds an address (see modules.h).
  *
- * Owns the table of objects that have numbers, and a small per-thread cache in front of it. The
- * table is open addressing by the object's start. It is read without a lock and changed under one:
- * a slot is filled while @loaded is 0. A slot is never emptied. One whose object was unloaded keeps
- * its identity, so that the object has its number again when it is loaded again; only where many such
- * slots stand in the way is the first of them used for another object. Contexts as in modules.h.
+ * Owns the table of objects that have numbers, and a small cache of each thread in front of the table. The
+ * table is a hash table with open addressing, by the start of the object. It is read without a lock and changed
+ * under one; a slot is filled while @loaded is 0. A slot is never emptied: the slot of an unloaded object keeps
+ * its identity, so that the object gets the same number when it is loaded again. Only when a new object finds
+ * many such slots in its way does it take the first of them. Contexts as in modules.h.
  */
 #define _GNU_SOURCE			/* program_invocation_name */
 #include "recorder/modules/modules.h"
@@ -25,27 +25,27 @@
 #include "recorder/modules/object.h"
 #include "recorder/unwind/unwind.h"
 
-#define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
-#define PROBES 64u			/* slots looked at for a new object, if one of them is free */
+#define SLOTS 16384u			/* the most objects with numbers; further ones get 0 */
+#define PROBES 64u			/* slots searched for a new object, if one of them is free */
 #define CACHE_WAYS 16u
 #define CALLER_FRAMES 32
 
 struct slot {
-	_Atomic(uint32_t) generation;	/* in which the object was seen to be loaded */
+	_Atomic(uint32_t) generation;	/* the last one in which the object was loaded */
 	_Atomic(uint32_t) loaded;
-	_Atomic(uintptr_t) start;	/* 0: nobody's yet */
+	_Atomic(uintptr_t) start;	/* 0: never used */
 	_Atomic(uintptr_t) end, link_map;
 	uintptr_t base;
 	uint64_t identity;
 	uint16_t module;
-	bool passes_on;			/* libcuda, libcudart ...: not who asked */
+	bool passes_on;			/* libcuda, libcudart ...: merely passes calls on */
 };
 
-static struct slot *slots;		/* 1 MiB, touched as used; there when @ready is set */
-static struct gm_lock lock;		/* of changes to @slots, @used and @used_count */
-static uint16_t used[SLOTS];		/* the slots in use, so that a sweep looks at no others */
+static struct slot *slots;		/* 1 MiB, of which only used pages take memory; set before @ready */
+static struct gm_lock lock;		/* for changes of @slots, @used and @used_count */
+static uint16_t used[SLOTS];		/* the slots in use, for the sweep */
 static uint32_t used_count;
-_Atomic(uint32_t) gm_modules_epoch = 1;	/* what was seen before is seen anew */
+_Atomic(uint32_t) gm_modules_epoch = 1;	/* objects of earlier generations are checked again */
 static _Atomic(bool) ready;
 static struct gm_module_sink sink;
 
@@ -55,20 +55,20 @@ struct cached {
 	uint32_t slot;
 };
 static __thread struct cached cache[CACHE_WAYS];
-static __thread volatile uint8_t cache_busy;	/* a signal handler leaves a cache in use alone */
+static __thread volatile uint8_t cache_busy;	/* the cache is in use: signal handlers skip it */
 static __thread volatile uint8_t changing;	/* this thread is changing the table */
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
 #define PATH_BYTES 1200
 
-static char executable[PATH_BYTES];	/* written once */
+static char executable[PATH_BYTES];	/* path of the executable, written once */
 
 static void copy(char *dst, const char *src)
 {
 	size_t length = strlen(src);
 
-	if (length >= PATH_BYTES) {		/* the end has the file's name */
+	if (length >= PATH_BYTES) {		/* keep the end, which has the file's name */
 		src += length - (PATH_BYTES - 1);
 		length = PATH_BYTES - 1;
 	}
@@ -110,10 +110,10 @@ static void find_executable(void)
 		size_t cut = sizeof(deleted) - 1;
 
 		executable[got] = 0;
-		/* the kernel's remark on an executable replaced since */
+		/* The kernel appends a remark when the executable has been replaced. */
 		if ((size_t)got > cut && !strcmp(executable + got - cut, deleted))
 			executable[(size_t)got - cut] = 0;
-	} else {			/* no /proc: as execve was given it, else argv[0] */
+	} else {			/* no /proc: the path given to execve, else argv[0] */
 		const char *name = (const char *)getauxval(AT_EXECFN);
 
 		make_absolute(name && name[0] ? name : program_invocation_name, executable);
@@ -121,8 +121,8 @@ static void find_executable(void)
 	errno = saved;
 }
 
-/* The path for the loader's name @name: the executable's for "", made absolute by the working
- * directory of this moment where it is relative, as it is for what is no file (the vDSO). */
+/* Return the path for the loader's name @name. "" is the executable. A relative path is made absolute by the present
+ * working directory; the name of an object without a file (the vDSO) stays. */
 static void path_of(const char *name, char ret_path[PATH_BYTES])
 {
 	if (name[0])
@@ -135,7 +135,7 @@ static void path_of(const char *name, char ret_path[PATH_BYTES])
  * libraries, this library, the loader)? */
 static bool passes_on(const char *path)
 {
-	/* by the beginning of the file's name: wheels rename (libcudart-8774224f.so.12) */
+	/* Compare the beginning of the file's name, because wheels rename files (libcudart-8774224f.so.12). */
 	static const char *const names[] = {
 		"libcuda.so", "libcudart.so", "libcudart-", "libcupti.so", "libcupti-",
 		"libgpumem.so", "libdl.so", "libdl-", "ld-linux", "ld-2.", "ld.so",
@@ -156,7 +156,7 @@ void gm_modules_init(const struct gm_module_sink *new_sink)
 	sink = *new_sink;
 	find_executable();
 	slots = gm_table_once(&memory, SLOTS * sizeof(*slots));
-	if (slots)			/* else no address has a module */
+	if (slots)			/* without the table no address has a module */
 		gm_set_release(&ready, true);
 }
 
@@ -167,8 +167,8 @@ static uint32_t hash_start(uintptr_t start)
 	return (uint32_t)((start * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
 }
 
-/* Take the lock. A handler that interrupts the thread that has it never gets it. Should that thread
- * never come back (it was cancelled), no object gets a number any more. */
+/* Take the lock. A signal handler never gets the lock if the thread that it interrupts holds it. If the holder never
+ * returns (it was cancelled), no further object gets a number. */
 static bool begin_change(void)
 {
 	bool held;
@@ -199,7 +199,7 @@ static void retire_locked(struct slot *slot)
 		sink.unloaded(slot->module);
 }
 
-/* The object of @slot was seen to be loaded, now. */
+/* Note that the object of @slot is loaded in generation @now. */
 static void revive_locked(struct slot *slot, const struct gm_object *object, uint32_t now)
 {
 	gm_set(&slot->link_map, object->link_map);
@@ -223,7 +223,7 @@ static void fill_locked(struct slot *slot, const struct gm_object *object,
 	memcpy(info.build_id, identity->build_id, identity->build_id_bytes);
 	path_of(identity->name, path);
 	info.path = path;
-	/* Who looks at it meanwhile finds it not loaded. */
+	/* @loaded is 0 meanwhile, so readers skip the slot. */
 	gm_set(&slot->end, object->end);
 	gm_set(&slot->link_map, object->link_map);
 	slot->module = sink.publish(&info);
@@ -235,7 +235,7 @@ static void fill_locked(struct slot *slot, const struct gm_object *object,
 	gm_set_release(&slot->start, object->start);
 }
 
-/* The slot of an object seen in this generation already. */
+/* Return the slot of an object that was already seen in this generation. */
 static struct slot *seen(const struct gm_object *object, uint32_t now)
 {
 	uint32_t at = hash_start(object->start);
@@ -255,8 +255,8 @@ static struct slot *seen(const struct gm_object *object, uint32_t now)
 	return NULL;
 }
 
-/* An object met for the first time, or for the first time in this generation. What else began at
- * its place has been unloaded. */
+/* Handle an object that is met for the first time, or for the first time in this generation. Any other object that
+ * began at its place has been unloaded. */
 static struct slot *meet_locked(const struct gm_object *object,
 				const struct gm_object_identity *identity, uint32_t now)
 {
@@ -342,7 +342,7 @@ uint16_t gm_modules_lookup(uintptr_t pc, uint64_t *ret_offset)
 	return slot ? slot->module : 0;
 }
 
-/* The first frame beyond @return_address that does not pass calls on, of @pcs. */
+/* Find, in @pcs, the first frame beyond @return_address that does not pass calls on. */
 static bool first_asker(const uintptr_t *pcs, int count, uintptr_t return_address,
 			struct slot **ret_slot, uintptr_t *ret_pc)
 {
@@ -350,7 +350,7 @@ static bool first_asker(const uintptr_t *pcs, int count, uintptr_t return_addres
 
 	while (i < count && pcs[i] != return_address)
 		i++;
-	if (i == count)			/* the hook's frame was not found: from the innermost on */
+	if (i == count)			/* the hook's frame was not found: begin at the innermost */
 		i = -1;
 	for (i++; i < count; i++) {
 		struct slot *slot = find(pcs[i]);
@@ -398,7 +398,7 @@ uint16_t gm_modules_asker(const uintptr_t *pcs, int count)
 	return count > 0 ? gm_modules_lookup(pcs[0], NULL) : 0;
 }
 
-/* The objects that are no longer where they were have been unloaded. */
+/* Mark the objects that are no longer in their place as unloaded. */
 static void sweep(void)
 {
 	if (!begin_change())
@@ -421,7 +421,7 @@ void gm_modules_generation_bump(void)
 {
 	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
 	gm_unwind_flush();
-	/* where a look-up is dear, an object is found unloaded when another one lies in its place */
+	/* If look-ups are expensive, an object counts as unloaded only when another one lies in its place. */
 	if (gm_object_is_exact())
 		sweep();
 }

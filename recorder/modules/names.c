@@ -1,6 +1,6 @@
 /*
- * names.c - the words that snapshots use for the numbers of the format. The codes of the driver are
- * spelt out because this floor has no CUDA header; they have never changed.
+ * names.c - the words of snapshots for the numbers of the format. The driver's codes are literals, because this
+ * floor includes no CUDA header; the codes have never changed.
  */
 #include "recorder/modules/names.h"
 
@@ -10,7 +10,7 @@
 
 #include "recorder/journal/format.h"
 
-/* A function that gives the name of each of @count numbers. */
+/* Define a function that returns the name of each of @count numbers. */
 #define NAMES(function, count, ...) \
 	const char *function(unsigned int number) \
 	{ \

@@ -1,7 +1,7 @@
 /*
- * names.h - the words that snapshots use for the numbers of the format: PyTorch's, if it has one.
+ * names.h - the words of snapshots for the numbers of the format. If PyTorch has a word, that is used.
  *
- * Constant data; any context. A number out of range is "unknown", never NULL.
+ * Constant data; any context. A number out of range has the name "unknown", never NULL.
  */
 #ifndef GM_RECORDER_NAMES_H
 #define GM_RECORDER_NAMES_H
@@ -16,19 +16,19 @@ const char *gm_pool_class_name(unsigned int pool);	/* enum gm_pool_class */
 const char *gm_region_name(unsigned int region);	/* enum gm_region_id */
 const char *gm_life_name(unsigned int life);		/* enum gm_life */
 
-const char *gm_signal_name(int32_t signal);		/* "SIGSEGV"; Linux's numbers on x86-64, aarch64 */
+const char *gm_signal_name(int32_t signal);		/* "SIGSEGV"; by Linux's numbers on x86-64 and aarch64 */
 
-/* The text of errno @error, or -@error, for errors of files and threads: strerror without malloc,
- * locale and message catalogues. */
+/* Return the text of errno @error (or -@error) for errors of files and threads, as strerror does, but without
+ * malloc, locale and message catalogues. */
 const char *gm_error_text(int error);
 
-/* The register at place @index of crash_registers, NULL past the last one. @machine: EM_X86_64,
- * EM_AARCH64; NULL for others. */
+/* Return the name of register @index of crash_registers; NULL past the last one. @machine: EM_X86_64 or
+ * EM_AARCH64; NULL for any other. */
 const char *gm_register_name(uint32_t machine, unsigned int index);
 
 const char *gm_limit_name(unsigned int limit);		/* enum gm_limit; GM_LIMIT_NONE: the driver */
 
-/* The name of a CUresult that a call for memory may return; "unknown" for others. */
+/* Return the name of a CUresult that a call for memory may return; "unknown" for any other. */
 const char *gm_result_name(int32_t result);
 
 #endif

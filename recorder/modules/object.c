@@ -1,10 +1,10 @@
 /*
- * object.c - the loaded object that holds an address, and what tells it from others (object.h).
+ * object.c - find the loaded object that holds an address, and its identity (object.h).
  *
- * Owns the choice between the loader's own look-up and /proc/self/maps, made as the library is
- * loaded; and, for the latter, a small table of the objects found, each slot under its own sequence
- * word: a writer skips a slot that is busy, a reader takes one that is changing as
- * empty. A file descriptor is open only inside one call. Any context.
+ * Owns the choice between the loader's look-up and /proc/self/maps, which is made when the library is loaded.
+ * For /proc/self/maps it owns a small table of the objects found. Each slot has a sequence word: a writer skips
+ * a slot that another writer is changing, and a reader treats it as empty. A file descriptor is never open
+ * longer than one call. Any context.
  */
 #define _GNU_SOURCE			/* dlvsym */
 #include "recorder/modules/object.h"
@@ -23,11 +23,11 @@
 #include "recorder/modules/elf_file.h"
 
 #define PHDRS_MAX 64
-#define NOTES_BYTES 1024		/* of a segment of notes that are looked at */
+#define NOTES_BYTES 1024		/* how much of a segment of notes is read */
 #define SLOTS 256u
 #define MISS_PAUSE_NS UINT64_C(10000000)
 
-/* glibc's struct dl_find_object, an ABI since 2.35; here, so that an older libc's headers do. */
+/* glibc's struct dl_find_object, part of its ABI since 2.35. Declared here, so that older headers suffice. */
 struct found_object {
 	unsigned long long flags;
 	void *map_start, *map_end;
@@ -72,7 +72,7 @@ bool gm_elf_read(uintptr_t start, struct gm_elf *ret_elf)
 	return have_base;
 }
 
-/* The address of what lies at @value in the file's own addresses; 0 for 0. */
+/* Convert an address of the file to an address in memory; 0 stays 0. */
 static uintptr_t biased(const struct gm_elf *elf, uintptr_t value)
 {
 	return value ? elf->base + value : 0;
@@ -81,8 +81,8 @@ static uintptr_t biased(const struct gm_elf *elf, uintptr_t value)
 /* ---- through /proc/self/maps -------------------------------------------------------------------- */
 
 struct slot {
-	_Atomic(uint32_t) sequence;	/* odd: being written */
-	_Atomic(uint32_t) generation;	/* as of the flushes; 0: empty */
+	_Atomic(uint32_t) sequence;	/* odd: the slot is being written */
+	_Atomic(uint32_t) generation;	/* flushes when it was written; 0: empty */
 	_Atomic(uintptr_t) start, end, eh_frame_hdr;
 };
 
@@ -91,7 +91,7 @@ static _Atomic(uint32_t) generation = 1;
 static _Atomic(uint32_t) next_slot;
 static _Atomic(uint64_t) last_miss_ns;
 
-/* One line of the file: what is used of it. */
+/* The fields that we use of a line of the file. */
 struct line {
 	uintptr_t start, end, offset;
 	uint64_t inode;
@@ -152,7 +152,7 @@ static int skip_field(struct reader *reader)
 	return c;
 }
 
-/* "start-end perms offset dev inode   path" */
+/* Parse the next line: "start-end perms offset dev inode   path". */
 static bool next_line(struct reader *reader, struct line *line)
 {
 	int c;
@@ -201,9 +201,9 @@ static bool copy_object(uintptr_t start, struct gm_object *object)
 	return true;
 }
 
-/* The image whose mappings hold @pc. A file's page 0 may be mapped twice by one image (a short
- * file's data lie on it too) and by two images one after the other (dlmopen): of the last run of
- * such mappings of one file, the first whose program headers cover @pc. */
+/* Find the image whose mappings hold @pc. One image may map page 0 of its file twice (when a short file's data lie
+ * on that page, too), and two images of one file may follow one another (dlmopen). So take the last run of such
+ * mappings of one file, and in it the first mapping whose program headers cover @pc. */
 static bool copy_of(uintptr_t pc, struct gm_object *ret_object)
 {
 	enum { HEADS = 8 };
@@ -264,7 +264,7 @@ static void remember(const struct gm_object *object, uint32_t now)
 	    !atomic_compare_exchange_strong_explicit(&slot->sequence, &sequence, sequence + 1,
 						     memory_order_acquire, memory_order_relaxed))
 		return;
-	/* release, each: none is seen before the odd sequence */
+	/* Release stores, so that no reader sees one of them before the odd sequence. */
 	atomic_store_explicit(&slot->generation, now, memory_order_release);
 	atomic_store_explicit(&slot->start, object->start, memory_order_release);
 	atomic_store_explicit(&slot->end, object->end, memory_order_release);
@@ -295,11 +295,11 @@ static bool maps_find(uintptr_t pc, struct gm_object *ret_object)
 void gm_object_flush(void)
 {
 	if (atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel) == UINT32_MAX)
-		atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel); /* 0: empty */
+		atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel); /* skip 0, which means empty */
 	atomic_store_explicit(&last_miss_ns, 0, memory_order_relaxed);
 }
 
-/* The path of the mapping that begins at @start, "" when there is none. */
+/* Return the path of the mapping that begins at @start; "": none. */
 static void maps_name(uintptr_t start, char *ret_name, size_t bytes)
 {
 	struct reader reader;
@@ -324,14 +324,14 @@ static void maps_name(uintptr_t start, char *ret_name, size_t bytes)
 
 static int (*loader_find)(void *address, struct found_object *result);
 
-/* Looked up, not linked: even a weak reference to a versioned symbol keeps a library from being
- * loaded where the C library lacks the version. And as early as can be: later, a hook might wait
- * for the loader's lock. dlvsym, since dlsym may be this library's own. */
+/* Look _dl_find_object up instead of linking it, because even a weak reference to a versioned symbol prevents a
+ * library from being loaded when the C library lacks that version. Do it as early as possible, because a hook might
+ * wait for the loader's lock later. Use dlvsym, because dlsym may be this library's own. */
 static __attribute__((constructor)) void find_loader(void)
 {
 	*(void **)&loader_find = dlvsym(RTLD_DEFAULT, "_dl_find_object", "GLIBC_2.35");
 	if (!loader_find)
-		dlerror();		/* not for the program to find */
+		dlerror();		/* clear the error, so that the program does not find it */
 }
 
 static _Atomic(bool) force_maps;
@@ -364,7 +364,7 @@ bool gm_object_find(uintptr_t pc, struct gm_object *ret_object)
 
 /* ---- what tells it from others ------------------------------------------------------------------- */
 
-/* The name as a NUL-terminated copy; of a longer one the end, which has the file's name. */
+/* Copy the name with a NUL. Of a name that is too long keep the end, which has the file's name. */
 static void copy_name(uintptr_t at, char *dst, size_t bytes)
 {
 	size_t length = 0;

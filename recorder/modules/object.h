@@ -1,9 +1,9 @@
 /*
- * object.h - the loaded object (executable, library, vDSO) that holds an address.
+ * object.h - find the loaded object (executable, library, vDSO) that holds an address.
  *
- * From _dl_find_object where the C library has it (glibc 2.35): no lock, a few nanoseconds.
- * Elsewhere from /proc/self/maps, whose objects are remembered until the next gm_object_flush; an
- * address in no object is looked up again at most every 10 ms.
+ * With glibc 2.35 or later by _dl_find_object: no lock, a few nanoseconds. Otherwise by /proc/self/maps,
+ * whose objects are remembered until the next gm_object_flush; for an address in no object the file is read
+ * again at most every 10 ms.
  *
  * Any thread, any signal context. No lock, no malloc, errno kept.
  */
@@ -22,31 +22,30 @@ struct gm_object {
 /* Find the object that holds @pc. Returns false when none does. */
 bool gm_object_find(uintptr_t pc, struct gm_object *ret_object);
 
-/* Is gm_object_find cheap, and does it always agree with the loader? So it is with
- * _dl_find_object. */
+/* Is gm_object_find cheap and always in agreement with the loader? True with _dl_find_object. */
 bool gm_object_is_exact(void);
 
-/* Objects may have changed: forget those of /proc/self/maps. */
+/* Forget the objects of /proc/self/maps, because objects may have changed. */
 void gm_object_flush(void);
 
 struct gm_object_identity {
 	uintptr_t base;			/* load bias */
-	uint64_t hash;			/* of all that is here and the object's end; never 0 */
+	uint64_t hash;			/* of these members and the object's end; never 0 */
 	uint8_t build_id[32];
 	unsigned int build_id_bytes;
-	char name[1024];		/* as the loader has it: "" for the executable */
+	char name[1024];		/* the loader's name: "" for the executable */
 };
 
-/* What distinguishes @object from another one at the same place, read with gm_probe_copy. Returns
- * false when its headers cannot be read. */
+/* Read (with gm_probe_copy) what distinguishes @object from another object at the same place. Returns false
+ * when its headers cannot be read. */
 bool gm_object_identify(const struct gm_object *object, struct gm_object_identity *ret_identity);
 
-/* Read the program headers of the ELF image mapped at @start, with gm_probe_copy. All addresses but
- * @base are as the file has them. Returns false where there is no such image. */
+/* Read the program headers of the ELF image that is mapped at @start, with gm_probe_copy. All addresses
+ * except @base are those in the file. Returns false when there is no image. */
 #define GM_ELF_NOTES 4
 struct gm_elf {
 	uintptr_t base;			/* load bias */
-	uintptr_t end, eh_frame_hdr, dynamic;	/* the latter two: 0 none */
+	uintptr_t end, eh_frame_hdr, dynamic;	/* the latter two may be 0: none */
 	struct gm_elf_notes { uintptr_t at, bytes; } notes[GM_ELF_NOTES];
 	unsigned int notes_count;
 };

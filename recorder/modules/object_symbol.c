@@ -1,8 +1,8 @@
 /*
- * object_symbol.c - the symbols that a loaded object exports (see object_symbol.h).
+ * object_symbol.c - find the symbols that a loaded object exports (see object_symbol.h).
  *
- * Owns no state. Every address comes from the object's own tables, which may be anything: each read
- * asks the kernel, and every walk is bounded.
+ * Owns no state. The object's tables may hold anything, so each read goes through the kernel and every walk is
+ * bounded.
  */
 #include "recorder/modules/object_symbol.h"
 
@@ -12,9 +12,9 @@
 
 #include "recorder/journal/probe.h"
 
-#define DYNAMIC_MAX 256			/* entries; there are about 30 */
-#define DYNAMIC_STEP 32			/* that many are asked for at once */
-#define CHAIN_MAX 4096			/* symbols of one bucket; there are about 2 */
+#define DYNAMIC_MAX 256			/* entries that are read; objects have about 30 */
+#define DYNAMIC_STEP 32			/* entries read at once */
+#define CHAIN_MAX 4096			/* symbols of one bucket that are read; buckets have about 2 */
 #define NAME_MAX_BYTES 64
 
 static bool read_at(uintptr_t at, void *dst, size_t bytes)
@@ -31,7 +31,7 @@ static uint32_t hash_gnu(const char *name)
 	return h;
 }
 
-/* The loader has put the load bias into these entries, but not in every object (the vDSO). */
+/* Add the load bias to an entry unless the loader has done so; it has not in every object (the vDSO). */
 static uintptr_t address_of(const struct gm_symbols *s, uintptr_t value)
 {
 	return value < s->base ? s->base + value : value;

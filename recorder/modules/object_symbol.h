@@ -1,8 +1,8 @@
 /*
- * object_symbol.h - the symbols that a loaded object exports, read from its own tables.
+ * object_symbol.h - find the symbols that a loaded object exports, in the object's own tables.
  *
- * dlsym would take the loader's lock, and does not see what was loaded RTLD_LOCAL. This reads the
- * dynamic section and the GNU hash table where they are mapped, with gm_probe_copy.
+ * dlsym would take the loader's lock, and does not find symbols of objects that were loaded RTLD_LOCAL. So
+ * the dynamic section and the GNU hash table are read where they are mapped, with gm_probe_copy.
  *
  * Any thread, any signal context. No lock, no malloc, errno kept.
  */
@@ -17,16 +17,16 @@
 
 struct gm_symbols {
 	uintptr_t base;			/* load bias */
-	uintptr_t start, end;		/* of the object: nothing outside is returned */
+	uintptr_t start, end;		/* of the object; addresses outside are never returned */
 	uintptr_t symbols, strings;
 	uintptr_t bloom, buckets, chains;
 	uint32_t bucket_count, first, bloom_words, bloom_shift;
 };
 
-/* Find @object's tables. Returns false where it has none, or none with a GNU hash table. */
+/* Find the tables of @object. Returns false when there are none, or no GNU hash table. */
 bool gm_symbols_open(struct gm_symbols *ret_symbols, const struct gm_object *object);
 
-/* The address of @name, and in @ret_bytes (may be NULL) its size; 0 when it is not exported. */
+/* Return the address of @name, and its size in @ret_bytes (may be NULL); 0: @name is not exported. */
 uintptr_t gm_symbols_find(const struct gm_symbols *symbols, const char *name, size_t *ret_bytes);
 
 #endif

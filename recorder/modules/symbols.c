@@ -1,9 +1,9 @@
 /*
- * symbols.c - names of native frames, from the ELF symbol tables of their modules: see symbols.h.
+ * symbols.c - name native frames by the ELF symbol tables of their modules: see symbols.h.
  *
- * Owns the job under way: a batch of frames, sorted by module and address, and how far it came.
- * The file of a module is opened anew in every slice, since the host may close descriptors, or
- * reuse their numbers, at any time.
+ * Owns the job under way: a batch of frames, sorted by module and address, and its progress. The file of
+ * a module is opened again in every slice, because the host may close descriptors, or reuse their numbers, at
+ * any time.
  */
 #define _GNU_SOURCE
 #include "recorder/modules/symbols.h"
@@ -23,24 +23,24 @@
 
 #define BATCH 65536u			/* frames */
 #define NAME_BYTES (GM_STRING_MAX + 1u)
-#define OFFSET_BITS 48			/* of a module; its number is above them */
-#define LOOK_AT_CLOCK 32u		/* names between two readings */
+#define OFFSET_BITS 48			/* of an offset; the module's number is above */
+#define LOOK_AT_CLOCK 32u		/* names between two readings of the clock */
 
 static struct job {
 	uint32_t taken;			/* frames of the journal that are done or in the batch */
-	void *memory;			/* everything below; NULL: no batch */
+	void *memory;			/* holds everything below; NULL: no batch */
 	size_t memory_bytes;
 	struct gm_elf_match *matches;
 	char *text;			/* NAME_BYTES */
 	size_t count;
 	size_t group, group_end;	/* the matches of the module under way */
-	size_t named;			/* of them, once the pass is complete */
+	size_t named;			/* how many of them are named, once the pass is complete */
 	bool scanned;
 	struct gm_elf_scan scan;
-	struct gm_elf_file file;		/* that the scan began with; identity alone is used */
+	struct gm_elf_file file;		/* with which the scan began; only its identity is used */
 } job;
 
-static _Atomic(uint32_t) busy;		/* 1: somebody is at work */
+static _Atomic(uint32_t) busy;		/* 1: a thread is at work */
 
 static const struct gm_frame *frame_at(uint32_t id)
 {
@@ -60,7 +60,8 @@ static uint32_t frames(void)
 			  sizeof(struct gm_frame));
 }
 
-/* Room for paths, Python's names and settings is kept: those come from nowhere else. */
+/* Is there room for names of native frames? Some room is kept for paths, Python's names and settings, because nobody
+ * can add those later. */
 static bool room_for_names(void)
 {
 	const struct gm_region *strings = gm_region(GM_REGION_STRINGS);
@@ -76,7 +77,7 @@ static void end_batch(void)
 	job.count = job.group = job.group_end = 0;
 }
 
-/* A frame that a name may be found for: of a module, native, without one. */
+/* Can a name be found for this frame? It must be native, in a module, and without a name. */
 static bool is_wanted(const struct gm_frame *frame)
 {
 	return frame->module && frame->module < gm_get_acquire(&gm_region(GM_REGION_MODULES)->used) /
@@ -92,7 +93,7 @@ static size_t collect(struct gm_pair *pairs, uint32_t from, uint32_t to)
 	for (uint32_t id = from; id < to; id++) {
 		const struct gm_frame *frame = frame_at(id);
 
-		/* A return address: the call lies before it, maybe in a function that ends there. */
+		/* Look up the byte before the return address, because the calling function may end with the call. */
 		if (is_wanted(frame))
 			pairs[count++] = (struct gm_pair){
 				(uint64_t)frame->module << OFFSET_BITS | (frame->offset - 1), id };
@@ -100,7 +101,7 @@ static size_t collect(struct gm_pair *pairs, uint32_t from, uint32_t to)
 	return count;
 }
 
-/* Take the next frames of the journal. Returns false when there are none, or no memory. */
+/* Begin a batch with the next frames of the journal. Returns false when there are none, or no memory. */
 static bool begin_batch(void)
 {
 	uint32_t from = job.taken ? job.taken : 1, to = frames();
@@ -135,8 +136,8 @@ static bool begin_batch(void)
 	return true;
 }
 
-/* Without a build id: are the file's ELF header, which says where its section table lies, and its
- * program headers what was loaded? */
+/* Is this the file that was loaded? For modules without a build id: compare the ELF header (which has the place of the
+ * section table) and the program headers with those in memory. */
 static bool is_loaded_from(const struct gm_module *module, const struct gm_elf_file *elf)
 {
 	size_t bytes = elf->header.e_phnum * sizeof(Elf64_Phdr);
@@ -162,7 +163,7 @@ static bool is_file_of(const struct gm_module *module, const struct gm_elf_file 
 	       !memcmp(module->build_id, elf->build_id, elf->build_id_bytes);
 }
 
-/* Close @elf's descriptor, unless the host has closed it and uses the number for something else. */
+/* Close the descriptor of @elf, unless the host has closed it and uses its number for another file. */
 static void close_file(struct gm_elf_file *elf)
 {
 	if (gm_elf_file_is(elf, elf->fd))
@@ -170,7 +171,7 @@ static void close_file(struct gm_elf_file *elf)
 	gm_elf_file_end(elf);
 }
 
-/* Open the file of the module under way. Returns 0, or -errno when there is none to be read. */
+/* Open the file of the module under way. Returns 0; -errno when there is no file to read. */
 static int open_file(struct gm_elf_file *ret_elf)
 {
 	const struct gm_module *module = module_at(job.matches[job.group].user16);
@@ -184,8 +185,8 @@ static int open_file(struct gm_elf_file *ret_elf)
 	if (path->text[0] != '/')
 		return -ENOENT;
 	gm_fd_guard_begin(&guard);
-	/* Should a pipe or a device lie there now: do not wait for it. The check comes last before the
-	 * call, so that no thread opens more than the one file that it was about to open. */
+	/* Do not wait if a pipe or a device lies there now. Check just before the call, so that after a crash a
+	 * thread opens at most the one file that it was about to open. */
 	fd = gm_elf_files_stopped() ? -ECANCELED :
 	     gm_file_open(AT_FDCWD, path->text, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
 	gm_fd_guard_end(&guard);
@@ -203,8 +204,8 @@ static int open_file(struct gm_elf_file *ret_elf)
 	return 0;
 }
 
-/* Give the frames of the module under way the names that were found. Returns false when the time
- * was over before that. */
+/* Give the frames of the module under way the names that were found. Returns false when time ran out before the
+ * end. */
 static bool name_frames(const struct gm_elf_file *elf, uint64_t until_ns)
 {
 	uint32_t last = 0, id = GM_NONE;
@@ -228,7 +229,7 @@ static bool name_frames(const struct gm_elf_file *elf, uint64_t until_ns)
 	return true;
 }
 
-/* Go on with the module under way. Returns false when the time was over before its end. */
+/* Continue with the module under way. Returns false when time ran out before the end. */
 static bool work_on_group(uint64_t until_ns)
 {
 	bool done = true;
@@ -238,10 +239,10 @@ static bool work_on_group(uint64_t until_ns)
 	if (open_file(&elf))
 		return true;
 	if (job.scan.next && !gm_elf_file_is(&job.file, elf.fd))
-		goto out;		/* another file with that build id: enough is enough */
+		goto out;		/* the file was replaced between two slices: give up */
 	job.file = elf;
 	r = job.scanned ? 1 : gm_elf_scan(&elf, &job.scan, until_ns);
-	/* The host may have closed the descriptor and have the number for a file of its own. */
+	/* The host may have closed the descriptor and use its number for its own file. */
 	if (r < 0 || !gm_elf_file_is(&elf, elf.fd))
 		goto out;
 	job.scanned = r == 1;
