@@ -123,6 +123,8 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
     text = gpumem("top", "--once", str(waiting.pid), str(loop.pid)).stdout
     check("as plain text, without a terminal", "\033" not in text and re.search(r"^ +%d +- +0 +\d+\.\d\d MiB" % waiting.pid, text, re.M) and
           re.search(r"^ +%d +- +host +1\.00 MiB" % waiting.pid, text, re.M) and "call site" in text and "main (" in text, text)
+    check("the first line has each device once: in use, and of how much", re.search(
+        r"^\d\d:\d\d:\d\d  \d process(es)? under libgpumem; device 0: \d\S* [MG]iB of \d\S* GiB in use$", text, re.M) and text.count("in use") == 1, text)
     run = gpumem("top", "-n", "2", "-d", "0.1", "--rows", "0", str(waiting.pid))
     check("-n 2: two reports; --rows 0", run.stdout.count("1 process under") == 2 and "main (" not in run.stdout and
           "... and " in run.stdout, run)
@@ -183,6 +185,13 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
             screen.raw = b""
             picture = picture and screen.until(lambda p: True)
             check("%d by %d: it fits" % (rows, columns), picture and len(picture) == rows and max(map(len, picture)) <= columns, picture)
+        for rows in (12, 9, 8):     # the last with room for both: what a split pane has
+            screen.resize(rows, 80)
+            screen.raw = b""
+            picture = screen.until(lambda p, rows=rows: len(p) == rows and any("(demo_app" in line for line in p))
+            check("%d rows: processes and call sites" % rows, picture and any(re.search(r"\d .* demo_app\S*$", line.rstrip()) for line in picture) and
+                  any(re.search(r"(main|loop_body.*) \(demo_app", line) for line in picture), picture)
+            check("%d rows: the device first: in use, of how much" % rows, picture and re.search(r"; device 0: \d\S* [MG]iB of \d\S* GiB in use", picture[0]), picture)
         screen.resize(24, 80)
         screen.raw = b""
         picture = screen.until(lambda p: any(re.search(r"(main|loop_body.*) \(demo_app", line) for line in p))

@@ -35,6 +35,7 @@ struct gm_top_device {
 	char name[128];
 	uint8_t uuid[16];
 	int64_t total, free;		/* of the device; free: -1 never sampled */
+	uint64_t sampled;		/* when, as a stamp; 0: never */
 	int64_t live, reserved, cached, peak, blocks;
 	int64_t pending;		/* -1 not known: of pools */
 	int64_t allocations, allocated;	/* ever: calls, bytes */
@@ -158,6 +159,9 @@ const char *gm_top_clock(void);		/* "14:03:22"; static memory */
 
 /* "; 3 could not be looked into", or "". Static memory. */
 const char *gm_top_missed(const struct gm_top *top);
+/* "; device 0: 3.20 GiB of 80.00 GiB in use, device 1: ...", of all devices that the processes use, or "". Static
+ * memory. */
+const char *gm_top_in_use(const struct gm_top *top);
 
 /* top_screen.c: one picture of @rows by @columns into @out; what is chosen where. */
 enum gm_top_panel { GM_TOP_PROCESSES, GM_TOP_MODULES, GM_TOP_SITES, GM_TOP_PANELS };

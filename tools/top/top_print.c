@@ -9,6 +9,7 @@
 
 #include "tools/show/show.h"
 #include "tools/top/top.h"
+#include "tools/verbs/arguments.h"
 
 const char *gm_top_clock(void)
 {
@@ -28,6 +29,44 @@ const char *gm_top_missed(const struct gm_top *top)
 
 	snprintf(text, sizeof(text), "; %zu could not be looked into", top->missed);
 	return top->missed ? text : "";
+}
+
+/* The last sample of the device that has this @uuid, of the first @count processes; NULL: none of them uses it. */
+static const struct gm_top_device *latest(const struct gm_top *top, size_t count, const uint8_t *uuid)
+{
+	const struct gm_top_device *found = NULL;
+
+	for (size_t i = 0; i < count; i++)
+		for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
+			const struct gm_top_device *device = &top->list[i]->devices[d];
+
+			if (device->present && device->total > 0 && !memcmp(device->uuid, uuid, 16) &&
+			    device->sampled > (found ? found->sampled : 0))
+				found = device;
+		}
+	return found;
+}
+
+const char *gm_top_in_use(const struct gm_top *top)
+{
+	static char text[512];
+	size_t length = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < top->count; i++)
+		for (unsigned int d = 0; d < GM_MAX_DEVICES && length + 80 < sizeof(text); d++) {
+			const struct gm_top_device *device = &top->list[i]->devices[d];
+
+			if (!device->present || latest(top, i, device->uuid))
+				continue;
+			device = latest(top, top->count, device->uuid);
+			if (device)
+				length += (size_t)snprintf(text + length, sizeof(text) - length,
+							   "%s device %u: %s of %s in use", length ? "," : ";",
+							   device->ordinal, gm_show_bytes(gm_wrap_subtract(
+							   device->total, device->free)), gm_show_bytes(device->total));
+		}
+	return text;
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -155,7 +194,7 @@ static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what
 		fprintf(out, "%s\n", line);
 	}
 	if (rows->count > most)
-		fprintf(out, "... and %zu more\n", rows->count - most);
+		gm_more_rows(out, rows->count - most, "more row");
 	free(list);
 }
 
@@ -165,8 +204,8 @@ void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 	struct gm_top_line *lines = gm_top_lines(top, &count);
 	char line[1400];
 
-	fprintf(out, "%s  %zu process%s under libgpumem%s\n", gm_top_clock(), top->count,
-		top->count == 1 ? "" : "es", gm_top_missed(top));
+	fprintf(out, "%s  %zu process%s under libgpumem%s%s\n", gm_top_clock(), top->count,
+		top->count == 1 ? "" : "es", gm_top_missed(top), gm_top_in_use(top));
 	gm_top_process_head(line, sizeof(line), true);
 	gm_show_heading(out, "%s", line);
 	for (size_t i = 0; i < count; i++) {

@@ -123,7 +123,8 @@ static void read_device(struct gm_top_process *process, const struct gm_copy *co
 		 pool ? gm_copy_string(copy, domain->pool.name, NULL) : domain->name);
 	memcpy(device->uuid, domain->uuid, sizeof(device->uuid));
 	device->total = (int64_t)domain->total_bytes;
-	device->free = domain->free_stamp ? (int64_t)domain->free_bytes : -1;
+	device->sampled = domain->free_stamp;
+	device->free = device->sampled ? (int64_t)domain->free_bytes : -1;
 	device->live = stats->stat[of][GM_POOL_ALL].current;
 	device->peak = stats->stat[of][GM_POOL_ALL].peak;
 	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;

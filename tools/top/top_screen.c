@@ -163,7 +163,26 @@ static void draw_stack(struct canvas *c, struct gm_top_view *view, const struct 
 		put(c, "", "      (no stack)");
 }
 
-/* Three tables, or the chosen one where there is no room. @height: lines for all of them. */
+/* The processes, and the other table that is chosen, or the call sites; where there is no room for both the chosen
+ * one. */
+static void draw_two(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
+		     const struct gm_top_line *lines, size_t count, const struct gm_top_row **lists[2],
+		     const size_t counts[2], size_t height)
+{
+	enum gm_top_panel other = view->panel == GM_TOP_PROCESSES ? GM_TOP_SITES : view->panel;
+	bool both = height >= 6;
+	size_t processes = !both ? height - (height > 0) : (height - 2) / 3;
+
+	processes = both && count < processes ? count + !count : processes;
+	if (both || view->panel == GM_TOP_PROCESSES)
+		draw_processes(c, top, view, lines, count, processes);
+	if (both)
+		height -= processes + 1;
+	if (both || view->panel != GM_TOP_PROCESSES)
+		draw_rows(c, view, other, lists[other - 1], counts[other - 1], height - (height > 0));
+}
+
+/* Three tables, or those that there is room for. @height: lines for all of them. */
 static void draw_tables(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
 			const struct gm_top_row **lists[2], const size_t counts[2], size_t height)
 {
@@ -171,12 +190,7 @@ static void draw_tables(struct canvas *c, const struct gm_top *top, struct gm_to
 	struct gm_top_line *lines = gm_top_lines(top, &count);
 
 	if (height < 12) {
-		height -= height > 0;
-		if (view->panel == GM_TOP_PROCESSES)
-			draw_processes(c, top, view, lines, count, height);
-		else
-			draw_rows(c, view, view->panel, lists[view->panel - 1],
-				  counts[view->panel - 1], height);
+		draw_two(c, top, view, lines, count, lists, counts, height);
 		free(lines);
 		return;
 	}
@@ -216,8 +230,8 @@ void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int ro
 		snprintf(only, sizeof(only), "  process %lld alone", (long long)view->only->pid);
 	fputs("\033[H", out);
 	if (rows > 1)
-		put(&c, BOLD, "gpumem top  %s  %zu process%s%s  by %s  every %g s%s%s",
-		    gm_top_clock(), top->count, top->count == 1 ? "" : "es", gm_top_missed(top),
+		put(&c, BOLD, "gpumem top  %s  %zu process%s%s%s  by %s  every %g s%s%s", gm_top_clock(),
+		    top->count, top->count == 1 ? "" : "es", gm_top_missed(top), gm_top_in_use(top),
 		    gm_top_key_names[view->key], view->delay, only, view->paused ? "  PAUSED" : "");
 	if (view->help)
 		draw_help(&c);

@@ -328,10 +328,58 @@ static int take(const struct gm_opt *opt, const struct gm_argument *argument)
 	}
 }
 
+/* The command as it was given. */
+static char **asked;
+static int asked_count;
+
+/* @word as a shell reads it, if it can be shown as it is. */
+static bool put_word(FILE *out, const char *word)
+{
+	if (strcmp(gm_show_path(word), word))
+		return false;
+	if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,%+@-")] || !*word) {
+		fputs(" '", out);
+		for (; *word; word++)
+			fprintf(out, *word == '\'' ? "'\\''" : "%c", *word);
+		putc('\'', out);
+	} else {
+		fprintf(out, " %s", word);
+	}
+	return true;
+}
+
+void gm_more_rows(FILE *out, size_t count, const char *one)
+{
+	char *command = NULL;
+	bool whole = true;
+	size_t length;
+	FILE *text = open_memstream(&command, &length);
+	int used = fprintf(out, "... and %s: ", gm_show_count((int64_t)count, one));
+
+	for (int i = 0; text && i < asked_count; i++) {
+		whole &= put_word(text, asked[i]);
+		if (!i)
+			fputs(" --all", text);
+	}
+	if (text && !fclose(text) && whole && (size_t)used + 6 + length <= WIDTH)
+		fprintf(out, "gpumem%s\n", command);
+	else
+		fputs("the same with --all\n", out);
+	free(command);
+}
+
 int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int least, int most)
 {
+	const struct gm_argument *rows = arguments, *all = arguments;
+	bool every = false;
 	int code, status;
 
+	asked = argv;
+	asked_count = argc;
+	while (rows->name && strcmp(rows->name, "top") && strcmp(rows->name, "rows"))
+		rows++;
+	while (all->name && strcmp(all->name, "all"))
+		all++;
 	prepare(argv[0]);
 	while ((code = getopt_long(argc, argv, shorts, longs, NULL)) >= 0) {
 		const struct gm_argument *argument = arguments;
@@ -352,12 +400,18 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 			gm_names_off();
 			continue;
 		}
+		if (!all->name && !strcmp(opt->name, "all")) {
+			every = rows->name != NULL;
+			continue;
+		}
 		while (strcmp(argument->name, opt->name))
 			argument++;
 		status = take(opt, argument);
 		if (status)
 			return status;
 	}
+	if (every)
+		*(size_t *)rows->to = SIZE_MAX;
 	return argc - optind < least || argc - optind > most ? gm_inputs_wrong(argv[0], argc - optind) : -1;
 }
 

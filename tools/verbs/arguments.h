@@ -55,10 +55,13 @@ struct gm_asked { bool is; uint64_t number; };
 /* Where the value of option --@name goes. */
 struct gm_argument { const char *name; enum gm_argument_kind kind; void *to; };
 
-/* Read the options of verb argv[0]; @arguments ends with a NULL name and has all of them but --help and
- * --no-limit. Then @least to @most inputs must be left, argv[optind] and on. Returns -1, or the status to
- * exit with after --help or a line that says what is wrong. */
+/* Read the options of verb argv[0]; @arguments ends with a NULL name and has all of them but --help, --no-limit,
+ * --no-lines and, beside --top or --rows, --all, which lifts these. Then @least to @most inputs must be left,
+ * argv[optind] and on. Returns -1, or the status to exit with after --help or a line that says what is wrong. */
 int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int least, int most);
+
+/* "... and 12 more stacks: gpumem leaks --all FILE": @count of @one are not shown, and the command that shows them. */
+void gm_more_rows(FILE *out, size_t count, const char *one);
 
 /* ---- complaints: each returns the exit status ------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/verbs/arguments.h"
 #include "tools/read/input.h"
@@ -27,6 +28,9 @@ struct limits {
 	const char *device;
 	int by, level;			/* @by 1: by annotation, too */
 	struct gm_suppressions known;
+	const char *baseline;		/* NULL: none; what may live at the end */
+	struct gm_opened *reference;	/* the snapshot that it is; NULL: it is an annotation */
+	size_t top;			/* stacks that are named */
 };
 
 struct checking {
@@ -35,9 +39,8 @@ struct checking {
 	const struct gm_scene *scene;
 	json_t *offences;		/* of all inputs */
 	size_t failed;			/* of this one */
+	int64_t mark;			/* the row of the annotation that is the baseline */
 };
-
-#define SHOWN 5				/* offending stacks */
 
 static void print_offence(const struct checking *c, const char *where, const char *limit,
 			  const char *is, const char *allowed)
@@ -67,19 +70,35 @@ static json_t *check_bytes(struct checking *c, const char *where, const char *li
 	return note(c, where, limit, json_integer(value), json_integer((json_int_t)most));
 }
 
-/* The largest stacks of @groups: who is to blame. */
-static void blame(const struct checking *c, const struct gm_groups *groups, int64_t above)
+/* What of @group is a leak: what it holds beyond the baseline. */
+static bool leaks(const struct checking *c, const struct gm_group *group)
 {
-	for (size_t i = 0; i < groups->count && i < SHOWN && !c->limits->json; i++) {
+	return gm_group_growth(group) > 0 || (!c->limits->baseline && group->count[1]);
+}
+
+/* The largest stacks of @groups, those that leak or those that hold more than @above: who is to blame. */
+static void blame(const struct checking *c, const struct gm_groups *groups, bool leaking, int64_t above)
+{
+	size_t shown = 0, left = 0;
+
+	for (size_t i = 0; i < groups->count && !c->limits->json; i++) {
 		const struct gm_group *group = &groups->list[i];
 
-		if (group->bytes[1] <= above)
-			break;
-		printf("  %s in %lld block%s (%s)\n", gm_show_bytes(group->bytes[1]),
-		       (long long)group->count[1], group->count[1] == 1 ? "" : "s",
-		       gm_show_clean(group->kind));
+		if (leaking ? !leaks(c, group) : group->bytes[1] <= above)
+			continue;
+		if (shown == c->limits->top) {
+			left++;
+			continue;
+		}
+		shown++;
+		printf("  %s in %s", gm_show_bytes(group->bytes[1]), gm_show_count(group->count[1], "block"));
+		if (c->limits->baseline)
+			printf(", %s of them beyond the baseline", gm_show_bytes(gm_group_growth(group)));
+		printf(" (%s)\n", gm_show_clean(group->kind));
 		gm_groups_print_stack(stdout, group->scene, group->stack, 6);
 	}
+	if (left)
+		gm_more_rows(stdout, left, "more stack");
 }
 
 /* The named ranges in which more than @most was live at once, or in which what leaks was allocated (@leaks). */
@@ -112,42 +131,65 @@ static void blame_phases(const struct checking *c, const char *device, json_t *o
 	gm_phases_close(&phases);
 }
 
+/* What each stack holds at the end, and what it held at the baseline. Returns 0 or -ENOMEM. */
+static int sum_stacks(struct checking *c, struct gm_groups *groups, const char *device)
+{
+	struct gm_suppressions known = c->limits->known, known_then = c->limits->known;
+	const struct gm_scene *then = c->limits->reference ? &c->limits->reference->scene : c->scene;
+	int r = gm_groups_open(groups, GM_BY_STACK);
+
+	if (!r && c->limits->baseline)
+		r = gm_groups_add(groups, 0, then, device, c->limits->reference ? GM_LIVES_END : c->mark, &known_then);
+	if (!r)
+		r = gm_groups_add(groups, 1, c->scene, device, GM_LIVES_END, &known);
+	if (r)
+		gm_groups_close(groups);
+	else
+		gm_groups_sort(groups);
+	return r;
+}
+
 static void check_live(struct checking *c, const char *where, const char *device)
 {
-	struct gm_suppressions known = c->limits->known;
 	struct gm_groups groups;
 	int64_t bytes = 0, blocks = 0;
+	const struct gm_group *most;
 
 	if (!c->limits->no_leaks && c->limits->stack == NONE)
 		return;
-	if (gm_groups_of(&groups, GM_BY_STACK, c->scene, device, GM_LIVES_END, &known)) {
+	if (sum_stacks(c, &groups, device)) {
 		note(c, where, "memory", json_null(), json_null());
 		fprintf(stderr, "gpumem check: %s\n", gm_limit_why(-ENOMEM));
 		return;
 	}
+	most = groups.list;
 	for (size_t i = 0; i < groups.count; i++) {
-		bytes = gm_wrap_add(bytes, groups.list[i].bytes[1]);
-		blocks += groups.list[i].count[1];
+		const struct gm_group *group = &groups.list[i];
+
+		most = group->bytes[1] > most->bytes[1] ? group : most;
+		if (!leaks(c, group))
+			continue;
+		bytes = gm_wrap_add(bytes, gm_group_growth(group));
+		blocks += group->count[1] - group->count[0];
 	}
-	if (c->limits->no_leaks && blocks) {
+	if (c->limits->no_leaks && (blocks > 0 || bytes > 0)) {
 		json_t *offence = note(c, where, "leaks", json_integer(bytes), json_integer(0));
 
 		json_object_set_new(offence, "blocks", json_integer(blocks));
 		if (!c->limits->json)
-			printf("%s: %s: leaks: %s in %s\n", gm_show_clean(c->word), where,
-			       gm_show_bytes(bytes), gm_show_count(blocks, "block"));
+			printf("%s: %s: leaks: %s in %s%s\n", gm_show_clean(c->word), where, gm_show_bytes(bytes),
+			       gm_show_count(blocks, "block"), c->limits->baseline ? " beyond the baseline" : "");
 		if (c->limits->by)
 			blame_phases(c, device, offence, true, 0);
-		blame(c, &groups, INT64_MIN);
+		blame(c, &groups, true, 0);
 	}
 	if (groups.count) {
-		json_t *offence = check_bytes(c, where, "stack", groups.list[0].bytes[1], c->limits->stack);
+		json_t *offence = check_bytes(c, where, "stack", most->bytes[1], c->limits->stack);
 
 		if (offence)
-			json_object_set_new(offence, "stack", gm_groups_json_stack(c->scene,
-										   groups.list[0].stack));
+			json_object_set_new(offence, "stack", gm_groups_json_stack(most->scene, most->stack));
 		if (offence)
-			blame(c, &groups, (int64_t)c->limits->stack);
+			blame(c, &groups, false, (int64_t)c->limits->stack);
 	}
 	gm_groups_close(&groups);
 }
@@ -234,6 +276,27 @@ static void check_device(struct checking *c, const json_t *device)
 	check_live(c, where, number);
 }
 
+/* The row of the last annotation that is the baseline, a mark or the beginning of a range. Returns 0 or a complaint. */
+static int find_mark(struct checking *c)
+{
+	const struct gm_snapshot *snapshot = c->scene->snapshot;
+	char why[200];
+
+	for (size_t i = snapshot->row_count; i--;) {
+		const json_t *note = !strcmp(snapshot->rows[i].action, "annotate") ?
+				     gm_row_annotation(c->scene->root, &snapshot->rows[i]) : NULL;
+
+		if (!note || strcmp(gm_json_text(note, "name"), c->limits->baseline) ||
+		    !strcmp(gm_json_text(note, "stage"), "END"))
+			continue;
+		c->mark = (int64_t)i;
+		return 0;
+	}
+	snprintf(why, sizeof(why), "no annotation is called '%.80s' in its history, and there is no such file",
+		 c->limits->baseline);
+	return gm_input_bad("check", c->word, why);
+}
+
 static int check_one(const struct limits *limits, const char *word, json_t *offences)
 {
 	struct checking c = { .limits = limits, .word = word, .offences = offences };
@@ -247,6 +310,12 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 	if (opened.loaded.from == GM_LOADED_TORCH)
 		gm_torch_stats(&opened.loaded.snapshot);
 	c.scene = &opened.scene;
+	if (limits->baseline && !limits->reference)
+		status = find_mark(&c);
+	if (status) {
+		gm_opened_close(&opened);
+		return status;
+	}
 	json_array_foreach(gm_json_list(c.scene->root, "devices"), i, device)
 		check_device(&c, device);
 	if (!c.failed && !limits->json)
@@ -300,8 +369,9 @@ static int take_texts(struct limits *limits, const char *fragmentation, const ch
 int gm_verb_check(int argc, char **argv)
 {
 	struct limits limits = {
-		.peak = NONE, .reserved = NONE, .stack = NONE, .ooms = SIZE_MAX, .fragmentation = -1
+		.peak = NONE, .reserved = NONE, .stack = NONE, .ooms = SIZE_MAX, .fragmentation = -1, .top = 5
 	};
+	struct gm_opened reference;
 	const char *fragmentation = NULL, *suppressions = NULL;
 	const struct gm_argument arguments[] = {
 		{ "max-peak", GM_ARG_SIZE, &limits.peak }, { "max-reserved", GM_ARG_SIZE, &limits.reserved },
@@ -309,6 +379,7 @@ int gm_verb_check(int argc, char **argv)
 		{ "max-fragmentation", GM_ARG_TEXT, &fragmentation }, { "no-leaks", GM_ARG_FLAG, &limits.no_leaks },
 		{ "suppressions", GM_ARG_TEXT, &suppressions }, { "device", GM_ARG_DEVICE, &limits.device },
 		{ "by", GM_ARG_WORD, &limits.by }, { "level", GM_ARG_WORD, &limits.level },
+		{ "baseline", GM_ARG_TEXT, &limits.baseline }, { "top", GM_ARG_COUNT, &limits.top },
 		{ "json", GM_ARG_FLAG, &limits.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 0, INT_MAX);
@@ -322,8 +393,14 @@ int gm_verb_check(int argc, char **argv)
 	} else if (!status && optind == argc) {
 		status = gm_inputs_wrong("check", 0);
 	}
+	if (!status && limits.baseline && !access(limits.baseline, F_OK)) {
+		status = gm_open("check", limits.baseline, NULL, (enum gm_pool_level)limits.level, &reference);
+		limits.reference = status ? NULL : &reference;
+	}
 	if (!status)
 		status = check_all(&limits, argv + optind, argc - optind);
+	if (limits.reference)
+		gm_opened_close(limits.reference);
 	gm_suppressions_free(&limits.known);
 	return status;
 }

@@ -84,7 +84,7 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups, co
 		print_where(group);
 	}
 	if (shown < all)
-		printf("... and %s (--top)\n", gm_show_count((int64_t)(all - shown), "more stack"));
+		gm_more_rows(stdout, all - shown, "more stack");
 	if (!all)
 		printf("nothing %s%s%s", two ? "grew" : living ? "is live" : "leaked",
 		       ask->min_size ? " that is at least " : "",

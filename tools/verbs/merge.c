@@ -307,7 +307,7 @@ static void print_text(const struct merge *merge)
 	for (size_t i = 0; i < merge->row_count && i < merge->ask->top; i++)
 		print_row(merge, &merge->rows[i]);
 	if (merge->row_count > merge->ask->top)
-		printf("... and %zu more (--top)\n", merge->row_count - merge->ask->top);
+		gm_more_rows(stdout, merge->row_count - merge->ask->top, "more row");
 	if (!merge->row_count)
 		puts("nothing was live then in any of them");
 }

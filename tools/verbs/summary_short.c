@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/show/show.h"
+#include "tools/verbs/arguments.h"
 #include "tools/verbs/summary.h"
 
 #define WIDTH 80
@@ -230,7 +231,7 @@ static void print_sites(const struct gm_summary *view, size_t devices)
 			print_key(groups.list[i].key, WIDTH - 36);
 		}
 		if (groups.count > most)
-			printf("%36s%s (--top N)\n", "... and ", gm_show_count((int64_t)(groups.count - most), "more"));
+			gm_more_rows(stdout, groups.count - most, "more row");
 		printf("%12s %12s %8lld  in all\n", gm_show_bytes(groups.all_bytes[1]),
 		       history ? gm_show_bytes(shown) : "-", (long long)groups.all_count[1]);
 		if (history)

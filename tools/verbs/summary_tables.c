@@ -1,6 +1,7 @@
 /*
  * summary_tables.c - gpumem summary: who holds what is live, by module, kind, pool, call site, range.
  */
+#include "tools/verbs/arguments.h"
 #include "tools/verbs/summary.h"
 
 #include <stdio.h>
@@ -56,7 +57,7 @@ static void print_phases(const struct gm_summary *view, const char *device)
 		       gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live), (long long)sorted[i]->blocks,
 		       (long long)sorted[i]->ranges, gm_show_clean(sorted[i]->name));
 	if (count > rows)
-		printf("... and %zu more (--top N)\n", count - rows);
+		gm_more_rows(stdout, count - rows, "more row");
 	if (missing)
 		printf("%s\n", missing);
 	free(sorted);
@@ -156,7 +157,7 @@ void gm_summary_groups(const struct gm_summary *view, const char *device)
 				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 41);
 		}
 		if (groups.count > rows)
-			printf("... and %zu more (--top N)\n", groups.count - rows);
+			gm_more_rows(stdout, groups.count - rows, "more row");
 		if (history)
 			printf("%12s %11lld %12s  in all; the peak is the most that was live at once in the history\n",
 			       gm_show_bytes(groups.all_bytes[1]), (long long)groups.all_count[1], gm_show_bytes(peak));
