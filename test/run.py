@@ -17,6 +17,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 LINE = re.compile(r"^(not ok|ok)\b\s*\d*\s*-?\s*(.*)$")
@@ -69,26 +70,35 @@ def end_session(leader):
 
 
 def run(path, build, default_timeout):
-    """One test program: (path, passed, failed, skipped, seconds, details)."""
+    """One test program: (path, passed, failed, skipped, seconds, seconds of CPU, details)."""
     started = time.monotonic()
     limit = timeout_of(path, default_timeout)
     details = []
     if not os.path.exists(path):
-        return path, 0, 1, 0, 0.0, ["%s: not built (make %s; make tests builds all)" % (path, path)]
+        return path, 0, 1, 0, 0.0, 0.0, ["%s: not built (make %s; make tests builds all)" % (path, path)]
     if os.path.isdir(path):
-        return path, 0, 1, 0, 0.0, ["%s: a folder; name the scripts or programs in it" % path]
-    child = subprocess.Popen(command_of(path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, env=environment(path, build),
-                             start_new_session=True)
-    timed_out = False
-    try:
-        output, _ = child.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        timed_out = True
-        end_session(child.pid)
-        output, _ = child.communicate()
+        return path, 0, 1, 0, 0.0, 0.0, ["%s: a folder; name the scripts or programs in it" % path]
+    expired = threading.Event()
+
+    def stop(leader):
+        expired.set()
+        end_session(leader)
+
+    child = subprocess.Popen(command_of(path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             env=environment(path, build), start_new_session=True)
+    output = []
+    reader = threading.Thread(target=lambda: output.append(child.stdout.read()))
+    timer = threading.Timer(limit, stop, [child.pid])
+    reader.start()
+    timer.start()
+    _, status, usage = os.wait4(child.pid, 0)       # which tells the CPU time of the test's own children, too
+    timer.cancel()
+    timer.join()
+    child.returncode = os.waitstatus_to_exitcode(status)
     end_session(child.pid)      # what it left behind
-    text = output.decode("utf-8", "replace")
+    reader.join()
+    child.stdout.close()
+    text = output[0].decode("utf-8", "replace")
     passed = failed = skipped = 0
     for line in text.splitlines():
         found = LINE.match(line)
@@ -109,7 +119,7 @@ def run(path, build, default_timeout):
         else:
             passed += 1
     wrong = None
-    if timed_out:
+    if expired.is_set():
         wrong = "ran past %d s" % limit
     elif child.returncode < 0:
         wrong = "died of signal %d" % -child.returncode
@@ -123,7 +133,7 @@ def run(path, build, default_timeout):
     if failed:
         details.append("---- the end of its output:")
         details.extend(text.splitlines()[-40:])
-    return path, passed, failed, skipped, time.monotonic() - started, details
+    return path, passed, failed, skipped, time.monotonic() - started, usage.ru_utime + usage.ru_stime, details
 
 
 def main():
@@ -145,13 +155,13 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         jobs = [pool.submit(run, path, args.build, args.timeout) for path in args.tests]
         for job in concurrent.futures.as_completed(jobs):
-            path, passed, failed, skipped, seconds, details = job.result()
+            path, passed, failed, skipped, seconds, busy, details = job.result()
             for i, count in enumerate((passed, failed, skipped)):
                 totals[i] += count
             word = "FAIL" if failed else "ok"
-            print("%-4s %-52s %4d passed %s%s %6.1f s" % (
+            print("%-4s %-52s %4d passed %s%s %6.1f s, %6.1f s of CPU" % (
                 word, path, passed, "%d failed " % failed if failed else "",
-                "%d skipped" % skipped if skipped else "", seconds))
+                "%d skipped" % skipped if skipped else "", seconds, busy))
             for line in details:
                 print("     " + line)
             sys.stdout.flush()

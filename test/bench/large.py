@@ -129,7 +129,7 @@ def write_ours(args, out):
                 "modules": [{"path": "", "build_id": ""}] + [
                     {"path": "/opt/lib/libpart%d.so" % i, "build_id": "%040x" % i, "base": i << 40} for i in range(1, 62)],
                 "annotations": []}
-    json.dump(document, out, separators=(",", ":"))
+    out.write(json.dumps(document, separators=(",", ":")))      # json.dump takes five times as long
 
 
 def torch_of(args):

@@ -258,20 +258,21 @@ test("what is mapped and unmapped in parts is cut and joined", () => {
 
 /* ---- the picture -------------------------------------------------------------------------------- */
 
-/* The same picture, by adding up all lives for each column. */
-const naive = (model, view, color) => {
+/* What is live in each state of @model, by adding up all lives for each. */
+const totalsOf = ({ lives: { born, died, count }, weight, count: states }) => Float64Array.from({ length: states + 1 }, (_, s) => {
+	let sum = 0;
+	for (let l = 0; l < count; l++)
+		sum += born[l] < s && s <= died[l] ? weight[l] : 0;
+	return sum;
+});
+
+/* The same picture, by looking at all states and lives for each column. */
+const naive = (model, view, color, totals) => {
 	const { lives, axis, weight } = model, { width, height, low, high, background } = view;
 	const ids = new Uint32Array(width * height).fill(NOBODY), pixels = new Uint32Array(width * height).fill(background);
 	const begins = [];
 	for (let s = 0; s <= model.count; s++)
 		begins.push(view.mode === "order" ? s : s ? axis.time[s - 1] - axis.begin : -Infinity);
-	const total = (s) => {
-		let sum = 0;
-		for (let l = 0; l < lives.count; l++)
-			sum += lives.born[l] < s && s <= lives.died[l] ? weight[l] : 0;
-		return sum;
-	};
-	const totals = begins.map((_, s) => total(s));
 	for (let x = 0; x < width; x++) {
 		const left = view.from + ((view.to - view.from) * x) / width, right = view.from + ((view.to - view.from) * (x + 1)) / width;
 		let chosen = -1;
@@ -305,18 +306,20 @@ const naive = (model, view, color) => {
 /* Parts of @model's picture are the naive ones in so many @rounds; how many pixels have an allocation. */
 const samePictures = (name, model, rounds, next) => {
 	const color = Uint32Array.from({ length: model.lives.count }, (_, l) => (0xff000000 | Math.imul(l + 1, 2654435761)) >>> 0);
-	let painted = 0;
+	let painted = 0, totals = totalsOf(model);
 	for (let round = 0; round < rounds; round++) {
 		/* At last a column is a microsecond, and begins where one does. */
 		const exact = round >= 8 && model.count;
 		const mode = round % 2 || exact ? "time" : "order", span = model.axis.span(mode), most = model.curve.values[model.curve.peak];
-		if (round === 6)
+		if (round === 6) {
 			model.setFilter(Uint8Array.from({ length: model.lives.count }, () => next() < 0.4 ? 1 : 0));
+			totals = totalsOf(model);
+		}
 		const from = exact ? model.axis.place("time", 1 + Math.floor(next() * model.count)) : round < 2 ? 0 : next() * span * 0.8;
 		const to = exact ? from + 40 : round < 2 ? span : from + next() * (span - from);
 		const low = round < 4 ? 0 : Math.floor(next() * most * 0.5), high = round < 4 ? most * 1.06 + 1 : low + 1 + next() * most;
 		const view = { mode, from, to, low, high, width: 40, height: 60, background: 0xffeeeeee, mark: -1 };
-		const drawn = model.draw(view, color), wanted = naive(model, view, color);
+		const drawn = model.draw(view, color), wanted = naive(model, view, color, totals);
 		assert.deepEqual(drawn.ids, wanted.ids, `${name} ${model.source.name} round ${round}`);
 		assert.deepEqual(drawn.pixels, wanted.pixels, `${name} ${model.source.name} round ${round}, colours`);
 		painted += drawn.ids.filter((id) => id !== NOBODY).length;

@@ -8,7 +8,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import { after, test } from "node:test";
-import { launch, missing, openPage, settle } from "./browser.mjs";
+import { launch, missing, numbersOf, openPage, settle } from "./browser.mjs";
 import { DATA, large, pageOf, readPage, room, runApp } from "./documents.mjs";
 
 const skip = missing || false;
@@ -36,12 +36,9 @@ test("the first picture is the timeline, with the peak and who holds it", { skip
 	const text = await side(page);
 	assert.match(text, /At the peak/);
 	assert.match(text, /make_moments/);
-	const { ids, width, height, view } = await page.evaluate(() => {
-		const { picture } = gpumem.view;
-		return { ids: Array.from(picture.ids), width: picture.view.width, height: picture.view.height, view: picture.view };
-	});
+	const ids = await numbersOf(page, () => gpumem.view.picture.ids), view = await page.evaluate(() => gpumem.view.picture.view);
 	const wanted = model.draw({ ...view, mark: -1 }, new Uint32Array(model.lives.count));
-	assert.equal(ids.length, width * height);
+	assert.equal(ids.length, view.width * view.height);
 	assert.deepEqual(Uint32Array.from(ids), wanted.ids);
 }));
 

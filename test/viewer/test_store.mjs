@@ -41,7 +41,10 @@ const shown = async (page, view) => {
 		const hashOf = (canvas) => {
 			const copy = document.createElement("canvas"), { data } = (copy.width = canvas.width, copy.height = canvas.height,
 				copy.getContext("2d").drawImage(canvas, 0, 0), copy.getContext("2d").getImageData(0, 0, canvas.width || 1, canvas.height || 1));
-			return `${canvas.width}x${canvas.height} ${data.reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193) >>> 0, 7)}`;
+			let hash = 7;
+			for (const pixel of new Uint32Array(data.buffer))
+				hash = Math.imul(hash ^ pixel, 0x01000193);
+			return `${canvas.width}x${canvas.height} ${hash}`;
 		};
 		return {
 			stage: document.querySelector("main").innerText, side: all(".side").map((one) => one.innerText).join(), chips: all(".terms").map((one) => one.innerText).join(),

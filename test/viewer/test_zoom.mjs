@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { matchOf } from "../../tools/viewer/src/model/filter.js";
-import { launch, missing, openPage, settle } from "./browser.mjs";
+import { launch, missing, numbersOf, openPage, settle } from "./browser.mjs";
 import { pageOf, readPage, runApp } from "./documents.mjs";
 
 const skip = missing || false;
@@ -23,7 +23,7 @@ const sharp = async (page) => {
 	await settle(page);
 	const [view, seen] = await page.evaluate(() => [gpumem.view.picture.view, { low: gpumem.view.low, high: gpumem.view.high, from: gpumem.window.from, to: gpumem.window.to }]);
 	assert.deepEqual([view.low, view.high, view.from, view.to], [seen.low, seen.high, seen.from, seen.to], "the picture is of what is in sight");
-	const ids = await page.evaluate(() => Array.from(gpumem.view.picture.ids));
+	const ids = await numbersOf(page, () => gpumem.view.picture.ids);
 	assert.deepEqual(Uint32Array.from(ids), model.draw({ ...view, mark: -1 }, new Uint32Array(model.lives.count)).ids);
 };
 
