@@ -1,12 +1,13 @@
 /*
  * follow.c - option follow:no: children do not get the preload.
  *
- * A shell or a launcher that never calls CUDA would hand it on all the same. So the process that was
- * started with the option marks it with its number when the library is loaded ("no@4711"), and the library
- * does nothing in a process of another number; what the first one becomes by exec keeps it.
+ * Removing the preload at the first CUDA call is not enough, because a shell or a launcher that never calls CUDA
+ * would still hand it on. So the process that was started with the option marks the option with its number
+ * ("no@4711") when the library is loaded. In a process with another number the library does nothing. The number
+ * stays the same over exec.
  *
  * Thread context: the loader's, and the first hook. Another thread of the program may be reading the
- * environment, so no string in it is changed and nothing is freed: one pointer of environ is replaced.
+ * environment, so no string is changed and nothing is freed: only a pointer of environ is replaced.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,11 +23,11 @@
 #include "preload/options/options.h"
 #include "preload/options/text.h"
 
-static bool handed_on;			/* to this process, by one that has the option */
+static bool handed_on;			/* another process has handed the preload on to this one */
 
 static const char name[] = "LD_PRELOAD=";
 
-/* Is the file that one entry names the one that we were loaded from? */
+/* Does an entry of LD_PRELOAD name the file from which this library was loaded? */
 static bool is_us(const char *entry, size_t length, const char *us)
 {
 	char path[4096];
@@ -41,11 +42,11 @@ static bool is_us(const char *entry, size_t length, const char *us)
 	if (strchr(path, '/'))
 		return stat(us, &ours) == 0 && stat(path, &its) == 0 &&
 		       ours.st_dev == its.st_dev && ours.st_ino == its.st_ino;
-	/* A bare name was searched for; the loader went by its last part. */
+	/* The loader searched for a bare name: compare the last part of the path. */
 	return strrchr(us, '/') && strcmp(strrchr(us, '/') + 1, path) == 0;
 }
 
-/* @list without us, into @ret, which has its room. */
+/* Copy @list without this library to @ret, which is as large as @list. */
 static void without_us(const char *list, const char *us, char *ret)
 {
 	while (*list) {
@@ -66,7 +67,7 @@ bool gm_follow_ends_here(void)
 	return handed_on;
 }
 
-/* The entry that says follow:no, among those that are there; NULL: none does. */
+/* Find the entry of the environment that says follow:no; NULL: none does. */
 static char **find_option(void)
 {
 	static const char variable[] = "GPUMEM_FOLLOW=", conf[] = "GPUMEM_CONF=";
@@ -87,7 +88,7 @@ static char **find_option(void)
 	return options.follow ? NULL : found;
 }
 
-/* The number behind the last '@' of @text, 0: there is none. */
+/* Return the number behind the last '@' of @text; 0: none. */
 static uint64_t owner_of(const char *text)
 {
 	const char *at = strrchr(text, '@');
@@ -101,7 +102,7 @@ static uint64_t owner_of(const char *text)
 	return owner;
 }
 
-/* As GPUMEM_FOLLOW=no@4711, or at the end of GPUMEM_CONF, where the last word counts. */
+/* Mark the option with @owner: as GPUMEM_FOLLOW=no@4711, or at the end of GPUMEM_CONF, where the last word wins. */
 static void mark(char **entry, uint64_t owner)
 {
 	bool conf = strncmp(*entry, "GPUMEM_CONF=", 12) == 0;

@@ -1,6 +1,6 @@
 /*
- * init.c - what happens when the library is loaded (next to nothing) and when it starts (at the
- * first hooked CUDA call of a process): options, journal, modules, helper thread, triggers.
+ * init.c - load the library (which does next to nothing) and start it, at the first hooked CUDA call of a
+ * process: options, journal, modules, helper thread, triggers.
  *
  * Thread context: the loader's; then one thread, in its first hook. Signal context: none.
  */
@@ -25,7 +25,7 @@
 #include "recorder/stacks/stacks.h"
 #include "recorder/modules/names.h"
 
-/* What a start needs to put together; too large for the stack of a host's thread. */
+/* Buffers for the start; too large for the stack of a host's thread. */
 struct scratch {
 	struct gm_recorder_report report;
 	struct gm_recorder_setting settings[GM_OPTION_COUNT + 1];
@@ -33,8 +33,8 @@ struct scratch {
 	char output[GM_TEXT_BYTES];
 };
 
-/* Loaded: find what may be needed where nothing can be looked up any more (_exit in a signal
- * handler), and remember what stderr is. No file, no thread, no CUDA. */
+/* When the library is loaded, find the functions that may be needed where nothing can be looked up any more (_exit
+ * in a signal handler), and remember the file of stderr. Opens no file, makes no thread, calls no CUDA. */
 static __attribute__((constructor)) void loaded(void)
 {
 	gm_libc_find();
@@ -50,7 +50,7 @@ static void said(void *arg, const char *line)
 	gm_say(line);
 }
 
-/* The rank of this process, from the launchers' variables; -1 none. */
+/* Return the rank of this process, from the variables of launchers; -1: none. */
 static int32_t rank_of_process(void)
 {
 	static const char *const names[] = {
@@ -72,7 +72,7 @@ static int32_t rank_of_process(void)
 	return -1;
 }
 
-/* @output as seen from here, now. Where it would not fit it stays relative. */
+/* Make @output absolute by the present directory. A path that would be too long stays relative. */
 static void make_absolute(const char *output, char ret[GM_TEXT_BYTES])
 {
 	size_t length, rest = strlen(output);
@@ -90,7 +90,7 @@ static void make_absolute(const char *output, char ret[GM_TEXT_BYTES])
 	memcpy(ret, output, rest + 1);
 }
 
-/* The options of PyTorch's own allocator, as its snapshots repeat them. */
+/* Return the options of PyTorch's own allocator, which PyTorch's snapshots repeat. */
 static const char *torch_conf(void)
 {
 	const char *text = secure_getenv("PYTORCH_CUDA_ALLOC_CONF");
@@ -123,7 +123,7 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 	return GM_OPTION_COUNT + 1;
 }
 
-/* gm_module_sink: the journal gives the numbers out. */
+/* For gm_module_sink: the journal assigns the numbers. */
 static uint16_t publish_module(const struct gm_module_info *info)
 {
 	uint16_t module = gm_publish_module(info->base, info->start, info->end, info->path,
@@ -134,16 +134,16 @@ static uint16_t publish_module(const struct gm_module_info *info)
 	return module;
 }
 
-/* Our own code, by the linker's word: stacks begin with whoever called us. */
+/* The range of our own code, from the linker, because stacks begin with our caller. */
 extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
 
-/* Of an interpreter whose frames cannot be read; any thread. */
+/* Print a line about an interpreter whose frames cannot be read. Any thread. */
 static void python_said(const char *line)
 {
 	gm_say(line);
 }
 
-/* Without the cache every call is the driver's, as with allocator:native. */
+/* Start the cache. If it cannot start, every call goes to the driver, as with allocator:native. */
 static void start_cache(void)
 {
 	int r = gm_cache_start();
@@ -154,7 +154,7 @@ static void start_cache(void)
 		gm_context_trust();
 }
 
-/* What the hooks need before the first body runs on, once the journal is there and recording. */
+/* Start all that hooks need before the first body continues. The journal records already. */
 static int start_hooks(void)
 {
 	int version;
@@ -166,7 +166,8 @@ static int start_hooks(void)
 		gm_record_driver_version(version);
 	if (gm_state.options.allocator == GM_ALLOCATOR_CACHING)
 		start_cache();
-	/* After the cache, whose heaps end first; what pools hold ends before its memory. */
+	/* Watch in this order: at the end of a context the cache's heaps end first, then the pieces of pools, then
+	 * the records of the remaining memory. */
 	gm_context_watch(&gm_pools_of_contexts);
 	gm_context_watch(&gm_record_of_contexts);
 	gm_hooks_of_work(gm_cache_on());
@@ -212,8 +213,8 @@ static int start_recorder(struct scratch *scratch)
 	return r;
 }
 
-/* Debuggers of memory see the driver's allocations: blocks inside them would hide what they look
- * for. */
+/* Choose allocator:native under a debugger of memory. It sees only the driver's allocations, and the cache's blocks
+ * within these would hide the errors that it looks for. */
 static void choose_allocator(struct gm_options *options)
 {
 	const char *debugger;
@@ -237,8 +238,8 @@ int gm_init(void)
 
 	if (gm_follow_ends_here())
 		return -ECANCELED;
-	/* With raised privileges we would write files in the name of another user, where a variable
-	 * of the caller's says. */
+	/* With raised privileges we would write files in the name of another user, to a path from the caller's
+	 * environment. */
 	if (getauxval(AT_SECURE)) {
 		gm_say("nothing is recorded: the program runs with raised privileges "
 		       "(set-user-ID, set-group-ID or file capabilities)");

@@ -1,18 +1,18 @@
 /*
- * old_glibc.c - the library and the command run on every glibc from 2.17 on, whatever they were built with.
+ * old_glibc.c - let the library and the command run on every glibc from 2.17 on, whichever they were built with.
  *
- * A program asks the loader for each function by its newest version, and a loader that lacks the version stops
- * every program that the library is preloaded into. So what has a version after GLIBC_2.17 is defined here, hidden:
- * the linker takes these functions before it looks into libc.
+ * The linker binds each function to its newest version. A loader that lacks the version stops every program into
+ * which the library is preloaded. So functions with a version after GLIBC_2.17 are defined here, hidden, and the
+ * linker takes these before it looks into libc.
  *
- * Up to glibc 2.33, threads and the loader's functions are in libpthread and libdl. A library that names these
- * two has them loaded into every program, and before 2.30 the loader refuses a versioned name, weak or not, that is
- * in another file than where it was linked. So these functions are looked up: dlvsym in the loaded objects, the others
- * by it. Of libpthread and libdl a program that uses CUDA has both, since libcuda needs them.
+ * Up to glibc 2.33, threads and the loader's functions are in libpthread and libdl. If the library named these two
+ * files, they would be loaded into every program. Before 2.30 the loader also refuses a versioned name, even a weak
+ * one, that is in another file than at link time. So these functions are looked up: dlvsym in the loaded objects, the
+ * others by dlvsym. A program that uses CUDA has libpthread and libdl, because libcuda needs them.
  *
- * Not in sanitizer builds: their runtimes stand in front of the same functions.
- * Threads and signals: what holds for the function of libc. Found addresses are stored whole, and two threads
- * that look at once find the same.
+ * Not in sanitizer builds, because their runtimes intercept the same functions.
+ * Threads and signals: as for the function of libc. Found addresses are stored whole, and two threads that look at
+ * once find the same address.
  */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define _GNU_SOURCE
@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
-/* The version that a function has had since the machine's first glibc. */
+/* The version of functions that the machine's first glibc had. */
 #if defined(__x86_64__)
 #define FIRST "GLIBC_2.2.5"
 #define ROBUST "GLIBC_2.12"
@@ -46,10 +46,10 @@
 typedef void *dlvsym_fn(void *restrict handle, const char *restrict name, const char *restrict version);
 
 /*
- * dlvsym is looked up when the host first asks for a function, which may be while its sanitizer starts: then nothing of
- * libc may be called that the sanitizer stands in front of. So this reads the loader's own list, and compares texts
- * by itself. No lock is needed: libc is in the list for good, and so is libdl if it came at the start. Without a
- * libdl nothing is added to the list, on those systems that have one.
+ * dlvsym is looked up when the host first asks for a function. At that moment the host's sanitizer may be starting, and
+ * no function of libc that it intercepts may be called. So this code reads the loader's own list and compares texts
+ * by itself. No lock is needed: libc never leaves the list, nor does libdl if it came at the start. On systems that
+ * have a libdl, nothing can be added to the list while libdl is not loaded.
  */
 static bool same(const char *a, const char *b)
 {
@@ -67,7 +67,7 @@ static uint32_t hash_of(const char *name)
 	return hash;
 }
 
-/* The function @name that @object defines, by its GNU hash table; or NULL. */
+/* Find the function @name in @object by its GNU hash table; NULL: not defined there. */
 static void *find_in(const struct link_map *object, const char *name)
 {
 	const ElfW(Sym) *symbols = NULL;
@@ -85,7 +85,8 @@ static void *find_in(const struct link_map *object, const char *name)
 	}
 	if (!symbols || !strings || !table || !table[0])
 		return NULL;
-	/* The table: counts of buckets, of symbols without a hash, of words of the filter; those words; buckets. */
+	/* The table has the counts of buckets, of symbols without a hash and of words of the filter, then the filter,
+	 * then the buckets. */
 	buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
 	chain = buckets + table[0];
 	i = buckets[hash % table[0]];
@@ -97,7 +98,7 @@ static void *find_in(const struct link_map *object, const char *name)
 		if ((here | 1) == (hash | 1) && symbols[i].st_shndx != SHN_UNDEF &&
 		    same(strings + symbols[i].st_name, name))
 			return (void *)(object->l_addr + symbols[i].st_value);
-		if (here & 1)		/* the bucket's last */
+		if (here & 1)		/* the last of the bucket */
 			return NULL;
 	}
 }
@@ -120,7 +121,7 @@ static dlvsym_fn *find_dlvsym(void)
 	return NULL;
 }
 
-/* RTLD_NEXT and a search path are those of the caller, which is this file: of the same object. */
+/* RTLD_NEXT and the search path depend on the caller. The caller is this file here, which lies in the same object. */
 HIDDEN void *dlvsym(void *restrict handle, const char *restrict name, const char *restrict version)
 {
 	static dlvsym_fn *real;
@@ -144,7 +145,7 @@ static void *find_function(void **at, const char *name, const char *version)
 	return found;
 }
 
-/* NAME of libdl or libpthread, and what it returns where there is none. */
+/* Define function NAME of libdl or libpthread; it returns OTHERWISE when there is no such function. */
 #define FUNCTION(type, name, finder, version, otherwise, params, args) \
 	HIDDEN type name params \
 	{ \
@@ -160,7 +161,8 @@ FUNCTION(void *, dlopen, find_function, FIRST, NULL, (const char *name, int flag
 
 /* ---- libpthread -------------------------------------------------------------------------------- */
 
-/* A libpthread that a library brought which the program opened for itself is not in the default scope. */
+/* Find a function of libpthread. libpthread is not in the default scope if it came with a library that the program
+ * opened by dlopen. */
 static void *find_thread_function(void **at, const char *name, const char *version)
 {
 	void *found = find_function(at, name, version), *library;
@@ -169,7 +171,7 @@ static void *find_thread_function(void **at, const char *name, const char *versi
 		return found;
 	library = dlopen("libpthread.so.0", RTLD_LAZY | RTLD_NOLOAD);
 	found = library ? dlvsym(library, name, version) : NULL;
-	dlerror();			/* not for the program to find */
+	dlerror();			/* clear the error, so that the program does not find it */
 	__atomic_store_n(at, found, __ATOMIC_RELEASE);
 	return found;
 }
@@ -190,7 +192,7 @@ THREAD_FUNCTION(pthread_mutexattr_setrobust, ROBUST, ENOSYS, (pthread_mutexattr_
 THREAD_FUNCTION(pthread_mutex_trylock, FIRST, EBUSY, (pthread_mutex_t *mutex), (mutex))
 THREAD_FUNCTION(pthread_mutex_consistent, ROBUST, ENOSYS, (pthread_mutex_t *mutex), (mutex))
 
-/* The same as sigprocmask on Linux, but for the way in which an error is told. */
+/* On Linux this is sigprocmask, except that it returns the error. */
 HIDDEN int pthread_sigmask(int how, const sigset_t *restrict set, sigset_t *restrict before)
 {
 	int saved = errno, r = sigprocmask(how, set, before) ? errno : 0;

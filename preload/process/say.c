@@ -46,7 +46,7 @@ static bool stderr_is_what_it_was(void)
 	       st.st_ino == at_start.inode && st.st_mode == at_start.mode;
 }
 
-/* The reader of a pipe may have ended: the signal for that would be ours, not the host's. */
+/* Write with SIGPIPE blocked, because the reader of a pipe may have ended, and the signal would hit the host. */
 static void write_quietly(const char *text, size_t bytes)
 {
 	const struct timespec now = { 0, 0 };
@@ -77,7 +77,7 @@ static void write_line(const char *const *texts)
 	used = strlen(text);
 	for (size_t i = 0; i < used; i++)
 		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-			text[i] = '?';	/* a value of the environment may hold anything */
+			text[i] = '?';	/* values from the environment may hold anything */
 	text[used++] = '\n';
 	write_quietly(text, used);
 }

@@ -1,6 +1,6 @@
 /*
- * say.h - the few lines that the library may print: on stderr, if descriptor 2 is still what it was
- * at the start.
+ * say.h - print the few lines of the library: on stderr, if descriptor 2 is still the file that it was at
+ * the start.
  *
  * Thread context: any. Signal context: safe. No malloc, no stdio.
  */
@@ -9,13 +9,13 @@
 
 #include <stdbool.h>
 
-/* Remember what file descriptor 2 is, at the start of the process: should the host close it and
- * open something else under its number, nothing is ever written there. */
+/* Remember the file of descriptor 2, at the start of the process. If the host closes it and opens another
+ * file under that number, nothing is written there. */
 void gm_say_remember(void);
 
-/* Print one line, "gpumem: " and the texts one after the other, in one write. A process prints at
- * most GM_SAY_LINES, and one more that says so; gm_say_always is not limited: for what the user
- * asked for (verbose). errno is kept, SIGPIPE is not raised. */
+/* Print one line in one write: "gpumem: " and then the texts. A process prints at most GM_SAY_LINES lines,
+ * and one more to say that further lines are left out. gm_say_always has no limit; it is for lines that the
+ * user asked for (verbose). Keeps errno. Does not raise SIGPIPE. */
 #define GM_SAY_LINES 64
 #define gm_say(...) gm_say_list(false, (const char *const[]){ __VA_ARGS__, NULL })
 #define gm_say_always(...) gm_say_list(true, (const char *const[]){ __VA_ARGS__, NULL })

@@ -11,12 +11,12 @@
 #include "preload/process/slots.h"
 
 #define FIRST_BYTES 65536u
-#define MAX_BYTES (UINT64_C(1) << 30)	/* a limit on our own share of the host's memory */
+#define MAX_BYTES (UINT64_C(1) << 30)	/* limit of our share of the host's memory */
 
 static int grow(struct gm_slots *slots)
 {
 	uint64_t bytes = slots->base ? slots->bytes * 2 : FIRST_BYTES;
-	int saved_errno = errno;		/* the host's: we are within its call */
+	int saved_errno = errno;		/* keep the host's, because we run inside its call */
 	void *base;
 
 	if (bytes > MAX_BYTES)
@@ -31,7 +31,7 @@ static int grow(struct gm_slots *slots)
 	slots->bytes = bytes;
 	slots->capacity = (uint32_t)(bytes / slots->item_bytes);
 	if (!slots->used)
-		slots->used = 1;	/* id 0 is none */
+		slots->used = 1;	/* id 0 is no record */
 	return 0;
 }
 

@@ -1,9 +1,8 @@
 /*
- * state.c - where the library stands in this process: the word, its pages, the guard.
+ * state.c - the state of the library in this process: the word, its pages, the guard (see state.h).
  *
- * See state.h. The order at a start: the pages are marked first (before the word says anything,
- * so that a child forked at any instant finds either nothing or zeroes), then one thread takes
- * the word to STARTING and starts.
+ * A start marks the pages first, while the word is still 0, so that a child forked at any moment finds
+ * zeroes. Then one thread sets the word to STARTING and starts.
  *
  * Thread context: any. Signal context: gm_state_is_mine.
  */
@@ -17,13 +16,13 @@
 
 #include "preload/process/state.h"
 
-#define WAIT_NS UINT64_C(5000000000)	/* for another thread that starts the library */
+#define WAIT_NS UINT64_C(5000000000)	/* wait for another thread that starts the library */
 #define SLICE_NS UINT64_C(100000000)
 
 struct gm_state gm_state;		/* .bss, whole pages */
 __thread uintptr_t gm_inside;
 
-/* Not on the wiped pages: this address space was started in once, by us or by a parent. */
+/* 1: this process or a parent has started the library in this address space. Not on the wiped pages. */
 static _Atomic(uint32_t) started_once;
 
 bool gm_state_is_mine(void)
@@ -46,8 +45,8 @@ static void futex_word(int operation, uint32_t value, const struct timespec *lim
 		limit, NULL, 0);
 }
 
-/* Another thread starts the library. When it takes for ever (it was cancelled in the midst), the
- * library stays off. */
+/* Wait for another thread that starts the library. If it never finishes (it was cancelled), the library stays
+ * off. */
 static void wait_for_start(void)
 {
 	const struct timespec slice = { 0, (long)SLICE_NS };
@@ -62,15 +61,15 @@ static void wait_for_start(void)
 }
 
 /*
- * A start needs more stack than a thread of the program may have to spare: it runs on one of its own,
- * which is unmapped when it has returned. By makecontext, which knows what the C library and the processor
- * want of a stack (shadow stacks too). The sanitizers want to be told of every switch: there, and where
- * there is no memory, the caller's stack is taken. One thread at a time, and not cancelled.
+ * A start may need more stack than a thread of the program has left, so it runs on a stack of its own, which is
+ * unmapped afterwards. makecontext sets the stack up, because it knows the needs of the C library and the
+ * processor (shadow stacks, too). Under sanitizers, which must be told of every switch, and when there is no
+ * memory, the start uses the caller's stack. One thread at a time, with cancellation off.
  */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-#define STACK_BYTES (256u << 10)	/* as used: pages that are never touched cost nothing */
-#define GUARD_BYTES (64u << 10)		/* at its lower end; the largest pages there are */
+#define STACK_BYTES (256u << 10)	/* pages that are never touched cost nothing */
+#define GUARD_BYTES (64u << 10)		/* at the lower end: one page of the largest size */
 
 static struct {
 	ucontext_t there, back;
@@ -115,8 +114,8 @@ static int on_wide_stack(int (*fn)(void))
 
 #endif
 
-/* On a stack of its own, out of which nobody can be cancelled. What the driver calls back from there
- * is inside this hook, wherever that stack lies. */
+/* Run gm_init with cancellation off. Calls that come back from the driver meanwhile count as inside this hook, although
+ * their stack is another one. */
 static int init(void)
 {
 	uintptr_t inside = gm_inside;
@@ -129,7 +128,7 @@ static int init(void)
 	return r;
 }
 
-/* The word is at STARTING, and that is ours. */
+/* Start the library: this thread has set the word to STARTING. */
 static bool start(bool wiped)
 {
 	uint32_t to = GM_STATE_OFF;
@@ -143,9 +142,9 @@ static bool start(bool wiped)
 	return gm_state_word() == to && to != GM_STATE_OFF;
 }
 
-/* A child of a process that has used CUDA: the driver refuses it every call, for ever, and the
- * library is off. (A raw clone may count on being alone: no thread is created there.) A child of
- * one that has not finds the word new and nobody who has started. */
+/* Is this a child of a process that has used CUDA? The driver refuses every call of such a child for ever, so the
+ * library stays off there. (It must also create no thread there, because a child of a raw clone may rely on having only
+ * one.) In a child of a process that has not used CUDA, @started_once is 0. */
 static bool is_child_of_started(void)
 {
 	return gm_get_acquire(&started_once);
