@@ -1,7 +1,7 @@
 /*
- * debugger.c - compute-sanitizer and cuda-gdb, by what they bring into the process (see real.h).
+ * debugger.c - recognise compute-sanitizer and cuda-gdb by their traces in the process (see real.h).
  *
- * Seen with CUDA 13.0: compute-sanitizer preloads libsanitizer-collection.so and sets
+ * With CUDA 13.0 compute-sanitizer preloads libsanitizer-collection.so and sets
  * NV_SANITIZER_INJECTION_PORT_RANGE_END; under cuda-gdb libcuda loads libcudadebugger.so.
  */
 #define _GNU_SOURCE
@@ -33,7 +33,7 @@ static int see_object(struct dl_phdr_info *info, size_t bytes, void *arg)
 	return *found != NULL;
 }
 
-/* The file @path, cut to what fits. */
+/* Read the file @path, as far as it fits. */
 static bool read_text(const char *path, char *text, size_t bytes)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -45,7 +45,7 @@ static bool read_text(const char *path, char *text, size_t bytes)
 	return n > 0;
 }
 
-/* libcudadebugger.so comes with cuInit, which may be after us: who traces this process? */
+/* Does cuda-gdb trace this process? libcudadebugger.so may not be there yet, because cuInit loads it. */
 static bool traced_by_cuda_gdb(void)
 {
 	char text[2048], path[64] = "/proc/", *at;

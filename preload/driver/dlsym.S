@@ -1,11 +1,11 @@
 /*
- * dlsym.S - void *dlsym(void *handle, const char *name): a tail jump, so that the real dlsym sees
- * the return address of whoever asked.
+ * dlsym.S - void *dlsym(void *handle, const char *name): a tail jump, so that the real dlsym sees the
+ * return address of the program's call.
  *
- * RTLD_NEXT and RTLD_DEFAULT mean "from the caller's place in the search order". A wrapper that
- * calls the real one becomes that caller: RTLD_NEXT then finds the asker's own symbol, and an
- * interposer that calls what it found calls itself for ever (an OpenMP runtime in `import torch`
- * hangs so). gm_dlsym_route (resolve.c) says where to jump.
+ * RTLD_NEXT and RTLD_DEFAULT mean "from the caller's place in the search order". If a wrapper called the
+ * real dlsym, the wrapper would be the caller. RTLD_NEXT would then find the program's own symbol, and an
+ * interposer that calls the result would call itself for ever (an OpenMP runtime in `import torch` hung
+ * like that). gm_dlsym_route (resolve.c) returns the address to jump to.
  *
  * Thread, signal and fork context: dlsym's own.
  */

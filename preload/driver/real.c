@@ -1,12 +1,12 @@
 /*
- * real.c - the tables made from hooks.def: names, hooks, the driver's functions, and the way from
- * a driver's address to our hook.
+ * real.c - the tables made from hooks.def: names, hooks, the driver's functions, and the map from an
+ * address of the driver to our hook (see real.h).
  *
- * The way back goes by address, never by name: one name has several ABIs (cuGetProcAddress picks
- * by version), one address has exactly one.
+ * The map is by address, because one name may have several ABIs (cuGetProcAddress picks one by version), but
+ * one address has exactly one.
  *
- * Nothing here takes a lock: filling is idempotent, two threads that fill at once store the same
- * values, and a child forked in between fills again. Thread context: any. See real.h.
+ * Nothing here takes a lock. Filling is idempotent: two threads that fill at once store the same values, and
+ * a child forked in between fills again. Thread context: any.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,7 +19,7 @@
 struct hook {
 	const char *name;
 	void *hook;			/* NULL: GM_CALL */
-	void *lost;			/* what gm_real holds while there is no real one */
+	void *lost;			/* in gm_real until the driver's function is found */
 	uint8_t class;
 	bool has_body;
 };
@@ -31,7 +31,7 @@ static CUresult missing(void)
 	return gm_driver_loaded() ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* The first call of a function finds the driver; a call of one that it lacks fails. */
+/* Define a function that finds the driver at its first call. If the driver lacks the function, the call fails. */
 #define LOST(name, type, params, args) \
 	static CUresult lost_##name params \
 	{ \
@@ -49,7 +49,7 @@ struct gm_real gm_real = {
 #include "preload/hooks/hooks.def"
 };
 
-/* In the order of struct gm_real, which is a row of pointers. */
+/* In the order of struct gm_real, which consists of pointers only. */
 static const struct hook hooks[] = {
 #define GM_HOOK(class, name, type, params, args) \
 	{ #name, (void *)name, (void *)lost_##name, GM_CLASS_##class, true },
@@ -75,9 +75,9 @@ void gm_hooks_of_work(bool is_wanted)
 }
 
 /*
- * The one switch: is this hook handed out by the resolvers? A body that only passes on is not
- * worth a call. While allocator is native nothing has to be known of work and identity. Exported
- * names that are called directly go through us either way.
+ * Do the resolvers hand out this hook? A body that only passes the call on is not worth a call. With
+ * allocator:native, hooks of work and identity are not needed. A direct call of an exported name goes
+ * through the hook in any case.
  */
 static bool wanted(const struct hook *hook)
 {
@@ -95,9 +95,9 @@ static bool wanted(const struct hook *hook)
 #define BUCKETS 1024u			/* a power of two; twice the hooks at least */
 _Static_assert(BUCKETS >= 2 * HOOKS, "room to probe");
 
-/* Index + 1 of the hook whose real function hashes here; 0 empty. Entries are only ever added. */
+/* Index + 1 of the hook whose real function hashes here; 0: empty. Entries are never removed. */
 static uint16_t by_address[BUCKETS];
-static uint32_t found;			/* the table and gm_real are complete */
+static uint32_t found;			/* 1: the table and gm_real are complete */
 
 static unsigned int bucket_of(const void *address)
 {
@@ -117,7 +117,7 @@ static const struct hook *hook_of(const void *real)
 	return NULL;
 }
 
-/* Where two names are one function of the driver (an alias), the one put first stands for it. */
+/* Add the function at @real. If two names are one function of the driver (an alias), the first one added wins. */
 static void put(size_t index, const void *real)
 {
 	unsigned int i = bucket_of(real);
@@ -155,8 +155,8 @@ bool gm_hook_is_ours(const void *address)
 
 struct gm_libc gm_libc;
 
-/* The number at *@text, and what follows it. Not strtol: nothing that a host's sanitizer or
- * allocator may stand in front of is called here, since those look functions up while they start. */
+/* Take the number at *@text. Without strtol, because a host's sanitizer or allocator may intercept it, and these look
+ * functions up while they start. */
 static unsigned int take_number(const char **text)
 {
 	unsigned int number = 0;
@@ -166,8 +166,8 @@ static unsigned int take_number(const char **text)
 	return number;
 }
 
-/* The version of dlsym that this glibc has: asking for one that it has not would have the loader
- * compose an error message, with malloc, perhaps inside the host's malloc. */
+/* Return the version of dlsym in this glibc. If we asked for a missing version, the loader would compose an error
+ * message with malloc, perhaps inside the host's malloc. */
 static const char *dl_version(void)
 {
 	const char *text = gnu_get_libc_version();
@@ -193,7 +193,7 @@ void gm_libc_find(void)
 		real = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
 	if (!real)
 		return;
-	/* An ordinary call: RTLD_NEXT means "after libgpumem" here, which is what is wanted. */
+	/* In these calls RTLD_NEXT means "after libgpumem", as intended. */
 	gm_libc.dlclose = real(RTLD_NEXT, "dlclose");
 	gm_libc.exit_now = real(RTLD_NEXT, "_exit");
 	gm_libc.exit_now_c = real(RTLD_NEXT, "_Exit");
@@ -202,8 +202,8 @@ void gm_libc_find(void)
 	__atomic_store_n(&gm_libc.dlsym, real, __ATOMIC_RELEASE);
 }
 
-/* A handle of the loaded driver, one reference more; NULL. Whatever dlerror() would say to the
- * host about it is taken away again. */
+/* Return a handle of the loaded driver with one more reference; NULL: not loaded. Clears dlerror(), so that the host
+ * does not find our error. */
 static void *driver_handle(void)
 {
 	static const char *const names[] = { "libcuda.so.1", "libcuda.so" };
@@ -264,15 +264,15 @@ bool gm_real_find(void)
 		gm_libc_find();
 	if (!gm_libc.dlsym)
 		return false;
-	/* The reference is kept: the driver stays loaded while gm_real points into it. */
+	/* Keep the reference, so that the driver stays loaded while gm_real points into it. */
 	handle = driver_handle();
 	if (!handle)
 		return false;
-	extent.object = handle;		/* what a handle is in glibc */
+	extent.object = handle;		/* in glibc a handle is the struct link_map */
 	dl_iterate_phdr(find_extent, &extent);
 	for (size_t i = 0; i < HOOKS; i++) {
 		real[i] = gm_libc.dlsym(handle, hooks[i].name);
-		/* A handle's scope holds what the driver links, too: only its own object counts. */
+		/* The scope of a handle includes the libraries that the driver links: accept only its own object. */
 		if ((uintptr_t)real[i] < extent.start || (uintptr_t)real[i] >= extent.end)
 			real[i] = NULL;
 		if (real[i])

@@ -1,16 +1,16 @@
 /*
  * real.h - the driver: whether it is loaded, its functions, and the hook for each.
  *
- * It is found once, after the program's own look-up in it succeeded or an exported hook was called;
- * the library never loads it. What is found here stays true in a forked child, and takes no lock:
- * it is not part of struct gm_state. Thread context: any. Signal context: gm_hook_for and
- * gm_hook_is_ours only.
+ * The driver is found once, after the program's own look-up in it succeeded or an exported hook was called.
+ * The library never loads the driver. The results hold in a forked child, too, and need no lock, so they
+ * are not part of struct gm_state. Thread context: any. Signal context: gm_hook_for and gm_hook_is_ours
+ * only.
  */
 #ifndef GM_PRELOAD_REAL_H
 #define GM_PRELOAD_REAL_H
 
-/* cuda.h without its renames (cuMemAlloc -> cuMemAlloc_v2), with the old ABIs declared: every
- * body is checked against NVIDIA's prototype of its link name and against its PFN_ type. */
+/* cuda.h without its renames (cuMemAlloc -> cuMemAlloc_v2) and with the old ABIs, so that the compiler checks
+ * every body against NVIDIA's prototype of its link name and against its PFN_ type. */
 #define __CUDA_API_VERSION_INTERNAL 1
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -20,7 +20,7 @@
 
 #include "preload/process/state.h"
 
-/* Of cudaGL.h and cudaVDPAU.h, which need headers of OpenGL and VDPAU. */
+/* Copied from cudaGL.h and cudaVDPAU.h, which need headers of OpenGL and VDPAU. */
 typedef CUresult (CUDAAPI *PFN_gm_cuGLCtxCreate)(CUcontext *pctx, unsigned int flags, CUdevice dev);
 typedef CUresult (CUDAAPI *PFN_gm_cuVDPAUCtxCreate)(CUcontext *pctx, unsigned int flags,
 						     CUdevice dev, uint32_t vdp_device,
@@ -52,7 +52,7 @@ extern struct gm_real gm_real GM_HIDDEN;
 #define GM_HOOK(class, name, type, params, args) extern GM_PUBLIC __typeof__(*(type)0) name;
 #include "preload/hooks/hooks.def"
 
-/* glibc's own functions, or the next interposer's; NULL before gm_libc_find. */
+/* The functions of glibc, or of the next interposer; NULL before gm_libc_find. */
 struct gm_libc {
 	void *(*dlsym)(void *handle, const char *name);
 	int (*dlclose)(void *handle);
@@ -63,28 +63,28 @@ struct gm_libc {
 };
 extern struct gm_libc gm_libc __attribute__((visibility("hidden")));
 
-/* Fill gm_libc. Any time, any number of times; calls no malloc on a glibc that has the versions. */
+/* Fill gm_libc. May be called at any time, and again. Calls no malloc if glibc has the versions. */
 void gm_libc_find(void);
 
 /* Is a driver loaded in this process (libcuda.so.1, whatever the file is called)? */
 bool gm_driver_loaded(void);
 
-/* Find the driver's functions if it is loaded. Returns true when gm_real is filled. */
+/* Find the driver's functions if the driver is loaded. Returns true when gm_real is filled. */
 bool gm_real_find(void);
 
-/* The hook to be handed out in place of the driver's function @real; NULL: none. */
+/* Return the hook to hand out in place of the driver's function @real; NULL: none. */
 void *gm_hook_for(const void *real);
 
-/* Whether the hooks of the classes WORK and IDENTITY are handed out. They are until the library has
- * started, and then where there is a cache. A program that has got one keeps it. */
+/* Choose whether the hooks of the classes WORK and IDENTITY are handed out: always until the library has
+ * started, and afterwards if there is a cache. A program that has got such a hook keeps it. */
 void gm_hooks_of_work(bool wanted);
 
 /* Is @address one of our exported hooks? */
 bool gm_hook_is_ours(const void *address);
 
-/* The name of a tool in this process that checks the program's memory or its kernels (debugger.c);
- * NULL: there is none. Reads the environment and the loader's list of objects. Called by the thread
- * that starts the library. */
+/* Return the name of the tool in this process that checks the program's memory or kernels (debugger.c);
+ * NULL: none. Reads the environment and the loader's list of objects. Called by the thread that starts the
+ * library. */
 const char *gm_debugger(void);
 
 #endif

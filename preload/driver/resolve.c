@@ -1,11 +1,11 @@
 /*
- * resolve.c - the ways by which a program gets hold of the driver's functions: dlsym and
- * cuGetProcAddress; and dlclose, by which objects go.
+ * resolve.c - dlsym and cuGetProcAddress, by which a program gets the driver's functions; and dlclose, which
+ * unloads objects.
  *
- * The real resolver is always asked first, and what it answered decides: an address of the driver
- * that has a hook is replaced by the hook, everything else is handed on as it is.
+ * The real resolver is always asked first. If its result is an address of the driver that has a hook, the hook
+ * is returned instead; every other result is returned unchanged.
  *
- * Nothing here starts the library: a program that looks a function up has not used it yet.
+ * Nothing here starts the library, because a program that looks a function up has not used it yet.
  * Thread context: any, also inside the loader. Signal context: as dlsym's.
  */
 #define _GNU_SOURCE
@@ -36,19 +36,19 @@ static bool names_hook(const char *name)
 	;
 }
 
-/* Our exports make every hooked name look present. Where no driver is loaded the program must find
- * what it would find without us: what comes after us in the search order, or nothing. */
+/* Without a driver the program must find what it would find without us: a function behind us in the search order, or
+ * nothing. Our exports alone would make every hooked name look present. */
 static void *dlsym_behind_us(void *handle, const char *name)
 {
 	void *found = gm_libc.dlsym(RTLD_NEXT, name);
 
 	(void)handle;
-	/* Not as a tail call: "next" means behind this library, so it must be seen as the caller. */
+	/* Not a tail call: "next" means behind the caller's object, so the caller must be this library. */
 	__asm__ volatile("" : "+r"(found));
 	return found;
 }
 
-/* With an explicit handle the caller's address does not matter: an ordinary call. */
+/* Look @name up by an explicit handle. The caller's address does not matter then, so this is an ordinary call. */
 static void *dlsym_mapped(void *handle, const char *name)
 {
 	void *real = gm_libc.dlsym(handle, name);
@@ -69,7 +69,7 @@ static void *dlsym_nothing(void *handle, const char *name)
 	return NULL;
 }
 
-/* Where dlsym is to jump. Must stay small: every dlsym of the host comes through here. */
+/* Return the address to which dlsym jumps. Must stay small, because every dlsym of the host comes through here. */
 dlsym_fn *gm_dlsym_route(void *handle, const char *name)
 {
 	if (__builtin_expect(!__atomic_load_n(&gm_libc.dlsym, __ATOMIC_ACQUIRE), 0))
@@ -113,8 +113,9 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersion, 
 
 /* ---- dlclose ----------------------------------------------------------------------------------- */
 
-/* Before: nothing that is about to go is believed any more. After: nor what was seen meanwhile. Whether the
- * library has started or not: PyTorch's calls are passed on before, and in forked children, too. */
+/* Begin a new generation before the call, so that nothing relies on objects that are about to go, and after the call,
+ * so that nothing relies on objects seen meanwhile. Do so even if the library has not started, because PyTorch's calls
+ * are passed on before the start, and in forked children. */
 int dlclose(void *handle)
 {
 	int result;
