@@ -1,9 +1,9 @@
 /*
- * options.c - the table of options.def, and where its values come from.
+ * options.c - read the options of options.def.
  *
- * GPUMEM_CONF first, then each GPUMEM_<NAME>, which wins. The grammar of GPUMEM_CONF is that of
- * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value, lists in brackets (lists of words, as snapshot_on's,
- * without, too); a value may hold colons.
+ * GPUMEM_CONF is read first, then each GPUMEM_<NAME>, which wins. The grammar of GPUMEM_CONF is that of
+ * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value. Lists stand in brackets; lists of words, such as
+ * snapshot_on's, may do without. A value may hold colons.
  *
  * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
  */
@@ -28,8 +28,8 @@ struct reader {
 	gm_option_said *said;
 	void *arg;
 	int complaints;
-	bool alone;			/* a heap's settings, in no variable, which are used or refused */
-	bool others;			/* keys that are no options are passed over */
+	bool alone;			/* only a heap's settings: any mistake refuses the text */
+	bool others;			/* ignore keys that are no options */
 };
 
 /* ---- complaints -------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static void say(struct reader *reader, const struct complaint *complaint)
 		reader->said(reader->arg, "more is wrong with the options than is said here");
 }
 
-/* A value as the user gave it, cut where it is very long. */
+/* Append a value as the user wrote it, cut if it is very long. */
 static void add_value(struct gm_line *line, struct gm_slice value)
 {
 	struct gm_slice part = value;
@@ -146,7 +146,7 @@ static const struct gm_option_row *find(struct gm_slice name)
 	return NULL;
 }
 
-/* What a type alone does not say; PyTorch's rules. NULL: fine. */
+/* Check PyTorch's rules that go beyond the type. Returns what is wrong; NULL: nothing. */
 static const char *refused(const struct gm_option_row *row, const struct gm_options *options)
 {
 	struct gm_options scratch;
@@ -184,7 +184,7 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 	const char *instead = NULL, *mark;
 	bool good;
 
-	/* With the number of the process that was started with it: follow.c. */
+	/* "no@4711": the number of the process that was started with the option (follow.c). */
 	mark = row - rows == GM_OPTION_follow ? memchr(value.text, '@', value.length) : NULL;
 	if (mark)
 		value.length = (size_t)(mark - value.text);
@@ -201,7 +201,7 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 	options->source[row - rows] = conf ? GM_SOURCE_CONF : GM_SOURCE_VARIABLE;
 }
 
-/* A set's words without brackets: snapshot_on:exit,oom,stacks:none. Up to the next colon. */
+/* Take the words of a set without brackets, up to the next name with a colon: snapshot_on:exit,oom,stacks:none. */
 static void take_more_words(struct gm_slice *value, struct gm_slice *rest)
 {
 	while (rest->length) {
@@ -269,7 +269,7 @@ static void read_variables(struct reader *reader, char *const *environment)
 	}
 }
 
-/* Limits that depend on another option. */
+/* Apply limits that depend on another option. */
 static void apply_dependent_limits(struct reader *reader)
 {
 	struct gm_options *options = reader->options;

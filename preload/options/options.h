@@ -1,9 +1,9 @@
 /*
  * options.h - the options as values; options.def has their table.
  *
- * Read once, at the first CUDA call, from GPUMEM_CONF and GPUMEM_<NAME> (the latter wins), into
- * one struct that nobody changes afterwards. A bad value or an unknown name costs one line to the
- * caller's function, and the default stays.
+ * The options are read once, at the first CUDA call, from GPUMEM_CONF and GPUMEM_<NAME> (which wins), into
+ * one struct that nobody changes afterwards. For a bad value or an unknown name the default stays, and the
+ * caller's function gets one line.
  *
  * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
  */
@@ -22,8 +22,8 @@
 #define GM_VALUE_BOOL bool
 #define GM_VALUE_FRACTION double
 #define GM_VALUE_CHOICE uint32_t	/* place of the word in the list, from 0 */
-#define GM_VALUE_SET uint32_t		/* bit per place of the word in the list */
-#define GM_VALUE_SIGNAL uint32_t	/* signal number, 0 none */
+#define GM_VALUE_SET uint32_t		/* a bit for each place in the list */
+#define GM_VALUE_SIGNAL uint32_t	/* signal number; 0: none */
 #define GM_VALUE_TEXT gm_option_text
 #define GM_VALUE_DIVISIONS struct gm_divisions
 
@@ -41,7 +41,8 @@ struct gm_options {
 	uint8_t source[GM_OPTION_COUNT];	/* enum gm_option_source */
 };
 
-/* Values of CHOICE options, bits of SET options; of history_enabled and context: recorder/journal/format.h. */
+/* Values of CHOICE options and bits of SET options. Those of history_enabled and context are in
+ * recorder/journal/format.h. */
 enum { GM_ALLOCATOR_CACHING, GM_ALLOCATOR_NATIVE };
 enum { GM_FREE_AUTO, GM_FREE_DEFERRED, GM_FREE_SYNC };
 enum { GM_FILL_NONE, GM_FILL_ZERO, GM_FILL_POISON };
@@ -51,24 +52,24 @@ enum { GM_ON_NONE = 1, GM_ON_EXIT = 2, GM_ON_SIGNAL = 4, GM_ON_OOM = 8, GM_ON_CR
 /* One complaint: a whole sentence, without a newline. */
 typedef void gm_option_said(void *arg, const char *line);
 
-/* Fill @ret from @environment (as environ; NULL: none), every complaint passed to @said, which may be
- * NULL. Never fails: what is bad keeps its default. */
+/* Fill @ret from @environment (as environ; NULL: none). Passes every complaint to @said, which may be NULL.
+ * Never fails: an option with a bad value keeps its default. */
 void gm_options_read(struct gm_options *ret, char *const *environment,
 		     gm_option_said *said, void *arg);
 
-/* The settings of a heap by these options: all except its limit. */
+/* Fill in the settings of a heap, except its limit, from these options. */
 struct gm_heap_config;
 void gm_options_heap(const struct gm_options *options, struct gm_heap_config *ret);
 
-/* The same from @text alone, in the grammar of GPUMEM_CONF and PYTORCH_CUDA_ALLOC_CONF. @others:
- * keys that are no options are ignored. Returns 0; -EINVAL, and @ret_error has the first mistake as
- * a sentence. */
+/* Fill in the settings of a heap from @text, in the grammar of GPUMEM_CONF and PYTORCH_CUDA_ALLOC_CONF.
+ * @others: ignore keys that are no options. Returns 0; -EINVAL, and @ret_error describes the first mistake
+ * in a sentence. */
 #define GM_OPTION_ERROR_BYTES 320u
 int gm_options_heap_parse(struct gm_heap_config *ret, const char *text, bool others,
 			  char ret_error[GM_OPTION_ERROR_BYTES]);
 
-/* The value of one option as text, in a form that could be given as the option; cut to @bytes.
- * Returns the length before the cut. */
+/* Write the value of one option into @buffer, as a user could write it, cut to @bytes. Returns the length
+ * before the cut. */
 size_t gm_options_format(const struct gm_options *options, enum gm_option_id id,
 			 char *buffer, size_t bytes);
 

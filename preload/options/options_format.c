@@ -1,5 +1,5 @@
 /*
- * options_format.c - an option's value as text, and what may be given; see options_value.h.
+ * options_format.c - write an option's value, and the allowed values, as text; see options_value.h.
  */
 #include <signal.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ const struct gm_signal_name gm_signal_names[] = {
 	{ "URG", SIGURG }, { "XCPU", SIGXCPU }, { "XFSZ", SIGXFSZ }, { NULL, 0 },
 };
 
-/* The word at @place of "a|b|c". */
+/* Return the word at @place in "a|b|c". */
 static struct gm_slice word_at(const char *list, unsigned int place)
 {
 	struct gm_slice rest = gm_slice_of(list), word = { "", 0 };

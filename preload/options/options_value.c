@@ -1,8 +1,8 @@
 /*
- * options_value.c - an option's value from text, a function a type; see options_value.h.
+ * options_value.c - parse an option's value, with one function for each type; see options_value.h.
  *
- * Limits are PyTorch's where the option is PyTorch's (its CUDAAllocatorConfig), but every bad
- * value has an answer that says what is allowed.
+ * PyTorch's options have PyTorch's limits (CUDAAllocatorConfig). The answer to a bad value says which values
+ * are allowed.
  */
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
 
-/* Digits at the start of @text, taken off it. */
+/* Take the digits from the start of @text. */
 static bool take_number(struct gm_slice *text, uint64_t *ret)
 {
 	uint64_t value = 0;
@@ -33,7 +33,7 @@ static bool parse_number(struct gm_slice text, uint64_t *ret)
 	return take_number(&text, ret) && text.length == 0;
 }
 
-/* 0.8, .8, 1: at most nine digits after the point count. */
+/* Parse 0.8, .8 or 1. Digits beyond the ninth after the point do not count. */
 static bool parse_fraction(struct gm_slice text, double *ret)
 {
 	uint64_t whole = 0, part = 0, unit = 1;
@@ -58,8 +58,8 @@ static bool parse_fraction(struct gm_slice text, double *ret)
 	return true;
 }
 
-/* 512MB, 40GiB, 1.5g, 4096: K, M, G, T count in 1024s whatever follows them. @unit: of a number
- * without one. */
+/* Parse 512MB, 40GiB, 1.5g or 4096. K, M, G and T are powers of 1024, with or without "iB" or "B". @unit: the bytes of
+ * one unit in a number without a suffix. */
 static bool parse_size(struct gm_slice text, uint64_t unit, uint64_t *ret)
 {
 	static const char letters[] = "kKmMgGtT";
@@ -102,7 +102,7 @@ static bool power_of_two(uint64_t n)
 
 /* ---- words ------------------------------------------------------------------------------------- */
 
-/* Place of @word in "a|b|c", -1. */
+/* Return the place of @word in "a|b|c"; -1: none. */
 static int place_of(struct gm_slice word, const char *list)
 {
 	struct gm_slice rest = gm_slice_of(list);
@@ -120,7 +120,7 @@ static struct gm_slice without_brackets(struct gm_slice text)
 	return text;
 }
 
-/* The first word of a set is "none": it stands alone. */
+/* Parse a set. Its first word is "none", which must stand alone. */
 static bool parse_set(struct gm_slice text, const char *words, uint32_t *ret)
 {
 	struct gm_slice rest = without_brackets(text);
@@ -155,7 +155,7 @@ static bool parse_bool(struct gm_slice text, bool *ret)
 	return false;
 }
 
-/* Not those that the kernel or glibc keep, and not those that faults raise. */
+/* Parse a signal. Signals that the kernel or glibc keep, and signals of faults, are not allowed. */
 static bool parse_signal(struct gm_slice text, uint32_t *ret)
 {
 	uint64_t number;
@@ -211,8 +211,8 @@ static bool parse_interval(struct gm_slice pair, struct gm_divisions *divisions,
 	return true;
 }
 
-/* As PyTorch: one number for all, or intervals, whose first value goes for all that is smaller,
- * and whose ">" for all after the last one named. */
+/* Parse as PyTorch does: one number for all sizes, or intervals. The first value also holds for all smaller sizes, and
+ * ">" for all sizes above the last one named. */
 static bool parse_divisions(struct gm_slice text, struct gm_divisions *ret)
 {
 	struct gm_divisions divisions = { { 0 } };

@@ -1,5 +1,5 @@
 /*
- * options_value.h - one option's value from text, and back: a function a type.
+ * options_value.h - convert the value of one option from text and back, with one function for each type.
  *
  * Thread context: any. No malloc, no stdio, no locale, no state.
  */
@@ -12,7 +12,7 @@
 
 #include "preload/options/text.h"
 
-#define GM_UNLIMITED UINT64_MAX		/* "unlimited" of a SIZE */
+#define GM_UNLIMITED UINT64_MAX		/* a SIZE of "unlimited" */
 #define GM_TEXT_BYTES 1024u
 #define GM_DIVISION_BINS 16u		/* up to 1 MiB, 2 MiB, ... 32 GiB and more */
 
@@ -34,16 +34,16 @@ struct gm_option_row {			/* of options.def */
 
 extern const struct gm_signal_name { const char *name; uint8_t number; } gm_signal_names[];
 
-/* Store @text as @row's value in @options. Returns false when it is no such value, and nothing has
- * changed. */
+/* Store @text as the value of @row in @options. Returns false, and changes nothing, when @text is no such
+ * value. */
 bool gm_value_parse(const struct gm_option_row *row, struct gm_slice text,
 		    struct gm_options *options);
 
-/* Add the value to @line, in a form that could be given as the option. */
+/* Append the value to @line, as a user could write it. */
 void gm_value_format(const struct gm_option_row *row, const struct gm_options *options,
 		     struct gm_line *line);
 
-/* Add the values that are allowed to @line, as "a number from 0 to 32 (files)". */
+/* Append the allowed values to @line, such as "a number from 0 to 32 (files)". */
 void gm_value_allowed(const struct gm_option_row *row, struct gm_line *line);
 
 #endif

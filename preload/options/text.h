@@ -1,5 +1,5 @@
 /*
- * text.h - slices of text, and lines put together in a buffer: no malloc, no stdio, no locale.
+ * text.h - slices of text, and lines that are built in a buffer. No malloc, no stdio, no locale.
  *
  * Thread and signal context: any.
  */
@@ -15,19 +15,18 @@ struct gm_slice { const char *text; size_t length; };
 struct gm_slice gm_slice_of(const char *text);
 struct gm_slice gm_slice_trim(struct gm_slice slice);	/* blanks at both ends */
 
-/* Are the texts equal, apart from the case of letters? */
+/* Are the texts equal, without regard to case? */
 bool gm_slice_equals(struct gm_slice a, struct gm_slice b);
 bool gm_slice_is(struct gm_slice slice, const char *word);
 
-/* Does it differ from @word by one letter that is missing, added, wrong, or swapped with the next
- * one? */
+/* Does @slice differ from @word by one letter: missing, added, wrong, or swapped with the next? */
 bool gm_slice_is_near(struct gm_slice slice, const char *word);
 
-/* The part of *@rest up to the next @separator outside brackets, trimmed; *@rest becomes what
- * follows it. */
+/* Cut *@rest at the next @separator outside brackets. Returns the part before, trimmed; *@rest becomes the
+ * part behind. */
 struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator);
 
-/* Text being put together, NUL terminated; what does not fit is counted and left out. */
+/* A text that is being built, NUL terminated. @used also counts text that did not fit and was left out. */
 struct gm_line { char *text; size_t room, used; };
 
 void gm_line_add(struct gm_line *line, const char *text);
