@@ -1,5 +1,5 @@
 /*
- * array_size.c - bytes of a CUDA array as its descriptor tells them (see record.h).
+ * array_size.c - compute the bytes of a CUDA array from its descriptor (see record.h).
  *
  * Thread and signal context: any; pure.
  */
@@ -28,8 +28,8 @@ static unsigned int bits_per_channel(CUarray_format format)
 	}
 }
 
-/* Formats that fix their channels themselves: bits of a texel, chroma planes spread over it (as
- * cuda.h describes them). 0: the descriptor's channels count. */
+/* Return the bits of a texel, chroma planes included, for formats that fix their channels themselves (as cuda.h
+ * describes them). 0: the channels of the descriptor count. */
 static unsigned int bits_of_format(CUarray_format format)
 {
 	switch ((unsigned int)format) {

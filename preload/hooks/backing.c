@@ -1,5 +1,5 @@
 /*
- * backing.c - memory that lives by references and by mappings (see backing.h).
+ * backing.c - memory that lives as long as it has references or mappings (see backing.h).
  *
  * Owns the backings and their mappings, and the map's spaces HANDLE, EXTERNAL and MAPPING.
  * Thread context: any; one lock, rank before domain. Signal context: none.
@@ -17,11 +17,11 @@ struct backing {
 	uint32_t block;			/* of the record; 0: this slot is not in use */
 	uint64_t handle, size;
 	uint64_t shown, shown_size;	/* address and size in the record */
-	uint32_t references, mappings;	/* what the program holds, minus what is being taken away */
-	uint32_t pending;		/* takings that the driver has not answered */
-	uint32_t first, last;		/* mappings, those being taken away among them */
+	uint32_t references, mappings;	/* what the program holds, without those about to end */
+	uint32_t pending;		/* ends that the driver has not confirmed yet */
+	uint32_t first, last;		/* list of mappings, with those about to end */
 	uint32_t space;
-	bool keyed;			/* the handle leads here */
+	bool keyed;			/* the map leads from the handle to this backing */
 };
 
 struct mapping {
@@ -50,14 +50,14 @@ static struct mapping *mapping_at(uint32_t id)
 	return gm_slots_at(&mappings, id);
 }
 
-/* Does the record's range, [address, +size), tell the truth at this mapping? A VMM handle mapped in
- * part would seem to cover its neighbours. */
+/* May the record have the address of this mapping? Only if the mapping shows the whole backing: the record of a VMM
+ * handle that is mapped in part would seem to cover its neighbours. */
 static bool shows_locked(const struct backing *b, const struct mapping *m)
 {
 	return !m->taken && (b->space == GM_MAP_EXTERNAL || (!m->offset && m->size >= b->size));
 }
 
-/* The record's address: the first mapping that stays and shows it. */
+/* Set the address in the record: the first mapping that stays and shows the whole backing. */
 static void place_locked(struct backing *b, uint64_t op, uint32_t stack)
 {
 	uint64_t address = b->handle;
@@ -103,8 +103,8 @@ static void drop_backing_locked(uint32_t id)
 	gm_slots_drop(&backings, id);
 }
 
-/* @handle leads to @id from now on, and not to what it led to: the end of that was not seen, or it
- * lives by its mappings alone. Returns false when there is no memory. */
+/* Let @handle lead to @id from now on. An older backing of @handle has ended unseen, or lives by its mappings alone.
+ * Returns false when there is no memory. */
 static bool key_locked(uint32_t id, uint64_t handle)
 {
 	struct backing *b = backing_at(id);
@@ -119,8 +119,8 @@ static bool key_locked(uint32_t id, uint64_t handle)
 	return b->keyed;
 }
 
-/* Something was taken away from @id. When nothing is left the handle leads nowhere from now on:
- * the driver may give the same one out before it returns to us. */
+/* Note that @id has lost a reference or mapping. If nothing is left, the handle leads nowhere from now on, because
+ * the driver may hand out the same handle before it returns to us. */
 static void taken_locked(uint32_t id, struct gm_backing_step *step)
 {
 	struct backing *b = backing_at(id);
@@ -192,7 +192,7 @@ bool gm_backing_retain(enum gm_map_space space, uint64_t handle)
 	return id != 0;
 }
 
-/* The mapping that @address lies in: at its beginning as a rule. */
+/* Find the mapping that contains @address, which usually is its beginning. */
 static uint32_t find_mapping_locked(uint64_t address)
 {
 	uint32_t found = (uint32_t)gm_map_get(gm_pointers, GM_MAP_MAPPING, address);
@@ -217,7 +217,7 @@ void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t add
 	id = mapping ? mapping_at(mapping)->backing
 		     : (uint32_t)gm_map_get(gm_pointers, space, handle);
 	b = id ? backing_at(id) : NULL;
-	/* cuda.h promises the handle that it was mapped by; without references it may be new. */
+	/* cuda.h promises the handle by which the memory was mapped. Without references the handle may be new. */
 	if (b && (!b->references || b->handle == handle)) {
 		if (!b->keyed || b->handle != handle)
 			key_locked(id, handle);
@@ -247,7 +247,7 @@ static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t 
 	b->last = new;
 	b->mappings++;
 	mapping_count++;
-	if (old) {	/* its unmapping was not seen */
+	if (old) {	/* no hook saw it being unmapped */
 		backing_at(mapping_at((uint32_t)old)->backing)->mappings--;
 		unlink_mapping_locked((uint32_t)old);
 	}
@@ -312,7 +312,7 @@ void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *s
 		take_mapping_locked(id, step);
 		at += mapping_at(id)->size;
 	} while (at < end);
-	/* A gap (a multicast object, a mapping that we missed): look at each. */
+	/* There is a gap (a multicast object, a mapping that we missed): look at every mapping. */
 	for (uint32_t id = 1; at < end && id < mappings.used; id++) {
 		const struct mapping *m = mapping_at(id);
 
@@ -332,7 +332,7 @@ static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t str
 	confirm_locked(of, op, tsc, stream, stack);
 }
 
-/* Is what a step took still there? A context's end may have swept it away meanwhile. */
+/* Is mapping @id still about to end? The end of a context may have removed it meanwhile. */
 static bool is_taken(uint32_t id)
 {
 	return mapping_at(id)->backing && mapping_at(id)->taken;

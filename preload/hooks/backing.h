@@ -1,19 +1,18 @@
 /*
- * backing.h - memory that lives by references and by mappings: VMM handles, external memory.
+ * backing.h - memory that lives as long as it has references or mappings: VMM handles, external memory.
  *
  *   handle ──> backing (one block of the record) <── mapping ── mapping ── ...
  *                references 0..n                      (space GM_MAP_MAPPING, by address)
  *
- * The bytes die when the last reference and the last mapping are gone, in either order. The
- * record's address is that of the first mapping that shows all of it, else the handle, with
+ * The memory ends when the last reference and the last mapping are gone, in either order. The address in
+ * the record is that of the first mapping that shows the whole backing; without one it is the handle, with
  * GM_SEGMENT_UNMAPPED.
  *
- * A call that ends a reference or a mapping is noted before the driver is called, because another
- * thread may get the handle or address the moment the driver returns; after it, the note is
- * confirmed or undone.
+ * The end of a reference or a mapping is noted before the driver is called, because another thread may get
+ * the handle or address the moment the driver returns. After the call the note is confirmed or undone.
  *
- * Thread context: any. One lock, held across the recorder's (rank: before domain), never across a
- * driver call; a call for which the lock cannot be had is not recorded. Signal context: none.
+ * Thread context: any. One lock, held across the recorder's locks (rank: before domain), never across a
+ * driver call. If the lock is not free in time, the call is not recorded. Signal context: none.
  */
 #ifndef GM_PRELOAD_BACKING_H
 #define GM_PRELOAD_BACKING_H
@@ -24,7 +23,7 @@
 #include "allocator/map.h"
 
 /*
- * The one map from what a program holds to what is recorded of it. Made before the first body runs.
+ * The map from the program's pointers and handles to their records. Made before the first body runs.
  *
  *   GM_MAP_ADDRESS, GM_MAP_ARRAY              block ids
  *   GM_MAP_HANDLE, GM_MAP_EXTERNAL, _MAPPING  numbers of backing.c
@@ -32,45 +31,45 @@
  */
 extern struct gm_map *gm_pointers;
 
-/* What one call ends; in the hook's frame. All zero: nothing that is recorded. */
+/* What one call ends; lies in the hook's frame. All zero: nothing that is recorded. */
 struct gm_backing_step {
-	uint32_t backing;		/* one reference of it */
-	uint32_t mappings;		/* the first of the mappings, linked */
-	uint32_t block;			/* of a backing that has nothing else left; 0: none has */
+	uint32_t backing;		/* the backing that loses a reference */
+	uint32_t mappings;		/* the first mapping that ends; the others are linked */
+	uint32_t block;			/* of the backing that has nothing left then; 0: none */
 };
 
-/* @handle (in @space) is new and has one reference; @block records its @size bytes.
- * Returns 0; -ENOMEM, -ETIMEDOUT: it is not known here. */
+/* Add @handle (in @space) with one reference; @block is the record of its @size bytes. Returns 0; -ENOMEM or
+ * -ETIMEDOUT, and @handle is not known here. */
 int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uint64_t size);
 
-/* One more reference. Returns false when @handle is not known. */
+/* Add a reference to @handle. Returns false when @handle is not known. */
 bool gm_backing_retain(enum gm_map_space space, uint64_t handle);
 
-/* The driver gave @handle for the memory mapped at @address: one more reference. */
+/* Add a reference: the driver gave the program @handle for the memory that is mapped at @address. */
 void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t address);
 
-/* @handle's bytes from @offset on are mapped at [@address, +@size). A backing whose size was not
- * known (an import) is as large as its mappings have been. @op: the operation to record it under;
- * @stack: of the code that maps it, as in gm_record_change. */
+/* Add a mapping of @handle's bytes from @offset on at [@address, +@size). A backing of unknown size (an
+ * import) gets the size that its mappings have shown. @op: the operation of the record. @stack: of the code
+ * that maps, as in gm_record_change. */
 void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
 		    uint64_t size, uint64_t op, uint32_t stack);
 
-/* A reference, or every mapping that begins in [@address, +@size) (@size 0: the one at @address),
- * is about to end. */
+/* Note that a reference is about to end; or every mapping that begins in [@address, +@size) (@size 0: the
+ * mapping at @address). */
 void gm_backing_release(enum gm_map_space space, uint64_t handle, struct gm_backing_step *step);
 void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *step);
 
-/* done: it has ended; a backing without references and mappings is recorded as freed at @tsc, by
- * @stack. undo: the driver refused. */
+/* done: confirm @step. A backing without references and mappings is recorded as freed at @tsc, with @stack.
+ * undo: take @step back, because the driver refused. */
 void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc, uint64_t stream,
 		     uint32_t stack);
 void gm_backing_undo(const struct gm_backing_step *step);
 
-/* @handle and all that it maps ended in one (a graphics resource was unmapped). */
+/* End @handle and all its mappings at once (a graphics resource was unmapped). */
 void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc,
 		    uint32_t stack);
 
-/* The record of @block is gone (its context ended): forget the backing and its mappings. */
+/* Forget the backing of @block and its mappings, because the record is gone (its context ended). */
 void gm_backing_block_ended(uint32_t block);
 
 #endif

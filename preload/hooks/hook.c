@@ -1,23 +1,23 @@
 /*
- * hook.c - the guard of every hook, who gives memory back for a call that failed for want of it (see
- * hook.h), and the bodies of the plain rows of hooks.def: GM_PASS, GM_RETRY and GM_NOTE.
+ * hook.c - the guard of every hook, the repetition of calls that failed for want of memory (see hook.h), and
+ * the bodies of the plain rows of hooks.def: GM_PASS, GM_RETRY and GM_NOTE.
  *
- * Thread and signal context: any, as the driver's own; after a failure as any hook's.
+ * Thread and signal context: any, as for the driver's function; after a failure as for any hook.
  */
 #include <errno.h>
 
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 
-/* gm_enter's other ways: the library has not started here, or this thread seems to be inside. A
- * hook whose frame lies above ours is still running; one below or at it was left by a longjmp or
- * an unwinding, without gm_leave. */
+/* gm_enter for the rare cases: the library has not started here, or this thread seems to be inside a hook. A hook
+ * whose frame lies above ours is still running. A hook whose frame lies at or below ours was left by a longjmp or an
+ * unwinding, without gm_leave. */
 bool gm_enter_slow(uintptr_t here, bool starts)
 {
 	int kept = errno;
 
 	if (gm_inside != 0 && here < gm_inside) {
-		gm_where_moved();	/* for all that is known of it */
+		gm_where_moved();	/* the context may have changed unseen */
 		return false;
 	}
 	if (!starts && !gm_state_is_mine())
@@ -48,8 +48,8 @@ bool gm_retry(CUresult result, unsigned int *tries)
 
 /* ---- plain rows of hooks.def ---- */
 
-/* A GM_RETRY call that succeeds is in no hook: nothing is noted or recorded. Where the library has
- * not started there is nothing to flush, and a call from inside a hook is that hook's to repeat. */
+/* Shall a failed GM_RETRY call be repeated? A GM_RETRY call that succeeds enters no hook, because nothing is recorded.
+ * Before the library has started there is nothing to flush, and a call from inside a hook is repeated by that hook. */
 static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tries)
 {
 	bool again;

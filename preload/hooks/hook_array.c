@@ -1,5 +1,5 @@
 /*
- * hook_array.c - CUDA arrays and mipmapped arrays. Their address in the record is the handle.
+ * hook_array.c - CUDA arrays and mipmapped arrays. Their record has the handle as its address.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -7,7 +7,7 @@
 #include "preload/order/order.h"
 #include "preload/hooks/hook.h"
 
-/* Every descriptor as the largest one, NULL as NULL: a macro, since the old ones are other types. */
+/* Convert a descriptor to the largest type; NULL stays NULL. A macro, because the old descriptors are other types. */
 #define SOLID(d, depth, flags) \
 	((d) ? &(CUDA_ARRAY3D_DESCRIPTOR){ .Width = (d)->Width, .Height = (d)->Height, \
 					   .Depth = (depth), .Format = (d)->Format, \
@@ -15,8 +15,7 @@
 	     : NULL)
 #define FLAT(d) SOLID(d, 0, 0)
 
-/* What the driver says an array takes: it knows the tiling, the descriptor does not. 0: it does not
- * say. */
+/* Return the bytes that an array takes, from the driver, which knows the tiling; 0: the driver does not tell. */
 static uint64_t array_needs(CUarray array, CUdevice device)
 {
 	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
@@ -32,7 +31,7 @@ static uint64_t mipmapped_needs(CUmipmappedArray array, CUdevice device)
 										      : needs.size;
 }
 
-/* An array for which nothing was requested has no memory of its own (sparse, deferred). */
+/* An array with a request of 0 bytes has no memory of its own (sparse, deferred). */
 #define GM_HOOK(class, name, type, params, args)
 #define GM_ARRAY(class, name, type, params, args, descriptor, levels, needs) \
 	CUresult name params \

@@ -6,14 +6,14 @@
 #include "preload/hooks/hook.h"
 #include "preload/order/order.h"
 
-/* No event of ours for the stream's context may be under way when a capture begins, and none until it ends. */
+/* From the beginning of a capture to its end no event of ours may be under way in the stream's context. */
 static CUresult begun(CUstream stream, bool per_thread, uint32_t context, CUresult result)
 {
 	gm_capture_begun(stream, per_thread, context, result);
 	return gm_leave(result);
 }
 
-/* With one context in use it is the one that captures. */
+/* May the stream join a capture? If only one context is in use, that context captures, and no more need be noted. */
 static bool may_join(CUstream stream, bool per_thread)
 {
 	return gm_capturing() && !gm_context_only_used() && !gm_stream_captures(stream, per_thread);

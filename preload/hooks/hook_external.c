@@ -1,9 +1,9 @@
 /*
- * hook_external.c - memory that another API made: imported external memory with what is mapped
- * from it (backing.h), and graphics resources while they are mapped.
+ * hook_external.c - memory of other APIs: imported external memory and its mappings (backing.h), and
+ * graphics resources while they are mapped.
  *
- * A buffer mapped from external memory is freed by cuMemFree, a mipmapped array by
- * cuMipmappedArrayDestroy: record.c's free looks for such a mapping where it knows no block.
+ * The program frees a buffer mapped from external memory by cuMemFree, and a mipmapped array by
+ * cuMipmappedArrayDestroy. So record.c's free looks for such a mapping when it finds no block.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -52,13 +52,13 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 	gm_alloc_begin(&call, "cuExternalMemoryGetMappedMipmappedArray", GM_KIND_EXTERNAL, 0,
 		       GM_CALLER);
 	result = GM_TRY(cuExternalMemoryGetMappedMipmappedArray, mipmap, extMem, mipmapDesc);
-	if (!result)	/* its bytes lie within the import's, wherever the driver tiles them */
+	if (!result)	/* the array lies within the import, wherever the driver tiles it */
 		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, (uintptr_t)*mipmap, 0, 0,
 			       call.op, gm_stack_of_change(&call.alloc));
 	return gm_alloc_pass(&call, result);
 }
 
-/* ---- graphics resources: recorded while mapped, one by one ---- */
+/* ---- graphics resources: each is recorded while it is mapped ---- */
 
 static uint64_t bytes_of_resource(CUgraphicsResource resource, CUdeviceptr *ret_address)
 {

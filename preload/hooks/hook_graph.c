@@ -1,9 +1,9 @@
 /*
- * hook_graph.c - graphs with memory nodes: what they hold on a device (see record.h).
+ * hook_graph.c - the memory that graphs with memory nodes hold on a device (see record.h).
  *
- * Owns the one record of that kind a device. Its lock is held across the question to the driver,
- * so that two answers are recorded in the order in which they were seen; nothing else takes it,
- * and the driver never waits for us.
+ * Owns the one record of that kind for each device. Its lock is held while the driver is asked, so that two
+ * answers are recorded in the order in which the driver gave them. This cannot deadlock, because nothing else
+ * takes the lock and the driver never waits for us.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -15,7 +15,7 @@
 #include "preload/order/host.h"
 
 static struct gm_lock lock = { .rank = GM_RANK_GRAPHS };
-static _Atomic(uint64_t) devices;		/* a bit for each that a memory node was made on */
+static _Atomic(uint64_t) devices;		/* a bit for each device with a memory node */
 static uint32_t blocks[GM_MAX_DEVICES];		/* lock: lock; 0 none */
 static uint64_t held_bytes[GM_MAX_DEVICES];	/* lock: lock */
 
@@ -54,7 +54,7 @@ static void record_locked(uint8_t domain, uint64_t bytes, struct gm_alloc alloc)
 	gm_op_end(op);
 }
 
-/* Does the driver hold more or less for graphs than is recorded? With @alloc it is recorded. */
+/* Does the driver hold more or less for graphs than is recorded? If @alloc is not NULL, record the change. */
 static bool changed_locked(uint8_t domain, const struct gm_alloc *alloc)
 {
 	cuuint64_t bytes = 0;
@@ -84,7 +84,7 @@ static bool changed(const struct gm_alloc *alloc)
 	return any;
 }
 
-/* Most launches change nothing, and need no stack. */
+/* Looks for a change first, because most launches change nothing and need no stack. */
 void gm_graph_refresh(const void *caller)
 {
 	struct gm_alloc alloc = { .kind = GM_KIND_GRAPH };
@@ -95,7 +95,7 @@ void gm_graph_refresh(const void *caller)
 	changed(&alloc);
 }
 
-/* A call on graphs ended: it may have changed what they hold, or there was no memory for it. */
+/* End a call on graphs: it may have changed their memory, or failed for want of memory. */
 static CUresult graph_end(const char *entry, CUresult result, const void *caller)
 {
 	struct gm_call call;
@@ -130,7 +130,7 @@ static void node_added(CUresult result, const CUgraphNodeParams *params)
 		mem_node_made(&params->alloc.poolProps);
 }
 
-/* A graph may be uploaded as it is instantiated. */
+/* Note the upload of a graph that is part of its instantiation. */
 static uint32_t uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread)
 {
 	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
@@ -144,7 +144,7 @@ static void uploaded(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_threa
 		gm_work_over(params->hUploadStream, per_thread, seen);
 }
 
-/* A graph may copy to the host, call its functions, and record events. */
+/* Note a launch. The graph may copy to the host, call host functions, and record events. */
 static uint32_t launches(CUstream stream, bool per_thread)
 {
 	uint32_t seen = gm_work(stream, per_thread, GM_WORK_LAUNCH | GM_WORK_HOST);

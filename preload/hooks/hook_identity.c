@@ -1,8 +1,8 @@
 /*
- * hook_identity.c - which context a thread works in, and memory that no hook saw made.
+ * hook_identity.c - the context in which a thread works, and memory whose allocation no hook saw.
  *
- * The pseudo handles (legacy and per-thread stream) mean another stream in another context: while
- * only one context was ever current to anybody they need not be looked at each time.
+ * The pseudo handles (legacy and per-thread stream) name another stream in each context. As long as only one
+ * context has ever been current, the context need not be checked each time.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -29,7 +29,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 	return used(result, result || !pContext ? NULL : *pContext);
 }
 
-/* What is only noted of this thread needs no hook's guard. */
+/* This changes only notes of this thread, so it needs no guard. */
 CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 {
 	CUresult result = GM_REAL(cuCtxPopCurrent_v2)(pctx);
@@ -46,7 +46,7 @@ CUresult cuCtxPopCurrent(CUcontext *pctx)
 	return result;
 }
 
-/* The runtime asks after it made a context current through a table of its own. */
+/* The runtime makes a context current through its own table of functions, and then asks by this call. */
 CUresult cuCtxGetCurrent(CUcontext *pctx)
 {
 	CUresult result = GM_REAL(cuCtxGetCurrent)(pctx);
@@ -58,8 +58,8 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
 
 /* ---- variables of modules ---- */
 
-/* Managed ones are read and written by kernels and by the host alike. Without CUDA's leave to ask
- * (no context, a host function) it is taken to be one. */
+/* Note a managed variable, because kernels and the host both read and write it. If CUDA cannot be asked (no context, a
+ * host function), the variable counts as managed. */
 static CUresult variable(CUresult result, CUdeviceptr address)
 {
 	unsigned int managed = 1;

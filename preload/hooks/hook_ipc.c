@@ -1,10 +1,10 @@
 /*
- * hook_ipc.c - memory of another process, opened by its handle, and our own, exported by one.
+ * hook_ipc.c - memory of another process that is opened by an IPC handle, and our memory that is exported.
  *
- * The bytes are the exporter's. The driver gives the same address to whoever opens the same handle
- * again in one context, and counts: so do we, as references of a backing keyed by its address. A
- * handle names a segment; which block of it is meant goes with it (imports.h). What was exported,
- * others may write when no stream does (writers.c).
+ * The bytes belong to the exporter. If a handle is opened again in one context, the driver returns the same
+ * address and counts; we count references of a backing with that address as its key. A handle names a segment,
+ * and carries the block that is meant (imports.h). Other processes may write exported memory while no stream
+ * of ours does (writers.c).
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -51,14 +51,15 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	if (!gm_cache_on() || !pHandle)
 		return gm_leave(GM_REAL(cuIpcGetMemHandle)(pHandle, dptr));
 	result = GM_REAL(cuIpcGetMemHandle)(&handle, dptr);
-	/* Memory in pages (expandable_segments:True) is not exported so. What the program asks for next is. */
+	/* Memory in pages (expandable_segments:True) has no such handle. After a refusal the program may export memory
+	 * that it allocates next. */
 	if (!result || gm_cache_covers(dptr))
 		gm_writers_seen(EXPORTED);
 	if (result)
 		return gm_leave(result);
 	block = gm_cache_block(dptr, &copy);
 	if (block ? dptr - copy.address >= copy.requested : gm_cache_covers(dptr))
-		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* freed, or past its bytes */
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* the block is freed, or @dptr lies past its end */
 	if (block && (!gm_cache_heap_segment(block, &segment) ||
 		      !gm_part_write(&handle, copy.address - segment.address, copy.requested,
 				     segment.size)))
@@ -67,7 +68,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	return gm_leave(CUDA_SUCCESS);
 }
 
-/* A dma-buf: for network cards and storage. */
+/* Export memory as a dma-buf, for network cards and storage. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
 				       CUmemRangeHandleType handleType, unsigned long long flags)
 {
@@ -96,7 +97,7 @@ uint64_t gm_import_bytes(CUdeviceptr address)
 
 typedef __typeof__(cuIpcOpenMemHandle_v2) open_fn;
 
-/* Opened, and *pdptr moved to the block that was meant. *ret_size: its bytes. */
+/* Open the handle, and move *pdptr to the block that is meant. *ret_size: the bytes of the block. */
 static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle handle,
 			  unsigned int flags, uint64_t *ret_size)
 {
@@ -112,10 +113,10 @@ static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle hand
 	if (result)
 		return result;
 	all = gm_import_bytes(*pdptr);
-	if (size && (offset >= all || size > all - offset))	/* no word of ours after all */
+	if (size && (offset >= all || size > all - offset))	/* the eight bytes were not written by us */
 		offset = size = 0;
 	r = gm_import_opened(*pdptr, all, offset, size);
-	if (r && offset) {	/* its close would not find it */
+	if (r && offset) {	/* closing this address would fail */
 		GM_REAL(cuIpcCloseMemHandle)(*pdptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

@@ -1,10 +1,10 @@
 /*
- * hook_launch.c - the launches that need more than to be told of: by a configuration, on several
- * devices, of functions of the host.
+ * hook_launch.c - launches that need more than a note: with a configuration, on several devices, of host
+ * functions.
  *
- * A kernel may be launched with permission to overlap its predecessor (programmatic serialisation).
- * After memory was handed out again that the predecessor may still be using, the next kernel is
- * launched without this permission, so that it waits.
+ * A launch may permit its kernel to overlap its predecessor (programmatic serialisation). If memory that the
+ * predecessor may still be using has been handed out again, the next kernel is launched without this
+ * permission, so that it waits.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -24,7 +24,7 @@
 struct copied {
 	CUlaunchConfig config;
 	CUlaunchAttribute attributes[ATTRIBUTES];
-	void *more;			/* of attributes that did not fit */
+	void *more;			/* memory for attributes that did not fit */
 	size_t more_bytes;
 };
 
@@ -37,7 +37,7 @@ static bool may_overlap(const CUlaunchConfig *config)
 	return false;
 }
 
-/* @config without that leave, in @copy; itself where there is no memory for it. */
+/* Return @config without that permission, as a copy in @copy; @config itself when there is no memory. */
 static const CUlaunchConfig *without_overlap(const CUlaunchConfig *config, struct copied *copy)
 {
 	size_t bytes = config->numAttrs * sizeof(CUlaunchAttribute);
@@ -62,7 +62,7 @@ static const CUlaunchConfig *without_overlap(const CUlaunchConfig *config, struc
 	return &copy->config;
 }
 
-/* A launch may record events, where no hook sees it. */
+/* Forget the events that a launch records by its attributes, because no hook sees them being recorded. */
 static void forget_events(const CUlaunchConfig *config)
 {
 	for (unsigned int i = 0; config->attrs && i < config->numAttrs; i++) {

@@ -1,10 +1,10 @@
 /*
- * hook_life.c - contexts come and go, and what dies with them.
+ * hook_life.c - the beginning and end of contexts, and of memory that ends with them.
  *
- * A context takes its cuMemAlloc, managed, array, pinned and imported memory along; memory of pools
- * and of VMM handles stays (seen on the GPU for cudaDeviceReset). Nothing is forgotten unless the
- * driver said that it is gone. In a process that exits, the snapshot is taken before the first
- * such call is made.
+ * The end of a context ends its cuMemAlloc, managed, array, pinned and imported memory. Memory of pools and of
+ * VMM handles stays (seen on the GPU for cudaDeviceReset). A record ends only when the driver has said that
+ * the context is gone. In a process that exits, the exit snapshot is taken before the first call that ends a
+ * context.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -15,7 +15,7 @@
 #include "preload/hooks/hook.h"
 #include "preload/triggers/trigger.h"
 
-/* Before the real call: what is free, and the exit snapshot, while everything is still there. */
+/* Before the real call, ask for the free bytes and take the exit snapshot, while everything is still there. */
 static void before_end(struct gm_ending *ending)
 {
 	uint64_t free_bytes, total_bytes;
@@ -36,8 +36,8 @@ static CUresult after_end(const struct gm_ending *ending, CUresult result, bool 
 	return gm_leave(result);
 }
 
-/* Releasing a primary context ends it when nobody else holds it; a reset that returns an old error
- * may have ended it all the same. */
+/* Has the primary context of @device ended? A release ends it when nobody else holds it. A reset may end it although
+ * the call returns an earlier error. */
 static bool is_inactive(CUdevice device)
 {
 	unsigned int flags;
@@ -46,7 +46,7 @@ static bool is_inactive(CUdevice device)
 	return !GM_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) && !active;
 }
 
-/* The last detach of a context destroys it: then it is not current any more. */
+/* Is @context still current? The last detach destroys a context, which is then no longer current. */
 static bool is_current(CUcontext context)
 {
 	CUcontext current = NULL;
@@ -81,7 +81,7 @@ static bool is_current(CUcontext context)
 	}
 #include "preload/hooks/hooks.def"
 
-/* A green context holds the primary context of its device, and may be the last that does. */
+/* A green context holds the primary context of its device, and may be its last holder. */
 CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct gm_ending ending;

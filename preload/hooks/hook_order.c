@@ -1,9 +1,9 @@
 /*
- * hook_order.c - the program's own waiting, and what it waits with: streams and events.
+ * hook_order.c - the program's own waits, and its streams and events.
  *
- * After a wait for a context it has passed all that was freed before the wait was called (timeline.h). A
- * wait for less covers some of what the host may look at (host.h). A query that answers "done" is a
- * wait.
+ * After the program has waited for a context, the context has passed every free before the wait (timeline.h). A
+ * wait for less than a context completes some of the work that the host could see unfinished (host.h). A query
+ * that answers "done" counts as a wait.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -13,13 +13,13 @@
 #include "preload/order/host.h"
 
 struct wait {
-	uint64_t host_now;		/* before the real call */
-	uint64_t begun;			/* gm_reuse_sync_begin's, where @begins */
+	uint64_t host_now;		/* gm_host_now() before the real call */
+	uint64_t begun;			/* result of gm_reuse_sync_begin, if @begins */
 	bool begins;
 };
 
-/* @covers: the wait may be for everything. Where nothing is in limbo, nor waited for by other
- * streams' first work, there is nothing to tell. */
+/* Begin a wait. @covers: it may cover the whole context. Nothing need be noted when nothing is in limbo and no other
+ * stream's first work waits for a free. */
 static struct wait wait_begin(bool covers)
 {
 	struct wait wait = { .host_now = gm_host_now() };
@@ -53,7 +53,7 @@ static bool is_only_stream(uint64_t key)
 
 typedef __typeof__(cuStreamSynchronize) stream_fn;
 
-/* A program that polls asks often: then nothing more is done than to believe the answer. */
+/* Wait for a stream or query it. A program that @polls calls this often, so then only the answer is noted. */
 static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, bool polls)
 {
 	struct wait wait;
@@ -75,7 +75,8 @@ static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, b
 	return gm_leave(result);
 }
 
-/* Before it goes: its handle may be another stream's the moment the driver returns. */
+/* Note the end of a stream before the real call, because another stream may get its handle the moment the driver
+ * returns. */
 static void stream_ends(CUstream stream)
 {
 	if (!gm_order_on || !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
@@ -102,7 +103,7 @@ STREAM_DESTROY(cuStreamDestroy)
 
 /* ---- contexts ---- */
 
-/* @context NULL: the current one. */
+/* Wait for a context; @context NULL: the current one. */
 static CUresult wait_context(CUcontext context, bool named)
 {
 	struct wait wait;
@@ -124,7 +125,7 @@ static CUresult wait_context(CUcontext context, bool named)
 		gm_host_all_done(wait.host_now);
 	else
 		gm_host_context_done(context, wait.host_now);
-	/* A green context is a part of one that is not waited for as a whole. */
+	/* A green context is only a part of its context, so such a wait does not cover the whole context. */
 	id = covers ? 0 : gm_ticket_context_of(context);
 	if (wait.begins && (covers || id))
 		gm_reuse_sync_done(gm_order_reuse(), id, wait.begun);
@@ -184,7 +185,7 @@ static struct gm_host_mark recording(CUevent event, CUstream stream, bool per_th
 	return gm_host_event_recording(event, gm_stream_key(stream, per_thread), NULL);
 }
 
-/* In a capture the event was not recorded: the graph will record another. */
+/* Note a recorded event. During a capture no event was recorded; the graph will do that when it runs. */
 static CUresult recorded(CUresult result, CUevent event, const struct gm_host_mark *mark,
 			 CUstream stream, bool per_thread)
 {

@@ -1,9 +1,9 @@
 /*
  * hook_pool.c - stream-ordered memory and its pools.
  *
- * What a capturing stream allocates becomes a graph's (hook_graph.c). The memory belongs to its
- * pool, so it outlives contexts, and a pool that is destroyed lives on until its last pointer is
- * freed; both are the driver's rules, and freeing is all that ends a record here.
+ * Memory that a capturing stream allocates belongs to the graph (hook_graph.c). Other memory belongs to its
+ * pool, so it outlives contexts, and a destroyed pool lives on until its last pointer is freed. Both are rules
+ * of the driver, so only a free ends a record here.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -29,8 +29,8 @@ static uint8_t domain_of_location(const CUmemLocation *location)
 	}
 }
 
-/* As the driver says of the pointer itself; @otherwise where it does not. @maybe_host: the pool may
- * be one of the host's. */
+/* Return the domain of a pointer as the driver reports it; @otherwise when it does not. @maybe_host: the pool may be
+ * one of host memory. */
 static uint8_t domain_of_pointer(CUdeviceptr ptr, bool maybe_host, uint8_t otherwise)
 {
 	struct gm_relaxed relaxed = gm_relax();
@@ -47,7 +47,8 @@ static uint8_t domain_of_pointer(CUdeviceptr ptr, bool maybe_host, uint8_t other
 	return otherwise;
 }
 
-/* cuMemAllocAsync takes the device of the stream, which need not be the current one. */
+/* Return the domain of the stream: cuMemAllocAsync allocates on the stream's device, which need not be the current
+ * one. */
 static uint8_t domain_of_stream(const struct gm_call *call, CUdeviceptr ptr, CUstream stream)
 {
 	bool current = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -97,8 +98,8 @@ static CUresult async_end(struct gm_call *call, CUresult result, const CUdevicep
 	return gm_alloc_pass(call, result);
 }
 
-/* Where the stream works: nobody but the driver knows it of a handle, and asking costs more than the
- * allocation, so each thread keeps what it asked last. Keys are never used twice. */
+/* Return the context and device of a stream. Only the driver knows them, and asking costs more than the allocation, so
+ * each thread keeps its last answer. Keys are never used twice. */
 static struct gm_where where_of_stream(const struct gm_call *call, CUstream stream, uint64_t key)
 {
 	static __thread struct { uint64_t key; struct gm_where where; } known;
@@ -121,7 +122,7 @@ static struct gm_where where_of_stream(const struct gm_call *call, CUstream stre
 	return known.where;
 }
 
-/* A pool that the program names is the driver's to serve. */
+/* Serve an allocation from the cache, unless the program names a pool, which the driver serves. */
 static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUmemoryPool pool, CUstream stream,
 		       bool per_thread, CUresult *ret_result)
 {
@@ -134,7 +135,7 @@ static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUmemoryPool poo
 	if (per_thread && !stream)
 		stream = CU_STREAM_PER_THREAD;
 	where = where_of_stream(call, stream, key);
-	/* A stream of another device's than the current one: the driver knows how. */
+	/* The driver serves streams of a device that is not the current one. */
 	if (where.domain != call->where.domain || !gm_pool_served(where.domain))
 		return false;
 	return gm_cache_malloc_async(call, dptr, stream, key, ret_result);
@@ -166,8 +167,8 @@ free_inside(__typeof__(cuMemFreeAsync) *real, CUdeviceptr dptr, CUstream stream,
 	return gm_inside_freed(dptr, real(GM_NOBODYS, stream));
 }
 
-/* On a capturing stream a free is a node of the graph too, of a graph's pointer: the map does not
- * know it, and the free of what it does know is refused. */
+/* On a capturing stream the free of a graph's pointer becomes a node of the graph; such pointers are not in the map.
+ * The driver refuses the free of a pointer that is in the map. */
 #define FREE_ASYNC(name, per_thread, none) \
 	CUresult name(CUdeviceptr dptr, CUstream hStream) \
 	{ \
@@ -191,7 +192,7 @@ static void pool_seen(CUmemoryPool pool, uint8_t domain)
 {
 	if (domain != GM_DOMAIN_UNKNOWN)
 		gm_map_put(gm_pointers, GM_MAP_POOL, (uintptr_t)pool, domain + 1u, NULL);
-	else	/* a stale entry would lie */
+	else	/* remove an entry that may be stale */
 		gm_map_take(gm_pointers, GM_MAP_POOL, (uintptr_t)pool);
 }
 
@@ -232,7 +233,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	return gm_leave(result);
 }
 
-/* A pointer of another process's pool; it is freed like one of our own. */
+/* Import a pointer of another process's pool, which is freed like one of our own. */
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 				CUmemPoolPtrExportData *shareData)
 {

@@ -1,11 +1,10 @@
 /*
- * hook_query.c - what the driver says about memory, where the memory is served from the cache.
+ * hook_query.c - answer the program's questions about memory that the cache serves.
  *
- * The driver knows segments; the program must be told of its blocks as the driver would have
- * described them: a range of exactly the bytes asked for, and nothing at all of a block that it
- * has freed. What the answer does not name here (context, device, capabilities, mapping, pool) is
- * the segment's and true of the block. The driver is always asked first: its own errors (no
- * context, a null pointer, a sticky fault) come before ours.
+ * The driver knows segments, but the program must hear of its blocks as if the driver had allocated them: a
+ * range of exactly the requested bytes, and no answer about a block that it has freed. Other properties
+ * (context, device, capabilities, mapping, pool) are the same for a block as for its segment. The driver is
+ * always asked first, so its own errors (no context, a null pointer, a sticky fault) come before ours.
  *
  * Thread context: any. Signal context: inside a hook the driver answers, corrected for live blocks
  * (cache.h).
@@ -17,7 +16,7 @@
 #include "preload/hooks/imports.h"
 #include "preload/order/order.h"
 
-/* A question about memory starts nothing: where the library has not started it serves nothing. */
+/* A question about memory does not start the library, because without a start the cache serves nothing. */
 #define GM_ASK(name, ...) GM_ASK_OR(GM_REAL(name)(__VA_ARGS__), name, __VA_ARGS__)
 #define GM_ASK_OR(inside, name, ...) \
 	do { \
@@ -31,14 +30,15 @@ enum whose { THE_DRIVERS, A_BLOCK, NOBODYS };
 
 struct range { CUdeviceptr base; size_t size; uint64_t id; CUcontext context; CUmemoryPool pool; };
 
-/* Never the driver's: its ids are small numbers. A block's own for as long as it is handed out. */
+/* Return the id of a block, which stays the same while the block is handed out. It differs from every id of the driver,
+ * because those are small numbers. */
 static uint64_t buffer_id(uint32_t block, uint64_t tsc)
 {
 	return UINT64_C(1) << 63 | (tsc & (UINT64_MAX >> 9)) << 8 | (block & 0xff);
 }
 
-/* NOBODYS: in a segment of the cache, and in no block that the program has, or past the bytes that
- * it asked for. */
+/* Find whose memory is at @address. NOBODYS: in a segment of the cache, but in no block of the program, or past the
+ * bytes that it requested. */
 static enum whose find(CUdeviceptr address, struct range *ret_range)
 {
 	struct gm_import import;
@@ -90,7 +90,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	whose = find(dptr, &range);
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
-	if (whose == NOBODYS)	/* what else it writes is the driver's to say, too */
+	if (whose == NOBODYS)	/* let the driver answer about an address that nobody has */
 		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, GM_NOBODYS));
 	result = GM_REAL(cuMemGetAddressRange_v2)(NULL, NULL, dptr);
 	if (result)
@@ -118,7 +118,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdevi
 	result = GM_REAL(cuMemGetAddressRange)(NULL, NULL, dptr);
 	if (result)
 		return gm_leave(result);
-	if (pbase)	/* a 32-bit address has a 32-bit base */
+	if (pbase)	/* the base of a 32-bit address fits in 32 bits */
 		*pbase = (CUdeviceptr_v1)range.base;
 	if (psize)
 		*psize = (unsigned int)range.size;
@@ -127,7 +127,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdevi
 
 /* ---- attributes of a pointer ---- */
 
-/* What the driver said of the segment, said of the block. */
+/* Change the driver's answer about the segment into an answer about the block. */
 static void describe(const struct range *range, CUpointer_attribute attribute, void *data)
 {
 	switch (attribute) {
@@ -187,8 +187,8 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 	return gm_leave(result);
 }
 
-/* Of a pointer that it does not know this form says zeroes and succeeds: so it is asked about one
- * that nobody can have. As the host pointer it says what it was asked about. */
+/* Answer about a pointer that nobody has. For an unknown pointer this call succeeds and returns zeroes, so the driver
+ * is asked about a pointer that nobody can have. As the host pointer the driver returns the pointer in question. */
 static void about_nobodys(unsigned int count, const CUpointer_attribute *attributes, void **data,
 			  CUdeviceptr ptr)
 {
@@ -225,8 +225,8 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 	return gm_leave(result);
 }
 
-/* SYNC_MEMOPS, the one that can be set, becomes the whole segment's: more copies are synchronous
- * then. Never less, since its neighbours may have set it: it is not taken back. */
+/* Set an attribute. SYNC_MEMOPS, the only one that can be set, is set for the whole segment, so copies of its
+ * neighbours become synchronous, too. It is never cleared, because a neighbour may have set it. */
 static CUresult set_inside(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_cache_covers(ptr)) {
@@ -256,8 +256,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 
 /* ---- free memory ---- */
 
-/* What a flush would give back is as good as free. What this thread freed before is free now: the
- * driver's own free would have waited for it. */
+/* Add the memory that a flush would give back, because it is as good as free. Memory that this thread freed before must
+ * count as free now, because the driver's own free would have waited for the GPU. */
 static size_t with_idle(size_t free_bytes, size_t total_bytes)
 {
 	struct gm_where where = gm_where_now();
@@ -273,7 +273,7 @@ static size_t with_idle(size_t free_bytes, size_t total_bytes)
 	return idle > total_bytes - free_bytes ? total_bytes : free_bytes + (size_t)idle;
 }
 
-/* What is on its way back to the driver counts there or nowhere. */
+/* Finish giving memory back to the driver, so that it counts as free there. */
 static void finish_giving_back(void)
 {
 	struct gm_where where;

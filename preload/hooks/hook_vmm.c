@@ -1,8 +1,8 @@
 /*
- * hook_vmm.c - virtual memory: handles with their bytes, and where they are mapped (backing.h).
+ * hook_vmm.c - virtual memory: handles with their bytes, and their mappings (backing.h).
  *
- * Reserved addresses hold no bytes; a multicast object holds none of its own: its handle and its
- * mappings are known to nobody here and pass through. Handles belong to no context.
+ * Reserved addresses hold no bytes. A multicast object has no bytes of its own, so its handle and its mappings
+ * are not recorded and pass through. Handles belong to no context.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -50,14 +50,14 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 
 	GM_ENTER(cuMemRetainAllocationHandle, handle, addr);
 	if (gm_cache_pages_covers((uintptr_t)addr))
-		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* as of cudaMalloc's memory */
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* as for memory of cudaMalloc */
 	result = GM_REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (!result)
 		gm_backing_retain_at(GM_MAP_HANDLE, *handle, (uintptr_t)addr);
 	return gm_leave(result);
 }
 
-/* Another process's bytes: how many shows when they are mapped. */
+/* Import memory of another process. Its size shows when it is mapped. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					CUmemAllocationHandleType shHandleType)
 {
@@ -97,7 +97,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	return gm_alloc_pass(&call, result);
 }
 
-/* What the cache maps itself has to be opened to each device; the driver's own allocations are by themselves. */
+/* The cache must give each peer access to the memory that it maps itself. The driver does this for its own
+ * allocations. */
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
 	struct gm_where where;
@@ -109,7 +110,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 	GM_ENTER(cuCtxEnablePeerAccess, peerContext, Flags);
 	where = gm_where_now();
 	peer = gm_context_meet(peerContext);
-	if (peer && where.context)	/* before it may */
+	if (peer && where.context)	/* before the peer may use the memory */
 		gm_ticket_touches(where.context, peer);
 	result = GM_TRY(cuCtxEnablePeerAccess, peerContext, Flags);
 	if (!result && gm_context_handle(peer, &role, &device) && device >= 0)

@@ -1,9 +1,9 @@
 /*
- * hook_work.c - what is submitted to the GPU: the bodies of the GM_WORK rows of hooks.def.
+ * hook_work.c - work that is submitted to the GPU: the bodies of the GM_WORK rows of hooks.def.
  *
- * Each tells order.h before the real call, and what the host may look at after it. What a copy
- * reads and writes decides whether a cudaFree could be the host's barrier for it: where that
- * cannot be told it could.
+ * Each body tells order.h before the real call, and notes after it whether the host can see the results. A
+ * program may use cudaFree to wait for a copy whose results the host can see. The memory that a copy reads
+ * and writes decides whether that is possible; when the memory is not known, it counts as possible.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -15,8 +15,8 @@
 
 /* ---- what is copied ---- */
 
-/* Is @address in device memory that the host cannot read? Pointers into the midst of what we did
- * not serve are not known: false. */
+/* Is @address in device memory that the host cannot read? False also for a pointer into the middle of memory that the
+ * cache did not serve, because such pointers are not known. */
 static bool in_device(CUdeviceptr address)
 {
 	struct gm_block copy;
@@ -29,8 +29,8 @@ static bool in_device(CUdeviceptr address)
 	       (copy.kind == GM_KIND_DEVICE || copy.kind == GM_KIND_POOL);
 }
 
-/* Where several contexts are in use: a copy between memory of two of them. Work of either, and of the current one, may
- * touch the other's from now on (timeline.h). */
+/* Note a copy between the memory of two contexts. From now on work of either of them, and of the current context, may
+ * touch the memory of the other (timeline.h). */
 static void note_copy(uint32_t dst, uint32_t src)
 {
 	uint32_t contexts[] = { dst, src, dst || src ? gm_where_now().context : 0 };
@@ -51,7 +51,7 @@ static inline void crossing(CUdeviceptr one, CUdeviceptr other)
 		note_crossing(one, other);
 }
 
-/* Device addresses: the host looks at them only if they are managed or mapped memory. */
+/* For device addresses: the host can see them only if they are managed or mapped memory. */
 static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
 {
 	crossing(one, other);
@@ -60,15 +60,15 @@ static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
 	return GM_WORK_LAUNCH;
 }
 
-/* Addresses of whatever memory. */
+/* For addresses of any memory. */
 static unsigned int copied(CUdeviceptr dst, CUdeviceptr src)
 {
 	crossing(dst, src);
 	return in_device(dst) && in_device(src) ? 0 : GM_WORK_HOST;
 }
 
-/* To the host's own memory such a copy has ended when it returns; between managed and mapped
- * memory and the device it need not. */
+/* For a synchronous copy. A copy to plain host memory is complete when the call returns; a copy between managed or
+ * mapped memory and the device may not be. */
 static unsigned int copied_waiting(CUdeviceptr dst, CUdeviceptr src)
 {
 	crossing(dst, src);
@@ -101,7 +101,7 @@ static unsigned int copied_shape_waiting(CUmemorytype src_type, CUdeviceptr src,
 	return GM_WORK_LAUNCH;
 }
 
-/* One shape has many structures. No copy: the driver will say so. */
+/* For the several structures that describe a copy. NULL is an error, which the driver reports. */
 #define COPIED(how, copy) \
 	((copy) ? how((copy)->srcMemoryType, (copy)->srcDevice, (copy)->dstMemoryType, \
 		      (copy)->dstDevice) : 0)
@@ -114,7 +114,7 @@ static unsigned int copied_peer(CUcontext dst, CUcontext src)
 	return GM_WORK_LAUNCH;
 }
 
-/* Host functions and callbacks are work that the host sees. */
+/* Note a host function or callback, which is work that the host sees. */
 static unsigned int host_function(void)
 {
 	gm_host_function_added();
@@ -123,7 +123,7 @@ static unsigned int host_function(void)
 
 /* ---- the bodies ---- */
 
-/* A synchronous copy to the host is done: so is what came before it on its stream. */
+/* A synchronous copy to the host has ended, and with it all earlier work of its stream. */
 static __attribute__((noinline)) void waited(CUstream stream, bool per_thread, uint64_t now)
 {
 	if (gm_host_sees_pending())

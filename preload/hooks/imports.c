@@ -149,7 +149,7 @@ int gm_import_opened(CUdeviceptr base, uint64_t base_bytes, uint64_t offset, uin
 	}
 	if (import) {
 		import->is.opens++;
-		/* The whole and a block at its beginning have one address: the larger is true. */
+		/* The whole segment and a block at its beginning have the same address: keep the larger size. */
 		if (!size || (import->is.size && size > import->is.size))
 			import->is.size = size;
 		any = true;
@@ -193,7 +193,7 @@ int gm_import_find(CUdeviceptr address, struct gm_import *ret_import)
 
 		if (!inside)
 			continue;
-		if (!import->is.size) {		/* the whole is open */
+		if (!import->is.size) {		/* the whole segment is open */
 			r = 0;
 			break;
 		}

@@ -1,5 +1,5 @@
 /*
- * record.c - one call of the host, recorded (see record.h).
+ * record.c - record one call of the host (see record.h).
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -19,7 +19,7 @@ static const struct gm_record_watcher *_Atomic watched_by;
 static void (*_Atomic unknown_freed)(void);
 _Atomic(gm_going_fn *) gm_record_going_fn;
 
-/* An observer that the report calls may run out of memory itself. */
+/* This thread is reporting a failure. An observer that the report calls may run out of memory itself. */
 static __thread bool reporting;
 
 static enum gm_map_space space_of(enum gm_kind kind)
@@ -27,7 +27,7 @@ static enum gm_map_space space_of(enum gm_kind kind)
 	return kind == GM_KIND_ARRAY ? GM_MAP_ARRAY : GM_MAP_ADDRESS;
 }
 
-/* Forget every way that leads to a block whose context ended. */
+/* Remove every key of a block whose context has ended. */
 static void block_ended(void *arg, uint32_t block, const struct gm_block *copy)
 {
 	(void)arg;
@@ -142,7 +142,7 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		return;
 	call->alloc.address = address;
 	call->alloc.size = size;
-	if (call->alloc.requested > size)	/* our guess of an array */
+	if (call->alloc.requested > size)	/* the request was our guess of an array's size */
 		call->alloc.requested = size;
 	call->alloc.tsc = gm_stamp();
 	watcher = watched_by;
@@ -154,9 +154,9 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		rc = gm_backing_add(space, address, call->block, size);
 	else
 		rc = gm_map_put(gm_pointers, space, address, call->block, &old);
-	if (rc)		/* its free would not find it: better unrecorded than live for ever */
+	if (rc)		/* end the record: the free could not find it, and it would be live for ever */
 		gm_record_free(call->op, call->block, call->alloc.tsc, call->alloc.stream);
-	if (old)	/* its end was not seen: the driver gives no live address out twice */
+	if (old)	/* no hook saw it end, but the driver never hands out a live address */
 		gm_record_free(call->op, (uint32_t)old, call->alloc.tsc, 0);
 }
 
@@ -213,8 +213,7 @@ CUresult gm_alloc_pass(struct gm_call *call, CUresult result)
 
 /* ---- frees ---- */
 
-/* Shown as in flight from here on, as the record of @block says. False: the record is not that of
- * @key any more. */
+/* Show the free of @block as in flight. Returns false when the record no longer belongs to @key. */
 static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 {
 	struct gm_block copy;
@@ -226,7 +225,8 @@ static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 	return true;
 }
 
-/* Field by field: this is in the way of every free, and the allocation's part is not looked at. */
+/* Set the fields of a free one by one, because every free comes through here and never reads the fields of an
+ * allocation. */
 static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
 {
 	uint16_t module;
@@ -323,8 +323,8 @@ void gm_sample_now(struct gm_where where, uint64_t *ret_free, uint64_t *ret_tota
 	*ret_free = *ret_total = 0;
 	if (where.domain >= GM_MAX_DEVICES)
 		return;
-	/* What is not ours is a difference: both of its sides must be of one moment. Of one that
-	 * other threads leave no moment for, the sample before stands. */
+	/* Unattributed bytes are a difference, whose two sides must belong to one moment. If other threads keep
+	 * changing one side, the earlier sample stays. */
 	for (unsigned int i = 0; i < TRIES; i++) {
 		uint64_t held = 0, after = 1;
 		int r = gm_record_held_bytes(where.domain, &held);
@@ -352,7 +352,7 @@ void gm_sample_growth(struct gm_where where)
 	last = sampled_ms[where.domain];
 	if (last && now - last < INTERVAL_MS)
 		return;
-	/* One of the threads that find it due asks. */
+	/* Of the threads that find a sample due, one asks. */
 	if (__atomic_compare_exchange_n((uint64_t *)&sampled_ms[where.domain], &last, now, false,
 					__ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		gm_sample_now(where, &free_bytes, &total_bytes);
