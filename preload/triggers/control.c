@@ -1,9 +1,9 @@
 /*
- * control.c - what gpumem ctl asks of this process: see control.h.
+ * control.c - do the commands of gpumem ctl: see control.h.
  *
- * The words of the journal may be anything at any moment, since whoever may write to the file may write
- * there: the command is copied once, and the copy is judged. What is done is what a program could do by
- * gpumem.h, so that no value here can do harm that a call could not.
+ * Anybody who may write to the journal's file may change these words at any moment. So the command is copied
+ * once, and only the copy is checked and used. Every command does what the program could do by gpumem.h, so no
+ * value can do more harm than such a call.
  */
 #include "preload/triggers/control.h"
 
@@ -23,7 +23,7 @@ static bool is_meant(const struct command *command, uint32_t device)
 	return command->device == GM_CONTROL_ALL || command->device == device;
 }
 
-/* Figures of @device as they are; false: the program has not used it. */
+/* Copy the figures of @device. Returns false when the program has not used the device. */
 static bool look(uint8_t device, struct gm_control_device *ret)
 {
 	struct gm_stats stats;
@@ -42,7 +42,7 @@ static bool look(uint8_t device, struct gm_control_device *ret)
 	return true;
 }
 
-/* Of a device that exists, used or not: a program may come to it later. */
+/* Set the limit of a device. The device need not be in use yet, because the program may use it later. */
 static int limit(uint8_t device, uint64_t bytes)
 {
 	size_t total = 0;
@@ -55,7 +55,7 @@ static int limit(uint8_t device, uint64_t bytes)
 	return 0;
 }
 
-/* The pools that hand out memory of @device begin anew with their peaks, too. */
+/* Reset the peaks of the pools that hand out memory of @device, too. */
 static void reset_pools(uint8_t device)
 {
 	uint32_t of;
@@ -65,7 +65,7 @@ static void reset_pools(uint8_t device)
 			gm_record_reset_stats((uint8_t)i, GM_RESET_PEAK);
 }
 
-/* @used: the program has used the device. */
+/* Do the command for one device. @used: the program has used the device. */
 static int change(const struct command *command, uint8_t device, bool used, uint64_t *ret_given_back)
 {
 	switch (command->what) {
@@ -86,7 +86,7 @@ static int change(const struct command *command, uint8_t device, bool used, uint
 	}
 }
 
-/* The devices that are meant. Of all devices those that are not there are passed over. */
+/* Do the command for the devices that it names. A command for all devices skips devices that do not exist. */
 static int change_devices(const struct command *command, struct gm_control *control)
 {
 	for (uint32_t i = 0; i < GM_MAX_DEVICES; i++) {
@@ -121,7 +121,7 @@ static int obey(const struct command *command, struct gm_control *control)
 		return -EINVAL;
 	if (!gm_state_is_mine() || !header || gm_recorder_is_lost())
 		return -ENODATA;
-	/* At the end the driver may be going, and whoever ends the process must not wait for us. */
+	/* When the process ends, the driver may be shutting down, and the ending thread must not wait for us. */
 	if (gm_get_acquire(&gm_state.exiting) || gm_get_acquire(&header->life) != GM_LIFE_RUNNING)
 		return -ESHUTDOWN;
 	control->caching = gm_cache_on();

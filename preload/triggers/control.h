@@ -1,8 +1,8 @@
 /*
- * control.h - commands from another process (gpumem ctl), which lie in the journal's header:
- * recorder/journal/control.h says how.
+ * control.h - commands from another process (gpumem ctl), which lie in the journal's header
+ * (recorder/journal/control.h).
  *
- * Thread context: the helper thread alone, outside our locks and hooks. Signal context: none.
+ * Thread context: only the helper thread, outside our locks and hooks. Signal context: none.
  */
 #ifndef GM_PRELOAD_CONTROL_H
 #define GM_PRELOAD_CONTROL_H
@@ -12,8 +12,8 @@
 /* Announce in the header that commands are read from now on. */
 void gm_control_begin(struct gm_control *control);
 
-/* Do the command in the header, if there is one, and answer it. Waits for no work of the GPU; each
- * lock is waited for 5 seconds at most. An unknown command is answered with -EINVAL. */
+/* Do the command in the header, if there is one, and answer it. Never waits for the GPU, and waits at most 5
+ * seconds for each lock. The answer to an unknown command is -EINVAL. */
 void gm_control_serve(struct gm_control *control);
 
 #endif

@@ -1,34 +1,34 @@
 /*
- * crash.c - the signals that end a program: what is kept of them, and the snapshot of that moment.
+ * crash.c - the signals that end a program: keep their data, and take a snapshot of that moment.
  *
- * Taken only from a program that left them at their default. The handler puts signal, registers
- * and time into the journal's header, has the helper thread walk the stack and write the snapshot,
- * waits for that a bounded time, and then lets the signal do what it would have done: exit status
- * and core file are the program's own. A handler that the program installs later replaces this
- * one; one that puts back what it found puts back this one.
+ * Handlers are installed only for signals that the program left at their default. The handler stores signal,
+ * registers and time in the journal's header, lets the helper thread walk the stack and write the snapshot,
+ * waits for that for a limited time, and then lets the signal take its default effect, so exit status and core
+ * file are the program's own. A handler that the program installs later replaces ours; if the program restores
+ * the handler that it found, it restores ours.
  *
  *   crash_step   NONE ── first signal: its thread leads ──> TAKING ── written, or too late ──> DONE
  *
- * One thread leads. Others that crash meanwhile wait for it, so that the snapshot is complete and
- * the status is the first one's. A fault in the handler itself ends it at once. Whatever happens,
- * the journal is whole, and what the helper did not write `gpumem recover` does.
+ * The first thread that crashes leads. Other threads that crash meanwhile wait for it, so that the snapshot is
+ * complete and the exit status comes from the first signal. A fault in the handler itself ends the process at
+ * once. In any case the journal stays whole, and `gpumem recover` writes the snapshot if the helper thread did
+ * not.
  *
- * A fault happens again by itself: registers are what they were, so the kernel sees and reports
- * what it would have. What cannot happen again (a signal that was sent, a trap, abort) is queued
- * again with its own siginfo. (A fault that does not happen again, its memory having been mapped
- * meanwhile by another thread, lets the program live on, the signal at its default.)
+ * A fault repeats itself when the handler returns: the registers are unchanged, so the kernel sees and reports
+ * the same fault. A signal that cannot repeat itself (it was sent, a trap, abort) is queued again with its own
+ * siginfo. (A fault may not repeat itself, because another thread has mapped the memory meanwhile. The program
+ * then goes on, with the signal at its default.)
  *
- * No file is opened but the one that is written (directories: its own, and the journal's, which is
- * removed from it): frames that have no name yet stay without, and `gpumem symbolize` names them. The
- * names thread may be about to open a module's file, or stand in a call on one that does not answer:
- * it opens no second one, and nobody waits for it.
- * (glibc before 2.35: /proc/self/maps, for a place where no object is known.)
+ * The only file that is opened is the one that is written (and two directories: of that file, and of the
+ * journal, which is removed). Frames without a name stay so, and `gpumem symbolize` names them. The names
+ * thread may be about to open the file of a module, or hang in a call on one: it opens no further file, and
+ * nobody waits for it. (Before glibc 2.35, /proc/self/maps is opened for addresses of unknown objects.)
  *
- * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like: the helper.
- * Signal context: handler() and on_bus(), in any thread, on whatever stack the kernel chose; under 2 KiB of it
- * (walking the stack takes more: the handler does that only where there is no helper, and room),
- * errno kept, no lock, no malloc, no file. A forked child inherits the handlers: in a process that is
- * not ours they only let the signal happen. exec resets them.
+ * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like in the helper thread.
+ * Signal context: handler() and on_bus(), in any thread, on any stack that the kernel chose. They take under
+ * 2 KiB of it (walking the stack takes more, so the handler does that only without a helper thread and with
+ * room), keep errno, take no lock, call no malloc and open no file. A forked child inherits the handlers; in a
+ * process that is not ours they only let the signal take effect. exec resets them.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -51,12 +51,13 @@
 #include "recorder/journal/recorder.h"
 #include "recorder/unwind/unwind.h"
 
+/* limits of waits */
 #define WAIT_NS UINT64_C(5000000000)	/* for the snapshot */
-#define OWN_NS UINT64_C(500000000)	/* for its copy, when the fault is in our own code */
-#define BEHIND_NS UINT64_C(6000000000)	/* of other threads, for the leader */
-#define DEATH_NS UINT64_C(1000000000)	/* of other threads, for the death that the leader brings */
-#define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in the handler may hold */
-#define ROOM_BYTES 6144			/* of an alternate stack, to walk the stack in the handler */
+#define OWN_NS UINT64_C(500000000)	/* for its copy, if the fault is in our own code */
+#define BEHIND_NS UINT64_C(6000000000)	/* of other threads, for the leading thread */
+#define DEATH_NS UINT64_C(1000000000)	/* of other threads, for the death of the process */
+#define LOCK_NS UINT64_C(100000000)	/* for locks that the crashed thread may hold */
+#define ROOM_BYTES 6144			/* room on an alternate stack to walk the stack in the handler */
 
 enum { CRASH_NONE, CRASH_TAKING, CRASH_DONE };	/* gm_state.crash_step */
 
@@ -72,7 +73,7 @@ static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP
 
 static void handler(int number, siginfo_t *info, void *context);
 
-/* Was it sent by somebody, or raised by what the thread did? */
+/* Was the signal sent (true), or raised by an instruction of the thread? */
 static bool was_sent(const siginfo_t *info)
 {
 	return info->si_code <= 0;
@@ -83,7 +84,7 @@ static bool is_fault(int number)
 	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
 }
 
-/* Is this handler what the kernel would call? */
+/* Is our handler the one that the kernel would call? */
 static bool is_taken(int number)
 {
 	struct sigaction action;
@@ -92,10 +93,9 @@ static bool is_taken(int number)
 	       action.sa_sigaction == handler;
 }
 
-/* ---- the default, after all -------------------------------------------------------------------- */
+/* ---- the default effect ------------------------------------------------------------------------ */
 
-/* Is another of the signals waiting for this handler to return? It would be seen before the fault
- * is repeated. */
+/* Is another of these signals pending? It would be delivered before the fault repeats itself. */
 static bool others_pending(int number)
 {
 	sigset_t pending;
@@ -108,17 +108,17 @@ static bool others_pending(int number)
 	return false;
 }
 
-/* Will it be raised again when the handler returns? Codes of the kernel's own may be of things
- * that happened once: a frame of another signal that did not fit, memory that failed. */
+/* Will the fault repeat itself when the handler returns? Faults that the kernel raised may happen only once: the
+ * frame of another signal did not fit, memory failed. */
 static bool happens_again(int number, const siginfo_t *info)
 {
 	return is_fault(number) && !was_sent(info) && info->si_code != SI_KERNEL &&
 	       !(number == SIGBUS && info->si_code == BUS_MCEERR_AO) && !others_pending(number);
 }
 
-/* As if we were not there: the signal's default, once this handler has returned. With @called this
- * handler was not the kernel's to call but a handler's of the program, which had found it where it
- * expects the default; else one that the program has installed meanwhile gets the signal. */
+/* Let the signal take its default effect once this handler has returned. @called: a handler of the program has
+ * called this handler, which it had found in place of the default. Otherwise, if the program has installed a
+ * handler meanwhile, that handler gets the signal. */
 static void by_default(int number, siginfo_t *info, bool called)
 {
 	const struct sigaction action = { .sa_handler = SIG_DFL };
@@ -127,7 +127,7 @@ static void by_default(int number, siginfo_t *info, bool called)
 		sigaction(number, &action, NULL);
 	if (happens_again(number, info))
 		return;
-	/* A sandbox may not know the first of these. */
+	/* A sandbox may forbid the first of these calls. */
 	if (syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), number, info))
 		syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
 }
@@ -172,8 +172,8 @@ static void keep(struct gm_header *header, int number, const siginfo_t *info,
 	gm_set_release(&header->life, GM_LIFE_CRASHED);
 }
 
-/* Return addresses from the registers that were kept. The stack is its thread's, which stands in
- * the handler; every word is proved readable before it is read. */
+/* Walk the stack from the registers that were kept. Its thread waits in the handler meanwhile. Every word is proved
+ * readable before it is read. */
 static void walk(struct gm_header *header)
 {
 	struct gm_regs regs = { .has_all = true };
@@ -189,7 +189,7 @@ static void walk(struct gm_header *header)
 	__atomic_store_n(&header->crash_frames, (uint32_t)count, __ATOMIC_RELEASE);
 }
 
-/* Is there room to walk here? Of a thread's own stack enough is taken for granted. */
+/* Is there room to walk the stack here? A thread's own stack is assumed to have enough. */
 static bool has_room(const ucontext_t *context)
 {
 	const stack_t *other = &context->uc_stack;
@@ -201,7 +201,7 @@ static bool has_room(const ucontext_t *context)
 
 /* ---- the handler ------------------------------------------------------------------------------- */
 
-/* Our own code, by the linker's word. */
+/* The range of our own code, from the linker. */
 extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
 
 static bool in_our_code(const struct gm_header *header)
@@ -251,7 +251,7 @@ static void wait_step(uint32_t while_it_is, uint64_t limit_ns)
 			while_it_is, &slice, NULL, 0);
 }
 
-/* Another thread was first: it is its death that the process is to die. */
+/* Wait for the leading thread, because the process shall die by its signal. */
 static void follow(void)
 {
 	wait_step(CRASH_NONE, BEHIND_NS);
@@ -259,7 +259,7 @@ static void follow(void)
 	wait_step(CRASH_DONE, DEATH_NS);
 }
 
-/* The handler itself faulted (everything else is blocked in it): die by the first signal. */
+/* Die by the first signal, because the handler itself has faulted (all other signals are blocked in it). */
 static void end_quietly(ucontext_t *context)
 {
 	int number = gm_state.crash_info.si_signo;
@@ -296,8 +296,8 @@ void gm_crash_start(void)
 				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
 	struct sigaction before;
 
-	/* Nothing of the program's may run in the midst, or jump out of it. A fault may: the kernel
-	 * kills by it where it is blocked, with another status than the first signal's. */
+	/* No handler of the program may interrupt ours, or jump out of it. But faults stay unblocked: the kernel
+	 * kills the process by a blocked fault, and the exit status would not be that of the first signal. */
 	sigfillset(&action.sa_mask);
 	for (unsigned int i = 0; i < SIGNALS; i++)
 		if (is_fault(signals[i]))
@@ -308,10 +308,10 @@ void gm_crash_start(void)
 			sigaction(signals[i], &action, NULL);
 }
 
-/* ---- by the helper ----------------------------------------------------------------------------- */
+/* ---- in the helper thread ---------------------------------------------------------------------- */
 
-/* Frames are return addresses everywhere, and named by what lies before them: the instruction that
- * faulted is its own next one's. */
+/* Intern the stack. Frames are return addresses everywhere, and get the name of the byte before them; so the frame of
+ * the faulting instruction is its address plus one. */
 static uint32_t intern(const struct gm_header *header)
 {
 	uint32_t ids[sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0])];
@@ -336,7 +336,7 @@ void gm_crash_describe(void)
 	    header->crash_frames)
 		return;
 	walk(header);
-	/* The thread that crashed may have been at it itself. */
+	/* The thread that crashed may hold the locks of the interned areas. */
 	if (!gm_recorder_can_intern(LOCK_NS))
 		return;
 	header->crash_stack = intern(header);
@@ -364,16 +364,16 @@ void gm_crash_not_worth_it(void)
 	gm_recorder_unlink();
 }
 
-/* ---- a journal that somebody cuts short ---------------------------------------------------------
+/* ---- a journal that somebody truncates ----------------------------------------------------------
  *
- * The kernel answers an access behind the end of a mapped file with SIGBUS, and no file with a name can be
- * kept from its owner. Our handler stands before the one that was there at the first CUDA call, the
- * default included. Of a fault within the journal's mapping it has memory put there that tells of nothing
- * (gm_recorder_lose), turns the cache off, and returns. Every other signal goes to whom it went before, as
- * it would have: with that handler's mask and flags.
+ * The kernel raises SIGBUS for an access behind the end of a mapped file, and the owner of a file with a name
+ * can always truncate it. Our handler stands in front of the handler (or default) that was there at the first
+ * CUDA call. For a fault within the journal's mapping it replaces the mapping by empty memory
+ * (gm_recorder_lose), turns the cache off, and returns. Every other SIGBUS goes to the handler behind, with
+ * that handler's mask and flags.
  *
- * The kernel still kills a program that ignores SIGBUS or has a handler for one time only (neither is
- * changed), one that installs a handler of its own later, and a thread that has SIGBUS blocked.
+ * A truncated journal still kills a program that ignores SIGBUS or has a one-shot handler (we change neither),
+ * a program that installs its own handler later, and a thread that blocks SIGBUS.
  */
 
 static struct sigaction before_us;
@@ -409,7 +409,7 @@ void gm_bus_start(void)
 	if (!gm_state.journal[0] || sigaction(SIGBUS, NULL, &action))
 		return;
 	plain = !(action.sa_flags & SA_SIGINFO);
-	if (!plain && action.sa_sigaction == on_bus)	/* a forked child's, which begins anew */
+	if (!plain && action.sa_sigaction == on_bus)	/* inherited by a forked child that starts the library */
 		return;
 	before_us = action;
 	if ((plain && before_us.sa_handler == SIG_IGN) || before_us.sa_flags & (int)SA_RESETHAND)

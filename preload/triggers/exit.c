@@ -1,17 +1,17 @@
 /*
- * exit.c - the ends of a process at which it still runs, and the snapshot taken there.
+ * exit.c - ends of a process in which our code still runs, and the exit snapshot.
  *
- * exit(): a handler registered at the first CUDA call marks the process as exiting. The snapshot
- * is taken at the first context release, reset or destruction after that (the runtime's own
- * clean-up: after it the device is empty), or in our destructor, whichever is first. Taken in the
- * handler, what the program's static objects free would look leaked.
+ * exit(): a handler that was registered at the first CUDA call marks the process as exiting. The snapshot is
+ * taken at the next release, reset or destruction of a context, or in our destructor, whichever is first. (The
+ * runtime's clean-up releases contexts, and leaves the device empty.) It is not taken in the handler itself,
+ * because memory that static objects of the program free later would look leaked.
  * _exit, _Exit, quick_exit: hooked; the snapshot is taken at once.
  *
- * A clean end removes the journal once the snapshot is written; where it could not be written the
- * journal stays and can be recovered.
+ * A clean end removes the journal once the snapshot is written. If the snapshot cannot be written, the journal
+ * stays and can be recovered.
  *
- * Thread context: any thread, the last of the process among them. Signal context: _exit may be
- * called in a handler, whatever was interrupted: every wait is bounded.
+ * Thread context: any thread, also the last of the process. Signal context: _exit may be called in a handler,
+ * whatever code it interrupted, so every wait is bounded.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,7 @@
 
 #define WAIT_NS UINT64_C(10000000000)
 
-/* Before the library was loaded there is nothing else to leave by. */
+/* End the process by a system call, because gm_libc is not filled in yet. */
 static __attribute__((noreturn)) void leave(int status)
 {
 	for (;;)
@@ -55,8 +55,8 @@ static void set_life(enum gm_life life)
 		gm_set_release(&header->life, life);
 }
 
-/* Where there is no exit snapshot to wait for: those that were asked for and are still being written,
- * as of memory that ran out just now. Returns false when that took too long. */
+/* Without an exit snapshot, wait for snapshots that were requested and are still being written, such as one of memory
+ * that ran out just now. Returns false when that took too long. */
 static bool finish_asked(void)
 {
 	const struct gm_header *header = gm_recorder_header();
@@ -65,10 +65,10 @@ static bool finish_asked(void)
 	       gm_trigger_wait_written(gm_get_acquire(&header->request), WAIT_NS);
 }
 
-/* Returns false when the snapshot is wanted and could not be had in time. */
+/* Take the exit snapshot if it is wanted. Returns false when it was not written in time. */
 static bool take(void)
 {
-	enum gm_request reason = GM_REQUEST_EXIT;	/* shows the failures that have no file yet, too */
+	enum gm_request reason = GM_REQUEST_EXIT;	/* also writes files of failures that have none yet */
 	uint32_t request;
 
 	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it()) {
@@ -87,7 +87,7 @@ static bool take(void)
 	return reason != GM_REQUEST_EXIT || gm_get_acquire(&gm_state.exit_result) == 0;
 }
 
-/* The exit snapshot, once: whoever comes second waits until the first one has it. */
+/* Take the exit snapshot once: a second thread waits until the first has taken it. */
 static void exit_snapshot(void)
 {
 	const struct timespec limit = { 0, 100000000 };
@@ -103,13 +103,13 @@ static void exit_snapshot(void)
 			NULL, NULL, 0);
 		return;
 	}
-	/* A signal handler that interrupted the taker must not wait for it. */
+	/* A signal handler must not wait for the thread that it interrupted. */
 	for (int i = 0; i < 100 && step() == EXIT_TAKING && gm_state.exit_taker != me; i++)
 		syscall(SYS_futex, (uint32_t *)&gm_state.exit_step, FUTEX_WAIT_PRIVATE, EXIT_TAKING,
 			&limit, NULL, 0);
 }
 
-/* The last that this process does with us. */
+/* Do the last work of the library in this process. */
 static void end(void)
 {
 	int kept = errno, cancel = gm_cancel_off();

@@ -1,14 +1,14 @@
 /*
- * helper.c - the helper thread: it holds the sign of life, keeps the clock, and writes every snapshot,
- * so that no thread of the program's has to. And the names thread, which names frames for it.
+ * helper.c - the helper thread, which holds the sign of life, keeps the clock and writes every snapshot, so that
+ * no thread of the program has to; and the names thread, which names frames.
  *
- * The names thread reads the files of modules, and a mount may not answer for as long as its server is
- * away. Nothing but names waits for this thread: snapshots are written with the names that are there.
+ * The names thread reads the files of modules, and a mount does not answer while its server is away. Only names
+ * wait for this thread: snapshots are written with the names that are known.
  *
- * The helper must never be the reason that a process lives on: a program whose main thread calls
- * pthread_exit ends when its last thread does, and the helper is one of them. So once a second it checks
- * whether the main thread has ended, and ends, with the names thread, when there is no other thread;
- * without /proc, where the others cannot be counted, as soon as the main thread has ended.
+ * The helper thread must never keep a process alive. A program whose main thread calls pthread_exit ends when
+ * its last thread ends, and the helper counts as a thread. So once a second it checks whether the main thread
+ * has ended, and ends together with the names thread when no other thread is left. Without /proc, where the
+ * other threads cannot be counted, it ends as soon as the main thread has ended.
  *
  * Thread context: gm_helper_start in the first hook; helper() and namer() are the threads;
  * gm_names_catch_up in whichever thread writes a snapshot. Signal context: none.
@@ -34,23 +34,23 @@
 #include "recorder/modules/symbols.h"
 
 #define STACK_BYTES (256u << 10)
-#define TICK_NS 1000000000		/* the clock pair, dead threads' chunks, the main thread */
-#define EXPOSED_NS UINT64_C(500000000)	/* before the journal's file goes */
-#define ALONE_NS 20000000		/* once the main thread has ended */
-/* Names of new frames: a tenth of one processor at most, and never for long. By pauses, not by a low
- * priority: that could not be raised again for a snapshot, and it would make a hook wait that
- * needs the lock of the interned areas. */
+#define TICK_NS 1000000000		/* between checks of the clock, dead threads and the main thread */
+#define EXPOSED_NS UINT64_C(500000000)	/* how long the journal must be exposed before it is removed */
+#define ALONE_NS 20000000		/* between checks once the main thread has ended */
+/* Naming new frames takes at most a tenth of one processor, in short slices. It pauses instead of running at a low
+ * priority, because the priority could not be raised again for a snapshot, and because a hook that needs the lock
+ * of the interned areas would wait for a thread that does not run. */
 #define NAMES_NS 5000000
 #define PAUSE_NS 45000000
-#define NAMES_SLICES 20u		/* of a wait for names, each a tenth of what they may take */
-#define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in a signal handler may hold */
-#define END_SLICES 50u			/* of ALONE_NS: for the names thread to end */
-#define WRITE_NS UINT64_C(10000000000)	/* for a snapshot that somebody else is writing */
+#define NAMES_SLICES 20u		/* slices of a wait for names, each a tenth of the allowed time */
+#define LOCK_NS UINT64_C(100000000)	/* wait for locks that a thread in a signal handler may hold */
+#define END_SLICES 50u			/* slices of ALONE_NS in which the names thread must end */
+#define WRITE_NS UINT64_C(10000000000)	/* wait for a snapshot that another thread is writing */
 
 enum { NAMER_NONE, NAMER_RUNS, NAMER_TO_END, NAMER_ENDED };	/* gm_state.namer */
 
-/* Where the kernel stores 0 when the main thread exits, and the process it is true of: a child
- * has another main thread. NULL: not known. Written once, when the library is loaded. */
+/* The word in which the kernel stores 0 when the main thread exits (NULL: not known), and the process for which that
+ * holds, because a child has another main thread. Written once, when the library is loaded. */
 static const int *main_thread_id;
 static pid_t main_thread_owner;
 
@@ -66,7 +66,7 @@ void gm_helper_loaded(void)
 #endif
 }
 
-/* The state letter of the thread-group leader: 'Z' once it has exited and others run on. */
+/* Return the state letter of the main thread: 'Z' once it has exited while other threads run on. */
 static char main_thread_state(void)
 {
 	char text[512];
@@ -81,7 +81,7 @@ static char main_thread_state(void)
 	if (n <= 0)
 		return 0;
 	text[n] = '\0';
-	end = strrchr(text, ')');	/* the command's name may hold anything */
+	end = strrchr(text, ')');	/* the name of the command may hold anything */
 	return end && end[1] == ' ' ? end[2] : 0;
 }
 
@@ -97,7 +97,7 @@ static bool namer_runs(void)
 	return state == NAMER_RUNS || state == NAMER_TO_END;
 }
 
-/* Has the program's last thread but ours ended? Where that is not known: has the main one? */
+/* Have all threads of the program ended? If they cannot be counted: has the main thread? */
 static bool is_alone(void)
 {
 	struct stat st;
@@ -106,11 +106,11 @@ static bool is_alone(void)
 		return false;
 	if (stat("/proc/self/task", &st) != 0)
 		return main_thread_known();
-	/* ".", "..", the main thread and ours; a main thread that has ended stays as a zombie. */
+	/* The links are ".", "..", the main thread (which stays as a zombie) and our threads. */
 	return st.st_nlink <= (namer_runs() ? 5 : 4) && main_thread_state() == 'Z';
 }
 
-/* Would is_alone ever say so? */
+/* Can is_alone tell at all? */
 static bool can_tell(void)
 {
 	return main_thread_known() || access("/proc/self/task", F_OK) == 0;
@@ -145,7 +145,7 @@ static uint32_t wake_namer(void)
 	return number;
 }
 
-/* Returns false where it stands in a call that does not return. */
+/* Let the names thread end. Returns false when it hangs in a call. */
 static bool end_namer(void)
 {
 	uint32_t runs = NAMER_RUNS;
@@ -167,7 +167,7 @@ void gm_names_catch_up(uint64_t limit_ns)
 		return;
 	atomic_store(&gm_state.names_ns, limit_ns);
 	number = wake_namer();
-	/* Who waited last did so in vain, and there was no answer since: wait no more. */
+	/* The last wait was in vain and there has been no answer since: do not wait again. */
 	if (done != number - 1)
 		return;
 	for (unsigned int i = 0; i < NAMES_SLICES && !gm_elf_files_stopped(); i++) {
@@ -188,7 +188,7 @@ static void copied(void *arg)
 	gm_trigger_wake(&header->copied);
 }
 
-/* Everything that was asked for up to request @number. */
+/* Serve all requests up to @number. */
 static void serve(struct gm_header *header, uint32_t number)
 {
 	uint32_t reasons = atomic_exchange(&gm_state.reasons, 0);
@@ -203,7 +203,7 @@ static void serve(struct gm_header *header, uint32_t number)
 	gm_control_serve(&header->control);
 }
 
-/* Operations begun so far, by all threads: has anything happened since they were counted last? */
+/* Count the operations that all threads have begun, to see whether anything has happened since the last count. */
 static uint64_t operations(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_THREADS];
@@ -262,14 +262,14 @@ static void *helper(void *arg)
 		wait = main_thread_known() && !*main_thread_id ? ALONE_NS : TICK_NS;
 		gm_recorder_keep_up();
 		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
-		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. */
+		/* Serve requests first, because the asking thread waits, and may even hold locks if it is leaving. */
 		if (gm_get_acquire(&header->request) != number ||
 		    gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
-		if (gm_now_ns() < next)		/* woken for gm_recorder_keep_up alone */
+		if (gm_now_ns() < next)		/* woken only for gm_recorder_keep_up */
 			continue;
-		/* Twice, some time apart: a daemon that gives root's rights away step by step is not dumpable
-		 * while it still is root, and its journal stays. */
+		/* Remove the journal only if it is exposed for some time: a daemon that drops root's rights step by
+		 * step is not dumpable for a moment while it still is root, and its journal shall stay. */
 		if (!gm_recorder_exposed())
 			exposed = 0;
 		else if (!exposed)
@@ -282,8 +282,8 @@ static void *helper(void *arg)
 		seen = now;
 		next = gm_now_ns() + TICK_NS / 2;
 	}
-	/* From here on the last thread of the process, which glibc makes call exit(). It would make the
-	 * names thread do so, but that one may never return. */
+	/* This becomes the last thread of the process, and glibc makes the last thread call exit(). That must not
+	 * be the names thread, which may hang. */
 	gm_names_catch_up(GM_NAMES_EXIT_NS);
 	ended = end_namer();
 	gm_set_release(&header->has_helper, 0);
@@ -293,7 +293,7 @@ static void *helper(void *arg)
 	return NULL;
 }
 
-/* A stack that holds the program's thread-local storage too, which may be large. */
+/* Create a thread. Its stack must also hold the program's thread-local storage, which may be large. */
 static int create(void *(*fn)(void *arg), void *arg)
 {
 	static const size_t sizes[] = { STACK_BYTES, 4 * STACK_BYTES, 0 };
@@ -325,13 +325,14 @@ int gm_helper_start(void)
 		return -ENODATA;
 	if (!can_tell())
 		return -ENOSYS;
-	/* By pthread_sigmask, which leaves out the signals that glibc keeps for itself: setuid()
+	/* pthread_sigmask does not block the signals that glibc keeps for itself. This matters, because setuid()
 	 * in a threaded program waits until every thread has answered one of them. */
 	sigfillset(&all);
-	sigdelset(&all, SIGBUS);	/* of the journal's: crash.c */
+	sigdelset(&all, SIGBUS);	/* for a truncated journal: crash.c */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	gm_set_release(&gm_state.helper, UINT32_MAX);
-	/* The names thread first: the helper counts it. Without it snapshots find the names themselves. */
+	/* Create the names thread first, because the helper counts it. Without a names thread, the thread that writes a
+	 * snapshot finds the names. */
 	gm_set_release(&gm_state.namer, NAMER_RUNS);
 	if (create(namer, NULL))
 		gm_set_release(&gm_state.namer, NAMER_NONE);

@@ -1,21 +1,21 @@
 /*
- * oom.c - an allocation fails for want of memory: it is recorded, observers are called, the journal
- * is copied; and which failure gets a snapshot, when, and which files stay.
+ * oom.c - when an allocation fails for want of memory, record it, call observers and copy the journal; and
+ * decide which failure gets a snapshot, when, and which files stay.
  *
- * Programs probe for memory and retry, so failures come in storms. The thread whose call failed
- * copies the journal, and the helper thread writes a file of the copy; a copy that still waits for
- * that is replaced by a newer one, except the first failure's. Copies cost at most a twentieth of
- * the program's time, and at most BUDGET_NS at once: the file of a failure beyond that shows what
- * is held when the file is written.
+ * Programs probe for memory and retry, so failures come in storms. The thread whose call failed copies the
+ * journal, and the helper thread writes the copy to a file. A newer copy replaces a copy that is not written
+ * yet, except the copy of the first failure. Copies take at most a twentieth of the program's time, and at most
+ * BUDGET_NS at once. A failure beyond this budget gets no copy, and its file shows the moment at which the file
+ * is written.
  *
- * Of N = oom_snapshots files the first half are the first failures' and stay; the others belong to
- * the last ones, each replacing the oldest of them. After the first half a file is written only
- * when twenty times the time that the one before it took has passed, at least a second: the newest
- * failure is shown then, or when the program ends, whichever is first. So a storm of failures costs
- * a bounded number of files and at most a twentieth of the program's time.
+ * Of N = oom_snapshots files the first half belong to the first failures and stay. The others belong to the last
+ * failures, and each new one replaces the oldest of them. After the first half, the next file waits for twenty
+ * times as long as the previous file took, at least a second. Then, or when the program ends, it shows the
+ * newest failure. So a storm of failures costs a bounded number of files and at most a twentieth of the
+ * program's time.
  *
- * Thread context: the failing thread, inside its hook; of the files the writer of snapshots, but
- * for gm_oom_owed: any. Locks: oom_copying; oom_lock (leaf). Signal context: gm_oom_owed.
+ * Thread context: the failing thread, inside its hook; functions about files in the writer of snapshots;
+ * gm_oom_owed in any thread. Locks: oom_copying; oom_lock (leaf). Signal context: gm_oom_owed.
  */
 #include <errno.h>
 #include <string.h>
@@ -28,20 +28,20 @@
 #include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
 
-#define WRITE_NS UINT64_C(2000000000)	/* without a helper: for a snapshot that another thread writes */
+#define WRITE_NS UINT64_C(2000000000)	/* without a helper: wait for a snapshot of another thread */
 #define BUDGET_NS INT64_C(100000000)
-#define COPY_NS UINT64_C(200000000)	/* for a copy that another thread makes */
-#define PAUSE_NS UINT64_C(1000000000)	/* at least, after the first ones */
-#define TOOK_NS UINT64_C(10000000000)	/* what one of them takes at most, a stop of the process left out */
-#define PAUSE_FACTOR 20u		/* of copies and files: a twentieth of the time at most */
+#define COPY_NS UINT64_C(200000000)	/* wait for a copy that another thread makes */
+#define PAUSE_NS UINT64_C(1000000000)	/* the least pause between files, after the first ones */
+#define TOOK_NS UINT64_C(10000000000)	/* limit of the time that a file is taken to need */
+#define PAUSE_FACTOR 20u		/* copies and files may take a twentieth of the time */
 
-/* How many of @kept files belong to the first failures. The last one always has a place. */
+/* Return how many of @kept files belong to the first failures. There is always a place for the last failure. */
 static unsigned int first_ones(uint64_t kept)
 {
 	return (unsigned int)kept / 2;
 }
 
-/* Set @word to @number where it is less. */
+/* Raise @word to @number if it is less. */
 static void raise_to(_Atomic(uint64_t) *word, uint64_t number)
 {
 	uint64_t before = gm_get_acquire(word);
@@ -54,7 +54,7 @@ static void raise_to(_Atomic(uint64_t) *word, uint64_t number)
 
 /* ---- the thread whose allocation failed -------------------------------------------------------- */
 
-/* Observers are the program's: they may allocate, free, or ask for a snapshot themselves. */
+/* Call the observers. They belong to the program, and may allocate, free or ask for a snapshot. */
 static void call_observers(const struct gm_failure *failure)
 {
 	struct gm_oom_observer copied[GM_OOM_OBSERVERS];
@@ -79,7 +79,7 @@ static bool wanted(void)
 	return (gm_state.options.snapshot_on & GM_ON_OOM) && gm_state.options.oom_snapshots;
 }
 
-/* Is it time for a file? Then no other is asked for, until gm_oom_done. */
+/* Is it time for a file? If so, no other file is due until gm_oom_done. */
 static bool due(void)
 {
 	uint64_t now = gm_now_ns();
@@ -94,8 +94,8 @@ static bool due(void)
 	return yes;
 }
 
-/* The moment is kept, as far as that may cost something. Where another thread is at it, that one will
- * do: both failures are in its copy, or this one has to wait for its turn. */
+/* Copy the journal if the budget allows. If another thread is making a copy, do nothing: that copy has both failures,
+ * or this failure waits for its turn. */
 static void keep_copy(void)
 {
 	uint64_t at = gm_now_ns(), began = at, passed;
@@ -221,7 +221,7 @@ void gm_oom_done(void)
 
 	if (!gm_lock(&gm_state.oom_lock))
 		return;
-	pause = gm_passed_ns(&gm_state.oom_begun_ns, TOOK_NS) * PAUSE_FACTOR;	/* which sets it to now */
+	pause = gm_passed_ns(&gm_state.oom_begun_ns, TOOK_NS) * PAUSE_FACTOR;	/* sets oom_begun_ns to now */
 	if (pause < PAUSE_NS)
 		pause = PAUSE_NS;
 	if (gm_state.written[GM_REQUEST_OOM] < first_ones(gm_state.options.oom_snapshots))

@@ -1,13 +1,12 @@
 /*
- * own_files.c - a function run with a table of file descriptors of its own (see trigger.h).
+ * own_files.c - run a function with its own table of file descriptors (see trigger.h).
  *
- * By clone() without CLONE_FILES: the new thread has a copy of the table, from which it at once takes
- * away what is the program's, so that a file that the program closes is closed. CLONE_VFORK: the
- * caller sleeps until it has ended, so that the two can share a thread pointer. (Locks that the
- * program has on files are not touched by that: the kernel knows whose table they were made through.)
+ * clone() without CLONE_FILES makes a thread with a copy of the table. The thread at once closes the program's
+ * descriptors in the copy, so that a file which the program closes is really closed. With CLONE_VFORK the
+ * caller sleeps until the thread has ended, so that both can use one thread pointer. (The program's locks on
+ * files are not affected, because the kernel ties a lock to the table through which it was taken.)
  *
- * Thread context: the helper thread, or one of the program's where there is none. Signal context:
- * none.
+ * Thread context: the helper thread; without one, a thread of the program. Signal context: none.
  */
 #define _GNU_SOURCE
 #include "preload/triggers/trigger.h"
@@ -31,14 +30,14 @@ static int entry(void *arg)
 	const struct call *call = arg;
 
 #ifdef SYS_close_range
-	syscall(SYS_close_range, 3u, ~0u, 0u);		/* before Linux 5.9 they stay until the end */
+	syscall(SYS_close_range, 3u, ~0u, 0u);		/* before Linux 5.9 they stay open until the end */
 #endif
 	call->fn(call->arg);
 	return 0;
 }
 
-/* Valgrind ends a program that makes such a thread. It answers where a processor does nothing: to a
- * request by four rotations that add up to a whole turn (valgrind.h: RUNNING_ON_VALGRIND). */
+/* Does the program run under Valgrind, which ends a program that makes such a thread? Valgrind answers a request of
+ * four rotations that add up to a whole turn, for which a processor does nothing (valgrind.h: RUNNING_ON_VALGRIND). */
 static __attribute__((unused)) bool under_valgrind(void)
 {
 	const uint64_t request[6] = { 0x1001 };
@@ -60,7 +59,8 @@ static __attribute__((unused)) bool under_valgrind(void)
 	return answer != 0;
 }
 
-/* The thread sanitizer takes what such a thread does for its maker's, and loses what orders them. */
+/* Would a tool misunderstand such a thread? The thread sanitizer attributes its actions to the calling thread, and
+ * loses the order between the two. */
 static bool unknown_to_tools(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -81,7 +81,7 @@ void gm_with_own_files(void (*fn)(void *arg), void *arg)
 
 	if (stack != MAP_FAILED) {
 		mprotect(stack, GUARD_BYTES, PROT_NONE);
-		/* No handler of the program's may run in a thread that it knows nothing of. */
+		/* No handler of the program may run in a thread of which the program knows nothing. */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		child = clone(entry, stack + GUARD_BYTES + STACK_BYTES,

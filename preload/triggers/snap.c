@@ -1,9 +1,9 @@
 /*
- * snap.c - one snapshot: copy the journal, make the copy consistent, write a file for each that asked.
+ * snap.c - take a snapshot: copy the journal, make the copy consistent, write a file for each reason.
  *
- * Thread context: the helper thread; where there is none, the thread that asked. The lock
- * gm_state.writing is held throughout (rank: above every other). Signal context: only by way of
- * _exit in a handler, without a helper thread.
+ * Thread context: the helper thread; without one, the asking thread. The lock gm_state.writing is held
+ * throughout (rank: above every other). Signal context: only when _exit is called in a handler and there is no
+ * helper thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "recorder/snapshot/snapshot.h"
 #include "recorder/modules/names.h"
 
-#define NAMES_NS UINT64_C(50000000)	/* for the names of the frames that have none yet */
+#define NAMES_NS UINT64_C(50000000)	/* time for naming frames that have no name yet */
 #define COPIES 3u
 
 static const char *const reason_names[] = {
@@ -31,7 +31,7 @@ static const char *const reason_names[] = {
 };
 #define REASONS (sizeof(reason_names) / sizeof(reason_names[0]))
 
-/* The first segment ever takes the second place: the first one is "none". */
+/* Has the process ever had a segment? The first one gets id 1, because id 0 means "none". */
 static bool ever_allocated(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_SEGMENTS];
@@ -59,7 +59,7 @@ bool gm_snap_worth_it(void)
 	return header && (ever_allocated(header) || ever_failed(header));
 }
 
-/* The directory of @path into @ret; "" when it has none. */
+/* Copy the directory of @path to @ret; "": none. */
 static void directory_of(const char *path, char ret[GM_PATH_BYTES])
 {
 	const char *slash = strrchr(path, '/');
@@ -77,7 +77,8 @@ static void set_path(char place[1024], const char *path)
 	memset(place + length, 0, 1024 - length);
 }
 
-/* Who asked from outside may take the file away: it must be theirs, not one that came just after. */
+/* Note the path of the newest file. A file that another process asked for is noted separately, because that process may
+ * remove its file, and must not hit one that was written just after. */
 static void note_path(struct gm_header *header, enum gm_request reason, const char *path)
 {
 	set_path(header->last_snapshot, path);
@@ -86,8 +87,8 @@ static void note_path(struct gm_header *header, enum gm_request reason, const ch
 	atomic_fetch_add_explicit(&header->snapshots, 1, memory_order_release);
 }
 
-/* gpumem run reads where the snapshots are from links beside the journal: its own directory, and one
- * system call that opens nothing. */
+/* Make a link to the snapshot beside the journal, in the directory of `gpumem run`, which reads the links. This
+ * takes one system call and opens no file. */
 static void link_for_run(enum gm_request reason, unsigned int number, const char *path)
 {
 	char link[GM_PATH_BYTES + 48];
@@ -103,10 +104,10 @@ static void link_for_run(enum gm_request reason, unsigned int number, const char
 		gm_line_add_number(&line, number);
 	}
 	if (symlink(path, link))
-		return;			/* another one of that name: that one says it already */
+		return;			/* an earlier link has that name */
 }
 
-/* After the copy, so that the next snapshot shows where this one was taken, as PyTorch does. */
+/* Write a snapshot event after the copy, so that the next snapshot shows where this one was taken, as in PyTorch. */
 static void note_snapshot(const struct gm_copy *copy)
 {
 	const struct gm_region *region = &copy->header->regions[GM_REGION_DOMAINS];
@@ -128,7 +129,7 @@ struct writing {
 	const char *template;
 	unsigned int number;
 	int result;
-	int refused;			/* why it is not where it was to be; 0: it is */
+	int refused;			/* why the file is in another place than wanted; 0: it is not */
 	char path[4096];
 };
 
@@ -179,7 +180,7 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	if (reason == GM_REQUEST_OOM)
 		request.failure = gm_oom_newest(copy);
 	gm_with_own_files(write_file, &writing);
-	if (reason == GM_REQUEST_OUTSIDE)	/* not the one before it */
+	if (reason == GM_REQUEST_OUTSIDE)	/* forget the path of the previous file */
 		set_path(gm_recorder_header()->last_outside, "");
 	if (writing.result) {
 		say_failed(&writing, reason);
@@ -189,7 +190,7 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	if (!strcmp(writing.path, "/dev/null")) {
 		if (reason == GM_REQUEST_CRASH)
 			gm_crash_written();
-		return 0;			/* wanted nowhere */
+		return 0;			/* the path is /dev/null */
 	}
 	note_path(gm_recorder_header(), reason, writing.path);
 	link_for_run(reason, number, writing.path);
@@ -231,7 +232,7 @@ static int make_copy(struct gm_copy *copy)
 
 	memset(copy, 0, sizeof(*copy));
 	gm_recorder_review();
-	/* Not of one moment: somebody was off the processor for long, under a lock. */
+	/* Copy again if the copy does not show one moment, because a thread was long off the processor with a lock. */
 	for (unsigned int tries = 1; (r = gm_copy_from_process(copy)) == 0; tries++) {
 		if (copy->consistent || tries == COPIES)
 			break;
@@ -244,8 +245,8 @@ static int make_copy(struct gm_copy *copy)
 	return r;
 }
 
-/* @last: locks may be held by a thread that crashed, or left by _exit in a signal handler; and nobody
- * would see that a snapshot was taken. */
+/* Take one snapshot. @last: write no snapshot event, because a crashed thread, or one that called _exit in a signal
+ * handler, may hold locks, and because no later snapshot would show the event. */
 static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), void *arg)
 {
 	uint64_t time_us = gm_wall_us();
@@ -262,8 +263,8 @@ static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), v
 	return r;
 }
 
-/* A failure that is not shown yet, from the copy that was made when it came; from one made now where
- * there is none. At the @last all of them, up to the newest. */
+/* Write the file of a failure that has none yet, from the copy of its moment or, without one, from a copy made now.
+ * @last: all such failures, up to the newest. */
 static void take_oom(bool last)
 {
 	struct gm_copy copy;
@@ -281,7 +282,7 @@ static void take_oom(bool last)
 			r = make_copy(&copy);
 		}
 		if (!r) {
-			/* Where there was no memory for their records none is to be seen. */
+			/* The copy shows no failure if there was no memory for the records. */
 			if (gm_oom_newest(&copy))
 				number = gm_oom_newest(&copy);
 			r = finish(&copy, 1u << GM_REQUEST_OOM, time_us);
@@ -292,7 +293,7 @@ static void take_oom(bool last)
 		gm_copy_free(&copy);
 	}
 	while (!gm_oom_owed() && gm_oom_take_copy(&copy, &time_us))
-		gm_copy_free(&copy);	/* it had what has been shown meanwhile */
+		gm_copy_free(&copy);	/* its failures have been shown meanwhile */
 	gm_oom_done();
 }
 
@@ -316,11 +317,11 @@ static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), 
 		gm_crash_describe();
 	else if (reasons)
 		gm_names_catch_up(reasons & exit_bit ? GM_NAMES_EXIT_NS : NAMES_NS);
-	/* First of all: a crash's own file may be the end of the journal. */
+	/* Do this first, because the file of a crash may be the end of the journal. */
 	if (reasons & oom_bit || (last && gm_oom_owed()))
 		take_oom(last);
 	reasons &= ~oom_bit;
-	/* The exit snapshot has fewer events, and shows the very end: a copy of its own. */
+	/* The exit snapshot has its own copy, because it has fewer events and shows the very end. */
 	if (reasons & ~exit_bit)
 		r = take_locked(reasons & ~exit_bit, reasons & crash_bit, copied, arg);
 	if (reasons & exit_bit)

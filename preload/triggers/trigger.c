@@ -1,5 +1,5 @@
 /*
- * trigger.c - asking for a snapshot: by a word that the helper thread sleeps on, and by a signal.
+ * trigger.c - ask for a snapshot: by the word on which the helper thread sleeps, and by a signal.
  *
  * Thread context: any. Signal context: gm_trigger_ask, on_signal.
  */
@@ -18,9 +18,9 @@
 #include "preload/triggers/trigger.h"
 #include "recorder/journal/recorder.h"
 
-#define SLICE_NS UINT64_C(100000000)	/* of a wait, until the helper thread is looked for again */
+#define SLICE_NS UINT64_C(100000000)	/* of a wait, between checks that the helper thread is there */
 
-/* Shared, not private: gpumem snapshot PID wakes it from another process. */
+/* A shared futex, because gpumem snapshot PID wakes it from another process. */
 void gm_trigger_sleep(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns)
 {
 	const struct timespec limit = { (time_t)(limit_ns / 1000000000),
@@ -89,9 +89,9 @@ bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns)
 
 /* ---- the signal ---------------------------------------------------------------------------------
  *
- * Taken only from a program that left it at its default, which is to be killed by it. Children
- * inherit the handler, and must be killed as well: in a process that is not ours it puts the default
- * back and lets the signal happen again. It takes under 1 KiB of stack and keeps errno.
+ * The handler is installed only if the program left the signal at its default, which kills the process. Children
+ * inherit the handler, but the signal must kill them, so in a process that is not ours the handler restores the
+ * default and raises the signal again. It takes under 1 KiB of stack and keeps errno.
  */
 
 static void on_signal(int number, siginfo_t *info, void *context)
@@ -117,7 +117,7 @@ void gm_trigger_take_signal(unsigned int number)
 	if (!number || sigaction((int)number, NULL, &before))
 		return;
 	if (before.sa_flags & SA_SIGINFO || before.sa_handler != SIG_DFL) {
-		/* A child that starts inherits the handler of its parent's start. */
+		/* A child that starts the library has inherited the handler of its parent. */
 		if (before.sa_flags & SA_SIGINFO && before.sa_sigaction == on_signal)
 			return;
 		gm_line_add_number(&line, number);
