@@ -1,22 +1,21 @@
 /*
  * lock.h - the small locks of this library: one futex word, private to the process.
  *
- * Thread context: any. Signal context: gm_lock_try only. Fork: a lock may be inherited held, so
- * that the child of a process where the library runs takes none (preload/process/state.h). Not a
- * cancellation point. errno is kept.
+ * Thread context: any. Signal context: only gm_lock_try. Fork: a child may inherit a held lock, so the child of a
+ * process where the library runs takes no lock (preload/process/state.h). Not a cancellation point. Keeps errno.
  *
- * A lock knows its holder by the kernel's number of the thread. A thread that was cancelled while it held a
- * lock never comes back: who waits asks the kernel whether the holder still exists. A living holder may
- * also have left by longjmp, so that a wait for it has a limit, too. The limit counts the time that the
- * waiter itself waited, in slices: a stop of the process (SIGSTOP, a debugger, a frozen cgroup) is one slice
- * at most, however long it lasts. A lock whose holder is gone, or was waited for in vain, is given up: its
- * word says so, and nobody waits for it until the holder lets go of it after all. No lock is ever taken from
- * its holder: what it protects may be half changed. Who does not get a lock goes on without: the host's call
- * passes unrecorded, a free is kept until it can be done.
+ * A lock knows its holder by the kernel's id of the thread. A thread that is cancelled while it holds a lock never
+ * releases it, so a waiter asks the kernel whether the holder still exists. A living holder may have left the
+ * library by longjmp, so the wait for it has a limit, too. The limit counts the time that the waiter itself has
+ * waited, in slices: a stop of the process (SIGSTOP, a debugger, a frozen cgroup) counts as at most one slice,
+ * however long it lasts. If the holder is gone, or the limit has run out, the lock is given up: its word says so,
+ * and nobody waits for the lock until the holder releases it after all. No lock is ever taken from its holder,
+ * because the data under it may be half changed. A thread that does not get a lock goes on without it: the host's
+ * call passes unrecorded, and a free is queued.
  *
- * Ranks: the lowest is taken first; a lock of rank GM_RANK_NONE has no order. Only locks of the
- * ranks up to GM_RANK_DRIVER are held over a driver call. Debug and sanitizer builds count what
- * breaks either rule (gm_lock_violations) and report it, but go on.
+ * Ranks: locks of lower rank are taken first; a lock of rank GM_RANK_NONE has no order. Only locks of the ranks up
+ * to GM_RANK_DRIVER are held over a call of the driver. Debug and sanitizer builds count violations of both rules
+ * (gm_lock_violations) and report them, but go on.
  */
 #ifndef GM_ALLOCATOR_LOCK_H
 #define GM_ALLOCATOR_LOCK_H
@@ -30,44 +29,45 @@
 #define GM_LOCK_RANKS 0
 #endif
 
-#define GM_LOCK_LIMIT_NS UINT64_C(5000000000)	/* as the waiter counts it */
+#define GM_LOCK_LIMIT_NS UINT64_C(5000000000)	/* counted by the waiter */
 
-/* Of a lock's word, beside the holder's number. */
-#define GM_LOCK_WAITED_FOR UINT32_C(0x80000000)	/* somebody may sleep until the lock is free */
+/* Bits of a lock's word beside the holder's id. */
+#define GM_LOCK_WAITED_FOR UINT32_C(0x80000000)	/* a thread may sleep until the lock is free */
 #define GM_LOCK_GIVEN_UP UINT32_C(0x40000000)	/* nobody waits: the holder is gone, or holds it too long */
 
 enum gm_lock_rank {
 	GM_RANK_NONE,
-	GM_RANK_GROWTH,			/* of a device: segments come and go, and "out of memory" is decided */
-	GM_RANK_CAPTURE,		/* no context-wide event is recorded while a stream captures */
-	GM_RANK_GRAPHS,			/* what graphs hold: the driver's answers are recorded in their order */
-	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the last that may be held over a driver call */
-	GM_RANK_POOL,			/* what a pool of the program's holds (preload/pools/) */
+	GM_RANK_GROWTH,			/* of a device: adding segments, deciding "out of memory" */
+	GM_RANK_CAPTURE,		/* keeps events of whole contexts and captures apart */
+	GM_RANK_GRAPHS,			/* keeps the driver's answers about graphs in their order */
+	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the highest rank that is held over a driver call */
+	GM_RANK_POOL,			/* pieces of a pool of the program (preload/pools/) */
 	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, host, pool */
-	GM_RANK_TCACHE = 140,		/* a thread's cache (recorder/journal/state.h) */
-	GM_RANK_SHARED_CHUNK = 150,	/* the chunk of threads that have none of their own */
+	GM_RANK_TCACHE = 140,		/* a thread's caches (recorder/journal/state.h) */
+	GM_RANK_SHARED_CHUNK = 150,	/* the chunk of threads without a chunk of their own */
 	GM_RANK_INTERN,			/* strings, stacks, frames, modules */
 	GM_RANK_JOURNAL,		/* growth of the journal, thread slots, chunk pool */
-	GM_RANK_LEAF			/* nothing is taken under it: the shards of a map */
+	GM_RANK_LEAF			/* no lock is taken under it: the shards of a map */
 };
 
-/* @word: 0 free, else the holder's number and the two bits above. A zeroed lock is a free one without a rank. */
+/* @word: 0: free; else the holder's id and the two bits above. A zeroed lock is free and has no rank. */
 struct gm_lock { _Atomic(uint32_t) word; uint32_t rank; };
 
-/* Take @lock, waiting at most @limit_ns. @for_all: after a wait in vain the lock is given up. Returns true when
- * the lock is held. */
+/* Take @lock, waiting at most @limit_ns. @for_all: give the lock up when the wait runs out. Returns true when the
+ * lock is held. */
 bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns, bool for_all);
 void gm_lock_wake(struct gm_lock *lock);
 
-/* The kernel's number of this thread; 0: not asked for yet. */
+/* The kernel's id of this thread; 0: not known yet. */
 extern __thread uint32_t gm_lock_thread __attribute__((visibility("hidden")));
 uint32_t gm_lock_find_thread(void);
 
-/* In the child of a fork: its one thread has another number than in the parent. */
+/* Forget the id of this thread. Called in the child of a fork, whose only thread has another id than in the
+ * parent. */
 void gm_lock_forked(void);
 
-/* How often this process took a lock against the ranks, or called the driver under one; always 0 where
- * that is not checked. */
+/* Return how often this process has taken a lock against the ranks, or called the driver under a lock. Always 0
+ * in builds without these checks. */
 uint64_t gm_lock_violations(void);
 
 #if GM_LOCK_RANKS
@@ -92,13 +92,13 @@ static inline void gm_lock_rank_driver(void)
 /* Sleep for @ns nanoseconds, less than a second; a signal ends it early. */
 void gm_nap(long ns);
 
-/* CLOCK_MONOTONIC in ns, for intervals. It goes on while the process is stopped: for limits of waits see
- * gm_passed_ns. */
+/* Return CLOCK_MONOTONIC in ns, for intervals. The clock goes on while the process is stopped; for limits of waits
+ * use gm_passed_ns. */
 uint64_t gm_now_ns(void);
 
-/* The time since *@seen_ns (gm_now_ns), but @most_ns at most; *@seen_ns becomes now. Who waits in slices of @most_ns
- * adds this up: then a stop of the process counts as one slice, and those who are waited for get their turn
- * before the limit is over. */
+/* Return the time since *@seen_ns (gm_now_ns), at most @most_ns, and set *@seen_ns to now. A thread that waits in
+ * slices of @most_ns adds these times up. A stop of the process then counts as one slice, so the threads that are
+ * waited for get their turn before the limit is over. */
 static inline uint64_t gm_passed_ns(uint64_t *seen_ns, uint64_t most_ns)
 {
 	uint64_t now = gm_now_ns(), passed = now - *seen_ns;
@@ -107,8 +107,8 @@ static inline uint64_t gm_passed_ns(uint64_t *seen_ns, uint64_t most_ns)
 	return passed < most_ns ? passed : most_ns;
 }
 
-/* A pause of some 50 ns between two loads of a word that another thread will change. (YIELD does
- * nothing on most aarch64 processors; ISB takes about as long as PAUSE.) */
+/* Pause for some 50 ns between two loads of a word that another thread will change. (On most aarch64 processors
+ * YIELD does nothing; ISB takes about as long as PAUSE.) */
 static inline void gm_pause(void)
 {
 #if defined(__x86_64__)
@@ -118,10 +118,10 @@ static inline void gm_pause(void)
 #endif
 }
 
-/* Stores before this call reach memory before stores after it. For the journal of a killed process
- * it is enough that the compiler keeps the order: the processor stops between two instructions, and
- * earlier stores still get to memory. A reader of a living process, on another processor, needs the
- * processor's order as well, which x86-64 keeps for all stores. */
+/* Let stores before this call reach memory before stores after it. For the journal of a killed process the order of
+ * the compiler suffices, because a processor stops between two instructions and earlier stores still reach memory.
+ * A reader of a living process, on another processor, also needs the order of the processor, which x86-64 keeps for
+ * all stores. */
 static inline void gm_order(void)
 {
 #if defined(__aarch64__)
@@ -141,8 +141,7 @@ static inline bool gm_lock_grab(struct gm_lock *lock)
 					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* Take @lock if nobody holds it. Async-signal-safe. It cannot deadlock, and so is in no order of
- * ranks. */
+/* Take @lock if nobody holds it. Async-signal-safe. This cannot deadlock, so ranks do not matter. */
 static inline bool gm_lock_try(struct gm_lock *lock)
 {
 	if (!gm_lock_grab(lock))
@@ -151,7 +150,7 @@ static inline bool gm_lock_try(struct gm_lock *lock)
 	return true;
 }
 
-/* Take @lock, waiting at most @limit_ns: this call's own limit, which says nothing about the lock. */
+/* Take @lock, waiting at most @limit_ns. The limit is the caller's own: when it runs out, the lock is not given up. */
 static inline bool gm_lock_within(struct gm_lock *lock, uint64_t limit_ns)
 {
 	if (!gm_lock_grab(lock) && !gm_lock_slow(lock, limit_ns, false))
@@ -160,7 +159,8 @@ static inline bool gm_lock_within(struct gm_lock *lock, uint64_t limit_ns)
 	return true;
 }
 
-/* Take @lock, waiting @limit_ns, which is longer than anybody should hold it. */
+/* Take @lock, waiting at most @limit_ns, which must be longer than any thread should hold it: when the limit runs
+ * out, the lock is given up. */
 static inline bool gm_lock_once(struct gm_lock *lock, uint64_t limit_ns)
 {
 	if (!gm_lock_grab(lock) && !gm_lock_slow(lock, limit_ns, true))

@@ -1,11 +1,11 @@
 /*
- * map.h - from a pointer or handle to the block that it names.
+ * map.h - a map from a pointer or handle to the block that it names.
  *
- * An open-addressing table in memory of its own (mmap, grows), in shards with a gm_lock each, which are
- * not taken where the map is only used under a lock of its owner's.
- * Thread context: any. Signal context: none. Fork: a child does not have the memory
- * (MADV_DONTFORK), and uses no map of its parent's. Keys are (name space, 64-bit value); a
- * CUdeviceptr and a host pointer share a name space.
+ * The map is an open-addressing table in its own memory (mmap, grows). It is divided into shards with a
+ * gm_lock each; these locks are not taken if the owner uses the map only under its own lock. Keys are (name
+ * space, 64-bit value). A CUdeviceptr and a host pointer share a name space.
+ * Thread context: any. Signal context: none. Fork: a child does not have the memory (MADV_DONTFORK), and must
+ * not use its parent's maps.
  *
  *   shard: [ entry | entry | - | entry | ... ]   linear probing from the hash of the key;
  *           removal moves later entries of the run back, so that no run has a hole
@@ -22,25 +22,25 @@ enum gm_map_space { GM_MAP_ADDRESS, GM_MAP_ARRAY, GM_MAP_HANDLE, GM_MAP_MAPPING,
 
 struct gm_map;
 
-/* A new, empty map; NULL when there is no memory. @locked: the caller has a lock of its own, which it
- * holds at every call, and the map takes none. */
+/* Make an empty map. Returns NULL when there is no memory. @locked: the caller holds its own lock at every call,
+ * so the map takes none. */
 struct gm_map *gm_map_new(bool locked);
 
-/* Insert or replace. Returns 0; -ENOMEM, or -ETIMEDOUT when the lock could not be had, and nothing
- * has changed. @ret_old (may be NULL): the value before, 0 none. @value must not be 0. */
+/* Insert or replace a value, which must not be 0. @ret_old (may be NULL): the value before; 0: none. Returns 0;
+ * -ENOMEM; -ETIMEDOUT when the lock was not free in time. After an error nothing has changed. */
 int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value,
 	       uint64_t *ret_old);
 
-/* The value, 0 when there is none. */
+/* Return the value; 0: none. */
 uint64_t gm_map_get(struct gm_map *map, enum gm_map_space space, uint64_t key);
 
-/* Remove and return the value, 0 when there was none. */
+/* Remove and return the value; 0: none. */
 uint64_t gm_map_take(struct gm_map *map, enum gm_map_space space, uint64_t key);
 
-/* Remove @key only while its value is @value; returns 1 when it was removed. */
+/* Remove @key if its value is @value. Returns 1 when it was removed. */
 int gm_map_take_if(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value);
 
-/* Where the memory comes from: page-aligned, zeroed, NULL when there is none. Tests replace it. */
+/* Returns page-aligned, zeroed memory, or NULL. Tests replace it. */
 extern void *(*gm_map_pages)(size_t bytes);
 
 #endif

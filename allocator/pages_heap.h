@@ -1,28 +1,27 @@
 /*
- * pages_heap.h - the pages heap: best fit over addresses, with memory moved to where it is needed.
+ * pages_heap.h - the pages heap: best fit over addresses, and memory that moves to where it is needed.
  *
- * One reservation of addresses, in two regions, so that small requests (up to 1 MiB) do not hold
- * the pages of large ones. Memory is behind the addresses in handles of one or more pages of 2 MiB,
- * which come and go whole: a free block that no request fits keeps its addresses and gives its whole
- * handles away. How large handles are the backend decides, and says in an array (ops->reserve).
+ * A heap has one reservation of addresses in two regions, so that small requests (up to 1 MiB) do not hold the
+ * pages of large ones. The memory behind the addresses consists of handles of one or more pages of 2 MiB, and a
+ * handle is mapped and unmapped as a whole. A free block that fits no request keeps its addresses and gives its
+ * whole handles away. The backend decides how large handles are, and tells by an array (ops->reserve).
  *
  *	addresses   |live|free|live|   unmapped   |live|  free   |live|free|            up to the region's end
  *	pages       |  p  |  p  | p |             |  p |  p  | p |  p  |                (p: memory is behind it)
  *
- * A request is served from a free block with memory behind it: the smallest that is large enough.
- * Else a place is chosen where the fewest pages are missing, between other blocks or at the end,
- * and pages come from the driver as long as the heap has no more than a 64th over what was
- * ever live (GM_PAGES_SLACK); from then on from under free blocks, and from the driver again only where those have
- * none.
+ * A request is served from the smallest sufficient free block with memory. If there is none, the heap chooses the
+ * place where the fewest pages are missing, between other blocks or at the end of the region. The missing pages
+ * come from the driver until the heap has a 64th more than the most that was ever live (GM_PAGES_SLACK). After
+ * that they come from free blocks, and from the driver only when free blocks have none.
  *
- * Streams: a free block belongs to the stream in whose order it was freed, which may use it at
- * once. When every stream is past its free (ops->passed), any stream may use it; a whole page of it
- * may be used earlier, if it was itself freed earlier. With several streams, a stream's own free
- * blocks are used, or moved, before more memory is got: other streams cannot use them for a while.
+ * Streams: a free block belongs to the stream in whose order it was freed, and that stream may use it at once. When
+ * every stream is past its free (ops->passed), any stream may use it. A whole page of it that was freed earlier may
+ * be used earlier. With several streams, a stream's own free blocks are used or moved before the heap grows,
+ * because other streams cannot use them for a while.
  *
  *   pages_heap.c    finding, cutting, joining; the class
- *   pages_place.c   where a request goes that no free block serves
- *   pages_move.c    whose pages it gets
+ *   pages_place.c   choose the place of a request that no free block serves
+ *   pages_move.c    choose the pages that move there
  *   pages_grow.c    the driver: growth, giving back
  *
  * Context: as heap.h.
@@ -32,21 +31,21 @@
 
 #include "allocator/heap.h"
 
-#define GM_PAGES_ANY UINT64_MAX		/* in place of a stream: of a free block that every stream may use */
-/* A heap may have so much of the most that was ever live on top of that before pages are moved rather than the driver
- * asked: one part of so many; and while moving takes too much time (ops->costly). */
+#define GM_PAGES_ANY UINT64_MAX		/* as the stream of a free block: every stream may use it */
+/* A heap takes memory from the driver, rather than move pages, until it has the most that was ever live plus 1/64 of
+ * that; plus 1/4 while moving takes too much time (ops->costly). */
 #define GM_PAGES_SLACK 64u
 #define GM_PAGES_SLACK_COSTLY 4u
 
 struct gm_pages_region {
-	uint64_t base, top, end;	/* blocks tile [base, top); more addresses are up to @end */
+	uint64_t base, top, end;	/* blocks tile [base, top); addresses up to @end are unused */
 	uint32_t segment;		/* GM_NONE: no request yet */
-	uint32_t last;			/* its block with the highest address */
-	struct gm_free_set unmapped;	/* its unmapped blocks, by the sizes of their holes (pages_place.c) */
-	uint32_t changed;		/* list of those that are not in there now, by links[].left and .right */
-	uint64_t listed;		/* so many blocks have come to be unmapped */
-	uint64_t *freed;		/* for each page from @base on: the last moment at which some of it was freed */
-	const uint32_t *handles;	/* for each page likewise: see gm_heap_ops.reserve */
+	uint32_t last;			/* the block with the highest address */
+	struct gm_free_set unmapped;	/* unmapped blocks by the sizes of their holes (pages_place.c) */
+	uint32_t changed;		/* list of unmapped blocks outside that set, by links[].left and .right */
+	uint64_t listed;		/* how many blocks have ever become unmapped */
+	uint64_t *freed;		/* by page from @base on: the last moment at which a part of it was freed */
+	const uint32_t *handles;	/* by page from @base on: see gm_heap_ops.reserve */
 };
 
 struct gm_pages_heap {
@@ -54,16 +53,16 @@ struct gm_pages_heap {
 	struct gm_free_set pool[2];	/* 0 small, 1 large, as the regions */
 	struct gm_pages_region region[2];
 	uint64_t live, live_peak;	/* bytes whose free is not complete */
-	uint64_t spare;			/* bytes that ops->unmap took and ops->map has not used; read unlocked */
-	uint64_t spare_freed;		/* the last moment at which some of them were freed */
-	uint64_t moved;			/* pages that were taken from a free block for a request elsewhere */
-	uint64_t scanned;		/* gm_pages_look_again found no stream's free block freed before this moment;
-					 * 0: it has to look again */
+	uint64_t spare;			/* bytes that ops->unmap keeps for ops->map; read unlocked */
+	uint64_t spare_freed;		/* the last moment at which some of @spare was freed */
+	uint64_t moved;			/* pages that were taken from free blocks for requests elsewhere */
+	uint64_t scanned;		/* no stream's free block was freed before this moment, as
+					 * gm_pages_look_again found; 0: look again */
 	uint64_t stream;		/* the only stream so far, unless @several */
 	bool used, several;
 	uint64_t addresses, address_bytes;	/* the reservation; 0: none yet */
-	const uint32_t *handles;		/* for each of its pages */
-	void *(*memory)(void *arg, size_t bytes);	/* as in its setup */
+	const uint32_t *handles;		/* for each page of the reservation */
+	void *(*memory)(void *arg, size_t bytes);	/* as in the setup */
 	void *memory_arg;
 };
 
@@ -102,7 +101,7 @@ static inline uint64_t gm_pages_index(const struct gm_pages_region *region, uint
 	return (address - region->base) / GM_HEAP_PAGE;
 }
 
-/* Where the handle begins that is behind @address, and its bytes. */
+/* Return where the handle behind @address begins, and its bytes. */
 static inline uint64_t gm_pages_handle(const struct gm_pages_region *region, uint64_t address, uint64_t *ret_bytes)
 {
 	uint64_t first = gm_pages_index(region, address);
@@ -113,7 +112,7 @@ static inline uint64_t gm_pages_handle(const struct gm_pages_region *region, uin
 	return region->base + first * GM_HEAP_PAGE;
 }
 
-/* Whole handles of [@from, @to), which has memory all over: their bytes, and where they begin. */
+/* Return the bytes of the whole handles in [@from, @to), and where they begin. All of [@from, @to) has memory. */
 static inline uint64_t gm_pages_whole(const struct gm_pages_region *region, uint64_t from, uint64_t to,
 				      uint64_t *ret_at)
 {
@@ -143,8 +142,8 @@ static inline bool gm_pages_usable(const struct gm_block *block, uint64_t stream
 	return block->stream == stream || block->stream == GM_PAGES_ANY;
 }
 
-/* Bytes of the whole pages from @from on, up to @to at most, whose frees every stream is past at
- * moment @done. */
+/* Return the bytes of the whole pages from @from on, at most up to @to, whose frees every stream is past at moment
+ * @done. */
 static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint64_t from, uint64_t to,
 				     uint64_t done)
 {
@@ -155,7 +154,7 @@ static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint6
 	return at - from;
 }
 
-/* The same of whole handles: @from and @to are where some begin. */
+/* As gm_pages_past, for whole handles. @from and @to are beginnings of handles. */
 static inline uint64_t gm_pages_handles_past(const struct gm_pages_region *region, uint64_t from, uint64_t to,
 					     uint64_t done)
 {
@@ -171,18 +170,17 @@ static inline uint64_t gm_pages_handles_past(const struct gm_pages_region *regio
 
 /* ---- pages_heap.c ---- */
 
-/* ops->moment and ops->passed; without them every free is of moment 1 and none is passed. @stream
- * GM_PAGES_ANY: in the order of whatever stream. */
+/* Call ops->moment and ops->passed. Without them every free has moment 1, and none is passed. @stream GM_PAGES_ANY: in
+ * the order of any stream. */
 uint64_t gm_pages_moment(const struct gm_heap *heap);
 uint64_t gm_pages_passed(const struct gm_heap *heap, uint64_t stream);
 
-/* The last moment that is passed for the frees of which free block @id is made, which are in the order of
- * its stream. @known: what was found for the block before, zeroed to begin with. */
+/* Return the last moment that is passed for the frees of free block @id, which are in the order of its stream. @known:
+ * the result for an earlier block; zeroed at first. */
 struct gm_pages_done { uint64_t stream, done; };
 uint64_t gm_pages_done(const struct gm_heap *heap, uint32_t id, struct gm_pages_done *known);
 
-/* Free blocks whose free every stream is past are given to all streams. False: there is no new
- * one. */
+/* Give free blocks whose free every stream is past to all streams. Returns false when there is no new one. */
 bool gm_pages_look_again(struct gm_heap *heap);
 
 int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
@@ -190,27 +188,26 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 /* Has @stream a free block of its own with @least bytes? */
 bool gm_pages_freed_on(struct gm_heap *heap, uint64_t stream, uint64_t least);
 
-/* All that stream @to does from now on comes after what stream @from freed up to the moment @until: free blocks of
- * that are @to's, as if freed now. Returns their bytes. */
+/* Give stream @to the free blocks that stream @from freed up to the moment @until, as if they were freed now. All later
+ * work of @to comes after these frees. Returns their bytes. */
 uint64_t gm_pages_take_over(struct gm_heap *heap, uint64_t from, uint64_t to, uint64_t until);
 
-/* Put a free block with memory into its set (0; -ENOMEM: its stream is new there, and there is no
- * memory), or take it out. */
+/* Put a free block with memory into its set, or take it out. gm_pages_insert returns 0; -ENOMEM when the stream is new
+ * there and there is no memory. */
 int gm_pages_insert(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t born);
 void gm_pages_remove(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
 /* gm_heap_join for blocks of a region. */
 uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, uint32_t second);
 
-/* Put block @id into its set as one of @stream's, freed at moment @born, after joining it with its
- * free neighbours. The set has had a block of @stream before. Returns the id of the joined
- * block. */
+/* Join block @id with its free neighbours, and put the result into its set as a block of @stream that was freed at
+ * moment @born. The set must have had a block of @stream before. Returns the id of the joined block. */
 uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream,
 			 uint64_t born);
 
-/* A transaction can log a limited number of words (undo.h). Is there room to join two more blocks
- * and still hand one out? Is there room to give free blocks to all streams, before the transaction
- * has done anything else? */
+/* A transaction can log only a limited number of words (undo.h). may_join: is there room to join two more blocks and
+ * still hand one out? may_tidy: has the transaction hardly begun, so that there is room to give free blocks to all
+ * streams? */
 #define GM_PAGES_HAND_OUT 96u
 #define GM_PAGES_TIDY 16u
 static inline bool gm_pages_may_join(const struct gm_heap *heap)
@@ -223,13 +220,13 @@ static inline bool gm_pages_may_tidy(const struct gm_heap *heap)
 	return !heap->undo->base || heap->undo->used < GM_PAGES_TIDY;
 }
 
-/* Serve the request with free block @id, which is in no set: cut it to size. Returns 0 and the
- * block, or -ENOSPC; then @id is in its set again. */
+/* Serve the request with free block @id, which is in no set: cut it to size. Returns 0 and the block; -ENOSPC, and @id
+ * is in its set again. */
 int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
 		      const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* The block belongs to @stream from here on. That gives the stream a tree in the set, so that no
- * later insert can fail. 0, or -ENOSPC and nothing has changed. */
+/* Make the block @stream's. This also gives the stream a tree in the set, so that no later insert can fail. Returns 0;
+ * -ENOSPC, and nothing has changed. */
 int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream);
 
 void gm_pages_set_stream(struct gm_block *block, uint64_t stream);
@@ -237,25 +234,25 @@ void gm_pages_set_stream(struct gm_block *block, uint64_t stream);
 /* ---- pages_place.c ---- */
 
 struct gm_pages_place {
-	uint64_t from, to;		/* the addresses that the request takes; @to 0: there is no place */
-	uint64_t missing;		/* bytes of pages to be mapped there */
-	uint64_t hole;			/* bytes of the adjacent free blocks in which it lies */
-	uint64_t listed;		/* of its first unmapped block: how many there had been */
-	uint32_t first;			/* the block that @from lies in; GM_NONE: it lies at the region's end */
+	uint64_t from, to;		/* the addresses for the request; @to 0: there is no place */
+	uint64_t missing;		/* bytes of pages to map there */
+	uint64_t hole;			/* bytes of the hole that contains the place */
+	uint64_t listed;		/* @listed of the region when the first block there was unmapped */
+	uint32_t first;			/* the block that contains @from; GM_NONE: the end of the region */
 };
 
-/* A hole is free blocks one beside another, of which some have no memory. Unmapped blocks are in a set by the size of
- * the hole in which each lies, whichever streams may use its parts; those whose hole has changed are in a list until a
- * place is looked for. */
+/* A hole is a run of adjacent free blocks, of which some have no memory. Unmapped blocks are in a set by the size of
+ * their hole, whichever streams may use its parts. Unmapped blocks whose hole has changed are in a list until a place
+ * is looked for. */
 void gm_pages_list(struct gm_heap *heap, unsigned int pool, uint32_t id);
 void gm_pages_unlist(struct gm_heap *heap, unsigned int pool, uint32_t id);
-#define GM_PAGES_CHANGED 0u		/* in place of the size, of a block in the list */
+#define GM_PAGES_CHANGED 0u		/* as the size of a block: the block is in the list */
 
-/* The hole around unmapped block @id has changed. */
+/* Note that the hole around unmapped block @id has changed. */
 void gm_pages_change_hole(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
-/* A hole has so many blocks on either side of an unmapped one at most, so that all of them can be joined: fewer where
- * stores are logged, since a transaction has an end. */
+/* The most blocks of a hole on either side of an unmapped block, so that all of them can be joined: fewer if stores are
+ * logged, because a transaction can log only so many. */
 #define GM_PAGES_BESIDE 23u
 #define GM_PAGES_BESIDE_LOGGED 7u
 static inline unsigned int gm_pages_beside(const struct gm_heap *heap)
@@ -263,7 +260,7 @@ static inline unsigned int gm_pages_beside(const struct gm_heap *heap)
 	return heap->undo->base ? GM_PAGES_BESIDE_LOGGED : GM_PAGES_BESIDE;
 }
 
-/* What lies between @before and @after becomes free, or is no more: the holes beside it change. */
+/* Note that the block between @before and @after becomes free or ceases to be, which changes the holes beside it. */
 static inline void gm_pages_change_holes(struct gm_heap *heap, unsigned int pool, uint32_t before, uint32_t after)
 {
 	unsigned int most = gm_pages_beside(heap);
@@ -278,35 +275,34 @@ static inline void gm_pages_change_holes(struct gm_heap *heap, unsigned int pool
 		gm_pages_change_hole(heap, pool, after);
 }
 
-/* The place where the fewest pages are missing; of several such, the one in the smallest hole; of several of these,
- * the one that was unmapped last. Not all holes are looked at: another place may be a little better. False: there is
- * none. */
+/* Choose the place where the fewest pages are missing; among equal ones the place in the smallest hole; among these
+ * the place that was unmapped last. Not all holes are looked at, so another place may be a little better. Returns
+ * false when there is none. */
 bool gm_pages_choose(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
 		     struct gm_pages_place *ret);
 
-/* Is all of @place covered by adjacent free blocks with memory that @stream may use? @id is one of
- * these blocks. If so, place->first is set. */
+/* Is all of @place covered by adjacent free blocks with memory that @stream may use? @id is one of these blocks. If so,
+ * sets place->first. */
 bool gm_pages_is_whole(const struct gm_heap *heap, uint32_t id, uint64_t stream,
 		       struct gm_pages_place *place);
 
-/* All of @place has memory. Join its blocks, and free neighbours that the request's stream may use,
- * and serve the request from the result. Returns as gm_pages_hand_out. */
+/* Serve the request from @place, all of which has memory: join its blocks and free neighbours that the request's stream
+ * may use. Returns as gm_pages_hand_out. */
 int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_pages_place *place, uint64_t size,
 		   const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* Serve the request from adjacent free blocks of which at least one is its stream's own, so that
- * these are used before blocks that all streams may use. Returns as gm_heap_find. */
+/* Serve the request from adjacent free blocks, at least one of which is its stream's own, so that these are used before
+ * blocks that all streams may use. Returns as gm_heap_find. */
 int gm_pages_find_beside(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			 const struct gm_heap_request *request, uint32_t *ret_block);
 
 /* ---- pages_move.c: both return 0 and how many bytes they took, -ENOSPC or -ETIMEDOUT ---- */
 
-/* Take @bytes of pages, or as many as there are, from free blocks whose pages may move for a
- * request of @stream, but none at @keep. */
+/* Take @bytes of pages, or as many as there are, from free blocks whose pages may move for a request of @stream, but no
+ * pages at @keep. */
 int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const struct gm_pages_place *keep,
 		   uint64_t *ret_bytes);
-/* Take all whole pages of free blocks whose frees every stream is past and that may go
- * (ops->may_go). */
+/* Take all whole pages of free blocks whose frees every stream is past and that may go back (ops->may_go). */
 int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes);
 
 /* ---- pages_grow.c ---- */
@@ -322,7 +318,7 @@ static inline void gm_pages_unlock(const struct gm_heap *heap)
 		heap->ops->unlock(heap->ops->arg);
 }
 
-/* Pages have come, or are going: report them (ops->page_event). */
+/* Report pages that have been mapped, or are about to be unmapped (ops->page_event). */
 static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, bool mapped, uint64_t address,
 				 uint64_t bytes)
 {
@@ -332,15 +328,13 @@ static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, 
 		heap->ops->page_event(heap->ops->arg, mapped, region->segment, address, bytes);
 }
 
-/* Block @id, which is in no set or list, has no memory any more: join it with neighbours that have
- * none. */
+/* Make block @id, which is in no set or list, an unmapped block, and join it with unmapped neighbours. */
 void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
 int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
 int gm_pages_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
-/* As gm_heap_detach, for any free block: it has no memory any more, and the region ends before it
- * where all blocks behind it are free. For a heap that is about to end: the rules about pages no
- * longer hold. */
+/* As gm_heap_detach, for any free block: the block loses its memory, and the region ends before it if all blocks behind
+ * it are free. For a heap that is about to end, because the rules about pages no longer hold afterwards. */
 void gm_pages_detach(struct gm_heap *heap, uint32_t id);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * rules.h - the rules of reuse, one switch each, so that a test can show what each is for.
+ * rules.h - the rules of reuse, with a switch for each, so that a test can show what breaks without it.
  *
- * In the library that users get every rule is on and gm_rule() is a constant. A build with
- * GM_TEST_RULES=1 (make RULES=1, build/rules/, with test/rules/) reads the words to switch off from
- * the environment variable GM_TEST_OFF when it is loaded; nothing of that is in the ordinary build.
+ * In the library for users every rule is on, and gm_rule() is a constant. Only a build with GM_TEST_RULES=1 (make
+ * RULES=1, build/rules/, with test/rules/) has switches: it reads the words to switch off from the environment
+ * variable GM_TEST_OFF when it is loaded.
  *
- * Each rule is tested by gm_rule where it is applied, most in a single place. Thread context: any.
+ * gm_rule is asked for each rule where the rule is applied, for most rules in a single place. Thread context: any.
  */
 #ifndef GM_ALLOCATOR_RULES_H
 #define GM_ALLOCATOR_RULES_H
@@ -61,10 +61,10 @@ enum gm_rule_name {
 };
 
 #if GM_TEST_RULES
-extern uint64_t gm_rules_off;		/* a bit each; set when the library is loaded */
-extern uint32_t gm_rules_single;	/* seals from step to step of reuse.c; 0: as always */
-extern uint32_t gm_rules_handles;	/* in place of cache_pages.c's HANDLES_OF_HEAP, on any device; 0: as always */
-extern uint32_t gm_rules_patience_ms;	/* of cache_await.c, without progress; 0: as always */
+extern uint64_t gm_rules_off;		/* a bit for each rule; set when the library is loaded */
+extern uint32_t gm_rules_single;	/* seals between two steps of reuse.c; 0: the usual number */
+extern uint32_t gm_rules_handles;	/* in place of HANDLES_OF_HEAP (cache_pages.c), on any device; 0: unused */
+extern uint32_t gm_rules_patience_ms;	/* wait of cache_await.c without progress; 0: the usual time */
 void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
 static inline bool gm_rule(enum gm_rule_name rule)
 {

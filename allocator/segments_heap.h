@@ -1,22 +1,22 @@
 /*
  * segments_heap.h - the segments heap: PyTorch's caching algorithm, to the last counter.
  *
- * Two pools (small: rounded requests up to 1 MiB; large), best fit by (stream, size, address),
- * splitting, merging, collection and release as PyTorch's CUDACachingAllocator does them, so that
- * with the driver's addresses given it hands out the same addresses and keeps the same statistics
- * (the traces under test/traces are the judge; gpumem replay --verify).
+ * It has two pools (small: rounded requests up to 1 MiB; large), best fit by (stream, size, address), and splits,
+ * merges, collects and releases as PyTorch's CUDACachingAllocator does. Given the same addresses from the driver, it
+ * hands out the same addresses and keeps the same statistics (the traces under test/traces prove that; gpumem replay
+ * --verify).
  *
  *   segments_heap.c   finding, splitting, merging; the class
  *   heap_grow.c   the driver: growth, collection, release
  *   heap_stats.c  the statistics
  *
- * One rule is not PyTorch's, and off by default (config.shared_most). A free block in a segment in which others live
- * cannot go back to the driver, and serves no larger request: PyTorch's algorithm can so refuse what the driver would
- * serve, which has no such segments. The rule bounds the bytes of the large segments that are cut into several
- * blocks, and, to a tenth of that, what lies idle in them. Within the bound all is PyTorch's. Beyond it a request of
- * 2 MiB or more gets a segment of its own size, in the driver's granularity of 2 MiB, no whole segment is cut, and one
- * serves only requests that differ by less than that granularity; a smaller request above 1 MiB shares segments of
- * 2 MiB with those below, as in the driver.
+ * One rule is not PyTorch's, and off by default (config.shared_most). A free block in a segment with live blocks cannot
+ * go back to the driver, and serves no larger request. So PyTorch's algorithm can refuse a request that the driver,
+ * which has no such segments, would serve. The rule bounds the bytes of large segments that are cut into several
+ * blocks, and bounds the idle bytes in them to a tenth of that. Within the bound all is as in PyTorch. Beyond it:
+ *   - a request of 2 MiB or more gets a segment of its own size, rounded to the driver's granularity of 2 MiB;
+ *   - no whole segment is cut, and it serves only requests that differ by less than that granularity;
+ *   - a request above 1 MiB and below 2 MiB shares segments of 2 MiB with small requests, as in the driver.
  *
  * Context: as heap.h.
  */
@@ -25,12 +25,12 @@
 
 #include "allocator/heap.h"
 
-#define GM_SHARED_IDLE 10u		/* one part of so many of config.shared_most */
+#define GM_SHARED_IDLE 10u		/* 1/10 of config.shared_most may be idle */
 
 struct gm_segments_heap {
 	struct gm_heap heap;
 	struct gm_free_set pool[2];	/* 0 small, 1 large */
-	uint64_t lookups[2];		/* requests by pool, while collection is on: the clock of a block's age */
+	uint64_t lookups[2];		/* requests by pool while collection is on: the clock for ages of blocks */
 	uint64_t shared;		/* bytes of large segments that are cut into several blocks */
 };
 
@@ -54,8 +54,8 @@ static inline bool gm_segments_may_share(const struct gm_heap *heap, uint64_t by
 	       (shared + bytes <= most && idle + (bytes - size) <= most / GM_SHARED_IDLE);
 }
 
-/* The pool whose segments a request of @size bytes grows: beyond the bound one below 2 MiB shares segments of 2 MiB
- * with small ones, as in the driver. */
+/* Return the pool for which a request of @size bytes gets a new segment. Beyond the bound, a request below 2 MiB shares
+ * segments of 2 MiB with small requests, as in the driver. */
 static inline unsigned int gm_segments_pool(const struct gm_heap *heap, uint64_t size)
 {
 	return size > GM_HEAP_SMALL_REQUEST && (size >= GM_HEAP_SMALL_SEGMENT ||
@@ -69,7 +69,7 @@ int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request
 		     uint32_t *ret_block);
 void gm_segments_detach(struct gm_heap *heap, uint32_t block);
 
-/* Make @address a segment of @bytes with one active block for @request, cut to size. */
+/* Make a segment of @bytes at @address, and cut an active block for @request from it. */
 int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
 		  uint64_t address, uint64_t bytes, uint32_t *ret_block);
 
