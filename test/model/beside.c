@@ -1,20 +1,20 @@
 /*
- * beside.c - runs each program of beside.def once for each driver call that it makes: just before
- * that call another thread begins a capture (see beside.h).
+ * beside.c - run each program of beside.def once for each driver call that it makes. Just before that call
+ * another thread begins a capture (see beside.h).
  *
- * usage: beside TABLE. Where TABLE is not there it is made: what the driver refuses beside a capture,
- * for a run without the library. Prints a line for each program, one for each call's name that was
- * made beside a capture and is not the program's, and one for each failure. Exit 1: there were some.
+ * usage: beside TABLE. If TABLE does not exist, it is made, in a run without the library: it lists the calls that
+ * the driver refuses during a capture. Prints a line for each program, a line for each name of a call that the
+ * library made during a capture, and a line for each failure. Exit 1: there were failures.
  *
- * The capture is in each mode in turn, and
+ * The capture has each mode in turn, and is of one of these kinds:
  *   around:    it ends just after that call, and is the first in the process
- *   seen:      the same after an earlier one
+ *   seen:      the same after an earlier capture
  *   to-end:    it ends when the program's own call has returned
- *   span:      it ends some calls of the program's later
- * A lock of the library's may keep it from beginning until then.
+ *   span:      it ends some calls of the program later
+ * A lock of the library may delay its beginning until then.
  *
- * Thread context: the parent has one thread and makes no CUDA call; a program's process has the
- * program's and the one that captures.
+ * Thread context: the parent has one thread and makes no CUDA call; the process of a program has the program's
+ * thread and the thread that captures.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,9 +32,9 @@
 #define STEPS 512
 #define NAMES 256
 #define JOBS 2
-#define LOOKS 3				/* at a thread that sleeps, before it is taken for blocked */
+#define LOOKS 3				/* looks at a sleeping thread before it counts as blocked */
 #define LOOK_NS 200000
-#define SPANNED 8			/* calls of the program's */
+#define SPANNED 8			/* calls of the program that a capture spans */
 #define CALLS_MOST 5000u
 
 static const struct program { const char *name, *environment; void (*run)(struct scene *); }
@@ -52,14 +52,14 @@ static const char *const mode_names[] = { "global", "thread-local", "relaxed" };
 enum { AROUND, SEEN, TO_END, SPAN, VARIANTS };
 static const char *const variant_names[] = { "around", "seen", "to-end", "span" };
 
-/* One way to run one program; what came of it, for the parent. */
+/* One way to run one program, and its result for the parent. */
 struct run {
 	size_t program;
 	unsigned int call, mode, variant;	/* call: from 1 */
 	_Atomic(bool) reached;
 };
 
-/* Of all programs, shared by their processes. */
+/* Data of all programs, shared by their processes. */
 static struct shared {
 	unsigned char refused[PROGRAMS][STEPS][3];	/* by the driver alone */
 	struct { _Atomic(int) taken; char name[48]; _Atomic(unsigned long) count; } names[NAMES];
@@ -67,7 +67,7 @@ static struct shared {
 } *shared;
 
 static struct run *run;
-static bool bare;			/* the table is being made */
+static bool bare;			/* this run makes the table */
 
 /* ---- the thread that captures ---- */
 
@@ -78,8 +78,8 @@ static struct {
 	_Atomic(pid_t) id;
 	sem_t begin, end, told;
 	_Atomic(int) begun, ended;	/* how many captures */
-	_Atomic(bool) busy;		/* it has been told to go on */
-	CUresult result;		/* of the last end */
+	_Atomic(bool) busy;		/* the thread has been told to go on */
+	CUresult result;		/* of ending the last capture */
 } other;
 
 static void capture(CUstreamCaptureMode mode)
@@ -134,7 +134,7 @@ static bool sleeps(pid_t thread)
 	return state && state[2] == 'S';
 }
 
-/* The other thread has counted to @wanted, or is kept from it by a lock that this one holds. */
+/* Wait until the other thread has counted to @wanted, or a lock that this thread holds keeps it from that. */
 static void wait_for(const _Atomic(int) *counter, int wanted)
 {
 	struct timespec until;
@@ -153,7 +153,7 @@ static void wait_for(const _Atomic(int) *counter, int wanted)
 	}
 }
 
-/* Where no lock is held. */
+/* Wait while no lock is held. */
 static void wait_long_for(const _Atomic(int) *counter, int wanted)
 {
 	while (*counter < wanted)
@@ -186,10 +186,10 @@ static void start_other(struct scene *scene)
 static struct {
 	const char *name;
 	unsigned int number;
-	char call[48];			/* before which the capture began; "": there is none */
-	int captures;			/* that were begun before */
-	unsigned int spanned;		/* steps that it has lasted */
-	bool late;			/* a lock kept it from beginning or ending where it should */
+	char call[48];			/* the call before which the capture began; "": no capture */
+	int captures;			/* how many captures were begun before */
+	unsigned int spanned;		/* how many steps the capture has lasted */
+	bool late;			/* a lock delayed its beginning or end */
 } step;
 static unsigned int calls;
 
@@ -251,8 +251,8 @@ static bool is_refusal(CUresult result)
 	       result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* The capture is lost if and only if the call was refused, and that only where the driver alone does
- * it, to a call that is made as the program made it. */
+/* Check that the capture is lost if and only if the call was refused, and that the driver alone also refuses this call
+ * when the program makes it. */
 static bool judge(CUresult result)
 {
 	unsigned char *drivers = &shared->refused[run->program][step.number][run->mode];
@@ -309,7 +309,7 @@ CUipcMemHandle exported(void)
 	return handle_of_other;
 }
 
-/* A process that exports memory, and lives until this one has ended. */
+/* Start a process that exports memory and lives until this process has ended. */
 static void start_exporter(void)
 {
 	int there[2], back[2];
@@ -377,7 +377,7 @@ static void start(size_t program, unsigned int call, unsigned int mode, unsigned
 	run_program(&shared->run[at]);
 }
 
-/* Waits for one; returns where there is room, and whether its call was reached. */
+/* Wait for a process. Returns its free place, and whether its call was reached. */
 static int reap(bool *ret_reached)
 {
 	int status, at = 0;
@@ -400,7 +400,7 @@ static int reap(bool *ret_reached)
 	return at;
 }
 
-/* For call 1, 2, ... until the program makes no more. */
+/* Run the program for call 1, 2, ... until it makes no more calls. */
 static unsigned int enumerate(size_t program, unsigned int mode, unsigned int variant)
 {
 	unsigned int call = 0, running = 0;
@@ -432,7 +432,7 @@ static void enumerate_program(size_t program)
 		for (unsigned int variant = 0; variant < VARIANTS; variant++) {
 			unsigned int n;
 
-			/* What came before matters to no mode in particular. */
+			/* The kind "seen" does not depend on the mode, so one mode is enough. */
 			if ((bare && variant != AROUND) || (variant == SEEN && mode) ||
 			    (variant == SPAN && modes[mode] != CU_STREAM_CAPTURE_MODE_RELAXED))
 				continue;

@@ -1,12 +1,12 @@
 /*
- * beside.h - small programs in which another thread's capture begins before any one call that the
- * driver sees, the library's own among them.
+ * beside.h - small programs in which another thread's capture begins just before one of the calls that the
+ * driver sees, the library's own calls included.
  *
- * Every call that counts is made by DO. Beside a capture in GLOBAL mode the driver refuses some, and
- * the capture is lost; then, and only where that driver alone refuses it too, the call is repeated
- * when the capture is over.
+ * DO makes every call that counts. During a capture in GLOBAL mode the driver refuses some calls, and the
+ * capture is lost. If the driver alone, without the library, refuses the call as well, DO repeats it when the
+ * capture is over.
  *
- * Thread context: a program's one thread; the one that captures is beside.c's.
+ * Thread context: the only thread of a program; beside.c owns the thread that captures.
  */
 #ifndef TEST_MODEL_BESIDE_H
 #define TEST_MODEL_BESIDE_H
@@ -26,12 +26,12 @@
 #define DO(name, ...) DO_GIVES(CUDA_SUCCESS, name, __VA_ARGS__)
 
 void step_begin(const char *name);
-bool step_end(CUresult result);		/* true: refused for the capture's sake */
+bool step_end(CUresult result);		/* true: refused because of the capture */
 
-/* cuCtxSynchronize, no step: a capture that spans several ends before it. */
+/* Call cuCtxSynchronize, not as a step: a capture that spans several steps ends before it. */
 void synchronise(void);
 
-/* With BESIDE_EXPORTER: 5000 bytes of another process's, exported before the program began. */
+/* With BESIDE_EXPORTER: 5000 bytes of another process, exported before the program began. */
 CUipcMemHandle exported(void);
 
 #define PROGRAM(name, environment, what) void beside_##name(struct scene *scene);

@@ -5,7 +5,7 @@
  */
 #include "test/model/beside.h"
 
-/* A step of the program's that is none of the driver's: what the library alone offers. */
+/* A step that calls the library and not the driver. */
 static CUresult gpumem_empty_cache_if(void)
 {
 	void (*empty)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "gpumem_empty_cache");
@@ -58,7 +58,7 @@ static void drop_async(CUdeviceptr ptr, CUstream stream)
 	DO(cuMemFreeAsync, ptr, stream);
 }
 
-/* All three streams have had work. */
+/* Give all three streams work. */
 static void many_streams(struct scene *scene)
 {
 	CUdeviceptr p = get(WORDS * 4);
@@ -182,7 +182,7 @@ void beside_thread_stream(struct scene *scene)
 
 /* ---- where memory is short ---- */
 
-/* The cache holds the device: @in_limbo, some of it behind work. */
+/* Let the cache hold all memory of the device; with @in_limbo some of it waits for work. */
 static void fill_device(struct scene *scene, bool in_limbo)
 {
 	CUdeviceptr block[4];
@@ -226,7 +226,7 @@ void beside_flush(struct scene *scene)
 	DO(cuArrayDestroy, array);
 }
 
-/* What one stream alone used, on both sides of what is live. */
+/* Free memory that one stream alone used, on both sides of a live block. */
 void beside_flush_one_stream(struct scene *scene)
 {
 	CUdeviceptr p = take(11 * MIB), live = take(11 * MIB), q = take(11 * MIB);
@@ -298,7 +298,7 @@ void beside_empty(struct scene *scene)
 
 /* ---- stream-ordered memory ---- */
 
-/* What @after is given from now on comes after all that @before was given. */
+/* Order all later work of @after behind all earlier work of @before. */
 static void order(CUstream after, CUstream before)
 {
 	CUevent event;
@@ -394,7 +394,7 @@ void beside_contexts(struct scene *scene)
 	q = take(3 * MIB);
 	a = take_async(3 * MIB, stream);
 	DO(cuMemsetD32Async, q, 1, 100, stream);
-	drop(p);			/* of the other context */
+	drop(p);			/* belongs to the other context */
 	DO(cuMemsetD32Async, a, 1, 100, stream);
 	drop(q);
 	q = take(30 * MIB);
@@ -419,7 +419,7 @@ void beside_two_devices(struct scene *scene)
 	p = take(3 * MIB);
 	DO(cuMemsetD32Async, p, 1, 100, stream);
 	DO(cuCtxSetCurrent, scene->context[0]);
-	a = take_async(3 * MIB, stream);	/* of the stream's device */
+	a = take_async(3 * MIB, stream);	/* on the stream's device */
 	b = take_async(3 * MIB, scene->s);
 	q = take(3 * MIB);
 	launch(scene, scene->s, q, 1);
@@ -436,7 +436,7 @@ void beside_two_devices(struct scene *scene)
 	DO(cuCtxSynchronize);
 }
 
-/* ---- what else makes calls of the library's ---- */
+/* ---- other reasons for calls of the library ---- */
 
 void beside_fill(struct scene *scene)
 {

@@ -1,11 +1,12 @@
 /*
- * contexts.c - the contexts of a random program: made, entered, and ended in every way while memory
- * lives in them, and while memory of others waits for the GPU.
+ * contexts.c - the contexts of a random program. They are made, entered, and ended in every way, while memory
+ * lives in them and while memory of other contexts waits for the GPU.
  *
- * What ends takes cudaMalloc's memory along; memory in stream order is its device's, and goes on in
- * whatever context that device has or gets.
+ * The end of a context ends its cudaMalloc memory. Stream-ordered memory belongs to the device, and stays usable
+ * in any context that the device has or gets.
  *
- * Thread context: the world's. Primary contexts are every thread's: only who is alone ends them.
+ * Thread context: the world's. All threads share the primary contexts, so only a program with one thread ends
+ * them.
  */
 #include "world.h"
 
@@ -21,7 +22,7 @@ static bool is_open(const struct world *world, int c)
 	return world->context[c].handle != NULL;
 }
 
-/* An open one of @device; -1: there is none. */
+/* Find an open context of @device; -1: none. */
 static int context_on(const struct world *world, int device)
 {
 	for (int c = 0; c < CONTEXTS; c++)
@@ -65,7 +66,7 @@ void context_open(struct world *world, int c, int device, bool primary)
 		MUST(world, cuDevicePrimaryCtxRetain(&context->handle, device));
 		context->retained++;
 	} else if (cuCtxCreate(&context->handle, &params, 0, device) == CUDA_ERROR_NOT_SUPPORTED) {
-		context->handle = NULL;		/* of an older driver */
+		context->handle = NULL;		/* an older driver cannot make it */
 		return;
 	} else {
 		world->drawn[DREW_CREATED]++;
@@ -84,11 +85,11 @@ void context_open(struct world *world, int c, int device, bool primary)
 	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
 }
 
-/* The first stream is the one that a single-stream program has. */
+/* Make the first stream, which is the only one in single-stream mode. */
 void context_first_stream(struct world *world)
 {
-	/* The legacy stream is everybody's: what one thread's kernel waits for there, another's call
-	 * would wait for too. */
+	/* All threads share the legacy stream, so a call of another thread would wait for this thread's kernel
+	 * there. */
 	CUstream first = draw(world, 2) && world->alone ? CU_STREAM_LEGACY : NULL;
 
 	MUST(world, cuCtxSetCurrent(world->context[0].handle));
@@ -137,7 +138,8 @@ static void wait_for(struct world *world, int c)
 	memory_seen(world, c);
 }
 
-/* Its own work may be pending when it ends, but not work on what goes on, nor others' on what ends. */
+/* Wait as far as needed before context @c ends. Its own work may be pending, but not its work on memory that goes
+ * on, nor work of other contexts on memory that ends. */
 static void prepare(struct world *world, int c)
 {
 	bool needed = draw(world, 2);
@@ -152,7 +154,7 @@ static void prepare(struct world *world, int c)
 		needed |= user == c && !ends;
 	}
 	for (int other = 0; other < CONTEXTS; other++) {
-		/* It may look at the flag, or still use what was freed in its order. */
+		/* The other context may read the flag, or still use memory that was freed in its order. */
 		if (is_open(world, other) && other != c && (c == 0 || world->left[c][other]))
 			wait_for(world, other);
 		world->left[c][other] = false;
@@ -175,14 +177,14 @@ static void forget_graphs(struct world *world, int c)
 	}
 }
 
-/* A reset leaves them retained, of a context that is closed, too. */
+/* Release a primary context as often as it is retained, because a reset leaves it retained, even when it is closed. */
 static void release_all(struct world *world, struct context *context, int device)
 {
 	for (; context->primary && context->device == device && context->retained; context->retained--)
 		MUST(world, cuDevicePrimaryCtxRelease(device));
 }
 
-/* The driver's call. Another context is current then, or this one. */
+/* End the context by a call of the driver, with another context current or this one. */
 static void end(struct world *world, int c)
 {
 	struct context *context = &world->context[c];
@@ -202,7 +204,7 @@ static void end(struct world *world, int c)
 	context->handle = NULL;
 }
 
-/* Returns an address that is nobody's any more, 0: none was. */
+/* Forget the memory of context @c. Returns an address that has ended with it; 0: none has. */
 static CUdeviceptr forget(struct world *world, int c)
 {
 	int next = context_on(world, world->context[c].device);

@@ -1,7 +1,7 @@
 /*
- * graphs.c - what a random program captures and launches.
+ * graphs.c - captures and graph launches of a random program.
  *
- * Thread context: the world's, which is alone: a capture refuses other threads' calls.
+ * Thread context: the world's. The program has one thread, because a capture makes calls of other threads fail.
  */
 #include "world.h"
 
@@ -22,7 +22,7 @@ static int stream_that_captures(struct world *world)
 	       !world->stream[stream].tainted ? stream : -1;
 }
 
-/* Fill some blocks, in a graph; memory comes and goes meanwhile where the mode lets it. */
+/* Capture the filling of some blocks. Memory is allocated and freed meanwhile, if the mode permits. */
 void graph_make(struct world *world)
 {
 	int stream = stream_that_captures(world), slot = (int)draw(world, GRAPHS);
@@ -75,7 +75,7 @@ void graph_launch(struct world *world)
 		world->block[graph->blocks[n]].known = true;
 	}
 	taint_of_legacy(world, stream);
-	/* Launches of one graph are ordered by the driver, whatever their streams. */
+	/* The driver orders the launches of one graph, on whatever streams they are. */
 	if (graph->stream >= 0 && world->stream[graph->stream].tainted)
 		world->stream[stream].tainted = true;
 	MUST(world, cuCtxSetCurrent(world->context[graph->context].handle));
@@ -96,7 +96,7 @@ void graph_drop(struct world *world, int id)
 		world->block[graph->blocks[n]].graphs--;
 }
 
-/* In a strict capture the driver refuses, and the capture is lost; with us in between, too. */
+/* In a strict capture the driver refuses the call and the capture is lost. With the library the same must happen. */
 void capture_refused(struct world *world)
 {
 	int stream = stream_that_captures(world), id = any_block(world, false);
@@ -114,7 +114,7 @@ void capture_refused(struct world *world)
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && getenv("FAKECUDA_FAIL")) {
 		MUST(world, cuStreamEndCapture(world->stream[stream].handle, &graph));
 		MUST(world, cuGraphDestroy(graph));
-		return;			/* told to fail before it looks at captures */
+		return;			/* an ordered failure comes before the driver's look at captures */
 	}
 	if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 		FAULT(world, "in a strict capture: CUresult %d", (int)result);

@@ -1,11 +1,11 @@
 /*
- * memory.c - the memory of a random program: made, freed in every way, looked at.
+ * memory.c - the memory of a random program: allocate it, free it in every way, check it.
  *
  * Thread context: the world's.
  */
 #include "world.h"
 
-#define WORDS_MOST 2048u		/* of a block that are written and looked at */
+#define WORDS_MOST 2048u		/* words of a block that are written and checked */
 
 static void *control(const char *name)
 {
@@ -61,8 +61,8 @@ void memory_seen(struct world *world, int context)
 			world->graph[i].stream = -1;
 }
 
-/* Small ones, mostly, and many of a few sizes: those are a thread's own to have again. Now and then
- * one that takes a segment of its own. */
+/* Draw a size: mostly small, and often one of a few sizes, which thread caches serve; now and then one that takes
+ * its own segment. */
 static size_t any_size(struct world *world)
 {
 	switch (draw(world, 16)) {
@@ -92,8 +92,8 @@ static void count_gone(struct world *world, CUdeviceptr ptr)
 	world->seen[draw(world, 64)] = ptr;
 }
 
-/* What @bytes may keep of a device, as PyTorch's segments or as pieces of the driver's pool: a tight
- * one has three of these. */
+/* Return how many bytes of a device a request of @bytes may take, as PyTorch's segments or as pieces of the driver's
+ * pool. A tight device has three times that. */
 static size_t kept_by(size_t bytes, bool async)
 {
 	size_t segment = bytes <= ((size_t)1 << 20) ? (size_t)2 << 20
@@ -112,7 +112,7 @@ static bool fits(const struct world *world, size_t bytes, bool async)
 	return kept <= (size_t)96 << 20;
 }
 
-/* Memory may run out in a tight program, but not while most of the device is free. */
+/* Accept a refusal only in a tight program, and not while most of the device is free. */
 static void refused(struct world *world, CUresult result, size_t bytes, bool async)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !world->tight)
@@ -166,7 +166,7 @@ void memory_alloc_async(struct world *world)
 
 	if (slot < 0 || stream < 0)
 		return;
-	taint_of_legacy(world, stream);		/* it is in that stream's order, too */
+	taint_of_legacy(world, stream);		/* the free is in that stream's order, too */
 	result = cuMemAllocAsync(&ptr, bytes, world->stream[stream].handle);
 	if (result) {
 		refused(world, result, bytes, true);
@@ -177,8 +177,8 @@ void memory_alloc_async(struct world *world)
 	world->block[slot].stream = stream;
 }
 
-/* cudaFree: of what another context's work uses only when that is complete; never while a kernel
- * waits for a flag, since the driver would wait for it. */
+/* Call cudaFree. If another context's work uses the memory, first wait for that work. Never free while a kernel
+ * waits for a flag, because the driver would wait for the kernel. */
 void memory_free(struct world *world, int id)
 {
 	struct block *block = &world->block[id];

@@ -1,13 +1,13 @@
 /*
- * model.c - thousands of seeded random programs, each in a process of its own (see world.h).
+ * model.c - run thousands of seeded random programs, each in its own process (see world.h).
  *
  * usage: model [-t THREADS | -T THREADS] [-j JOBS] [-k] FIRST COUNT
- * -t: threads that run at once, and share nothing. -T: threads that take turns at one program.
- * -k: each program is killed (SIGKILL) at a step that its seed chooses.
- * Prints one line of totals, and one line "seed N: ..." for each that failed. Exit 1: some did.
- * A program ends with status 0; 1 a wrong word or result (its line is on stderr); 66 a race and 67
- * a hang (fakecuda.h). What is preloaded is the caller's business. Run alone it shows that the
- * programs are right.
+ * -t: threads run at once and share nothing. -T: threads take turns at one program.
+ * -k: kill each program (SIGKILL) at a step that its seed chooses.
+ * Prints one line of totals, and one line "seed N: ..." for each failed program. Exit 1: some failed.
+ * A program ends with status 0; 1: a wrong word or result (its line is on stderr); 66: a race; 67: a hang
+ * (fakecuda.h). The caller chooses the preloaded library. A run without a library shows that the programs are
+ * correct.
  *
  * Thread context: the parent makes no CUDA call and has one thread.
  */
@@ -25,7 +25,7 @@
 struct totals { _Atomic(unsigned long) steps, refused, reused, driver, drawn[DREW_COUNT]; };
 static struct totals *totals;
 static uint64_t running_seed;
-static bool killed;			/* programs are killed at a step of theirs */
+static bool killed;			/* kill each program at one of its steps */
 
 unsigned int draw(struct world *world, unsigned int below)
 {
@@ -201,7 +201,7 @@ static bool step_in_turn(struct world *world, uint64_t seed, int number)
 	return number < STEPS;
 }
 
-/* What the program runs on is its seed's, too; before the first call. */
+/* Choose the driver's properties by the seed, before the first call. */
 static void choose_driver(uint64_t seed)
 {
 	static const char *const failing[] = {
@@ -209,7 +209,7 @@ static void choose_driver(uint64_t seed)
 		"cuCtxRecordEvent:2:5:2", "cuCtxRecordEvent:0:-1:2", "cuMemGetInfo_v2:0:-1:2",
 	};
 
-	/* With one device the library need not ask for the current context each time (context.h). */
+	/* With one device the library does not ask for the current context each time (context.h). */
 	if (seed % 2)
 		setenv("FAKECUDA_DEVICES", "1", 1);
 	if (seed % 3 == 1) {
@@ -234,7 +234,7 @@ static void run_program(uint64_t seed, int threads, bool turns)
 	alarm(LIMIT_S);
 	choose_driver(seed);
 	running_seed = seed;
-	/* An earlier flag's kernel may look after the flag has moved on. */
+	/* A kernel may read the flag after the flag has moved on to a later value. */
 	await = (void (*)(const char *, enum fakecuda_wait))dlsym(RTLD_DEFAULT, "fakecuda_wait_kernel");
 	await("await_flag", FAKECUDA_WAIT_GEQ);
 	if (cuInit(0))

@@ -1,8 +1,8 @@
 /*
- * scenarios.c - runs one named scenario (scenario.h), or lists them.
+ * scenarios.c - run one named scenario (scenario.h), or list all.
  *
- * usage: scenarios NAME, scenarios --list: name, rules that it shows, environment, whether it is
- * right without the library, and what it is, with tabs between.
+ * usage: scenarios NAME; scenarios --list: name, rules that it tests, environment, whether it is correct without
+ * the library, and its description, separated by tabs.
  *
  * Thread context: one thread, unless the scenario makes more.
  */

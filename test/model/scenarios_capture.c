@@ -2,7 +2,7 @@
  * scenarios_capture.c - memory while streams are being captured, and inside host functions (see
  * scenario.h).
  *
- * Thread context: one thread, but for capture_meanwhile.
+ * Thread context: one thread, except in capture_meanwhile.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ static CUgraphExec end(CUstream stream)
 	return exec;
 }
 
-/* The capture on stream t ends, and runs: @other is its, @q what stream u filled meanwhile. */
+/* End the capture on stream t and launch it. It fills @other; stream u has filled @q meanwhile. */
 static void launch_and_look(const struct scene *scene, CUdeviceptr q, CUdeviceptr other)
 {
 	CHECK(cuGraphLaunch(end(scene->t), scene->t));
@@ -34,7 +34,7 @@ static void launch_and_look(const struct scene *scene, CUdeviceptr q, CUdevicept
 	expect_words(scene->t, other, 2);
 }
 
-/* The free's event is due while another stream captures, and must not be recorded then. */
+/* The event of a free is due while another stream captures, and must not be recorded then. */
 void scenario_capture_and_event(void)
 {
 	struct scene scene;
@@ -57,7 +57,8 @@ void scenario_capture_and_event(void)
 	launch_and_look(&scene, q, other);
 }
 
-/* The second stream's first work, in a strict capture: our questions about events hurt it not. */
+/* The second stream gets its first work during a strict capture. Our queries of events must not invalidate the
+ * capture. */
 void scenario_capture_and_transition(void)
 {
 	struct scene scene;
@@ -77,7 +78,7 @@ void scenario_capture_and_transition(void)
 	launch_and_look(&scene, q, other);
 }
 
-/* In a strict capture the driver refuses, and invalidates; so does the cache. */
+/* In a strict capture the driver refuses the call and invalidates the capture; the cache must do the same. */
 void scenario_capture_refuses(void)
 {
 	struct scene scene;
@@ -101,7 +102,7 @@ void scenario_capture_refuses(void)
 	give(p);
 }
 
-/* Freed in single-stream mode, while an event for the second stream to wait for cannot be had. */
+/* Memory is freed in single-stream mode while no event can be recorded for which the second stream could wait. */
 void scenario_free_while_capturing(void)
 {
 	struct scene scene;
@@ -122,7 +123,7 @@ void scenario_free_while_capturing(void)
 	expect_words(scene.u, q, 2);
 }
 
-/* What is captured is not done yet: no wait goes into the graph. What launches it is. */
+/* Captured work does not run yet, so no wait may go into the graph. The launch of the graph is the work. */
 void scenario_captured_work(void)
 {
 	struct scene scene;
@@ -144,7 +145,7 @@ void scenario_captured_work(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* Its memory goes back to the pool; nothing else is drawn into the capture, which is gone. */
+/* A capturing stream is destroyed. Its memory goes back to the pool, and nothing else joins the lost capture. */
 void scenario_stream_gone_capturing(void)
 {
 	struct scene scene;
@@ -177,7 +178,7 @@ void scenario_stream_gone_capturing(void)
 struct capturing { struct scene *scene; CUdeviceptr block; _Atomic(int) stop;
 		   _Atomic(unsigned long) refused, captures, lost; };
 
-/* Into a capture that may have been lost meanwhile. */
+/* Fill memory in a capture that may have been lost meanwhile. */
 static void fill_captured(const struct capturing *capturing, uint32_t value)
 {
 	CUdeviceptr ptr = capturing->block;
@@ -208,7 +209,7 @@ static void *capture_all_the_time(void *arg)
 		sched_yield();
 		fill_captured(capturing, n);
 		result = cuStreamEndCapture(capturing->scene->t, &graph);
-		/* The other thread's refused call tells of itself a little later. */
+		/* The other thread notes its refused call a little later. */
 		if (result && mode == CU_STREAM_CAPTURE_MODE_GLOBAL)
 			for (int i = 0; i < 2000 && capturing->refused == refused; i++)
 				usleep(1000);
@@ -223,7 +224,7 @@ static void *capture_all_the_time(void *arg)
 	return NULL;
 }
 
-/* Only a capture in GLOBAL mode may refuse what this thread does, and then the capture is lost. */
+/* Only a capture in GLOBAL mode may make a call of this thread fail, and then the capture is lost. */
 static bool allowed(struct capturing *capturing, CUresult result)
 {
 	if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)

@@ -1,8 +1,8 @@
 /*
- * scenarios_fail.c - every driver call that the cache makes fails, at every place in a program; and
- * the arithmetic of a library that shares memory between processes (see scenario.h).
+ * scenarios_fail.c - let every driver call of the cache fail, at every place in a program; and the arithmetic of
+ * a library that shares memory between processes (see scenario.h).
  *
- * Thread context: one thread, but for fail_taken_over. ipc_*: the importer is a process of its own, the same program.
+ * Thread context: one thread, except in fail_taken_over. ipc_*: the importer is another process of the same program.
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -16,13 +16,13 @@
 
 struct held { CUdeviceptr ptr; uint32_t value; };
 
-static const char *served = "";		/* this fails, and no request for memory does; "": some may */
+static const char *served = "";		/* every request is served although this call fails; "": some may fail */
 
 static void drop(struct held *held, CUstream stream)
 {
 	CUresult result = stream ? cuMemFreeAsync(held->ptr, stream) : cuMemFree(held->ptr);
 
-	/* The driver's own refusal leaves the block to the program, which tries again. */
+	/* If the driver refuses a free, the program still has the block and tries again. */
 	if (result)
 		CHECK(cuMemFree(held->ptr));
 	held->ptr = 0;
@@ -93,10 +93,11 @@ static const char *const entries[] = {
 	"cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool", "cuMemPoolGetAttribute",
 };
 
-/* The same of memory in pages: cudaMalloc of the driver's calls none of them. */
+/* The same for memory in pages. The driver's own cudaMalloc calls none of these. */
 static const char *const of_pages[] = { "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease" };
 
-/* How far a program that finds nothing in the cache (@anew), or what the one before left, calls @entry. */
+/* Let @entry fail at each place in a program. @anew: the cache is empty at its start; otherwise it has what the program
+ * before left. Returns how often the program calls @entry. */
 static unsigned int fail_places(struct scene *scene, struct held held[HELD], const char *entry, int error, bool anew)
 {
 	void (*fail)(const char *, long, long, int) =
@@ -107,7 +108,7 @@ static unsigned int fail_places(struct scene *scene, struct held held[HELD], con
 	unsigned int places = 0;
 
 	for (long n = 0, done = 0; !done; n++, places++) {
-		bool all = n == 60;	/* and then for ever */
+		bool all = n == 60;	/* at last, let it fail for ever */
 		uint64_t so_far;
 
 		if (anew && empty)
@@ -124,7 +125,7 @@ static unsigned int fail_places(struct scene *scene, struct held held[HELD], con
 	return places;
 }
 
-/* @error of each call in turn; nothing crashes, nothing is lost, what could be had is as it was. */
+/* Let each call fail in turn with @error. Nothing may crash or be lost, and the same memory is available afterwards. */
 static void fail_each(int error)
 {
 	const size_t own = sizeof(entries) / sizeof(entries[0]), pages = sizeof(of_pages) / sizeof(of_pages[0]);
@@ -161,7 +162,7 @@ void scenario_fail_each_unknown(void)
 	fail_each(CUDA_ERROR_UNKNOWN);
 }
 
-/* ---- and where memory is taken over whose free is not complete ---- */
+/* ---- failures while a stream takes over memory whose free is not complete ---- */
 
 struct setting { struct scene *scene; CUdeviceptr flag; };
 
@@ -175,7 +176,7 @@ static void *sets_flag(void *arg)
 	return NULL;
 }
 
-/* Most of the device, freed behind a flag, is wanted on another stream; the flag is set soon. */
+/* Most of the device's memory was freed behind a flag, and another stream requests it; the flag is set soon. */
 static void fail_taking_over(struct scene *scene, const char *entry, long n)
 {
 	void (*fail)(const char *, long, long, int) =
@@ -246,7 +247,7 @@ void scenario_importer(void)
 		import(atoi(getenv("SCENARIO_IN")), atoi(getenv("SCENARIO_OUT")));
 }
 
-/* The importer is started before any CUDA call here. */
+/* Start the importer, before any CUDA call here. */
 static pid_t start_importer(bool preloaded, int *ret_to, int *ret_from)
 {
 	int to[2], from[2];
@@ -272,7 +273,7 @@ static pid_t start_importer(bool preloaded, int *ret_to, int *ret_from)
 	return pid;
 }
 
-/* The range of a pointer somewhere in a block, the handle of its base, the offset added there. */
+/* Share a pointer into a block: send the handle of the block's base and the offset, which the importer adds. */
 static void share(bool preloaded, size_t bytes)
 {
 	struct message message;
@@ -310,7 +311,7 @@ void scenario_ipc_preloaded(void)
 	share(true, MIB);
 }
 
-/* An importer that knows nothing of us: the exporter's library is known to share memory. */
+/* The importer runs without our library. The exporter's library is known to share memory. */
 void scenario_ipc_plain_importer(void)
 {
 	share(false, 3 * MIB);

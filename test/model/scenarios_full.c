@@ -1,8 +1,8 @@
 /*
- * scenarios_full.c - a device without room: what the cache holds, what waits for the GPU, threads
- * that grow at once. A request that the driver would have served is served (see scenario.h).
+ * scenarios_full.c - a full device: memory in the cache, memory that waits for the GPU, threads that grow at
+ * once. A request that the driver would serve must be served (see scenario.h).
  *
- * Thread context: growing_together and freed_by_another_* have threads of their own.
+ * Thread context: growing_together and freed_by_another_* have further threads.
  */
 #include <pthread.h>
 #include <sys/resource.h>
@@ -12,7 +12,7 @@
 
 /* ---- the cache holds the device ---- */
 
-/* All of it but a little was used and is free again. */
+/* Use nearly all memory of the device, and free it again. */
 static void fill_the_cache(void)
 {
 	CUdeviceptr block[4];
@@ -53,7 +53,7 @@ void scenario_module_when_full(void)
 	must(bytes == 31457280, "%zu bytes", bytes);
 }
 
-/* The same by the lazy way: loaded when something of it is asked for. */
+/* The same with lazy loading: the module is loaded when a part of it is requested. */
 void scenario_lazy_module_when_full(void)
 {
 	static const char large[] =
@@ -93,7 +93,7 @@ void scenario_other_sizes_when_full(void)
 
 /* ---- threads that grow ---- */
 
-#define HOLDERS 2			/* of memory at a time */
+#define HOLDERS 2			/* threads that hold memory at a time */
 #define ROUNDS 1000
 
 static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -123,8 +123,8 @@ static void grow(unsigned int draw)
 	}
 }
 
-/* None can use what another size left (max_split_size_mb:20), so that somebody always gives back.
- * All they ever hold fits; whoever is told otherwise was told so while another gave back. */
+/* No thread can use what another size left (max_split_size_mb:20), so there is always a thread that gives memory back.
+ * All memory that they ever hold fits. A thread that hears otherwise was refused while another thread gave back. */
 void scenario_growing_together(void)
 {
 	scene_together(grow);
@@ -133,7 +133,7 @@ void scenario_growing_together(void)
 /* ---- another thread's frees ---- */
 
 #define MOST (60 * MIB)			/* there is no room for two of them */
-#define STEP_NS UINT64_C(100000000)	/* a query that often takes a slow kernel some polls to end */
+#define STEP_NS UINT64_C(100000000)	/* virtual time of a query: a slow kernel ends after some polls */
 
 struct freeing { struct scene *scene; CUdeviceptr ptr; _Atomic(int) done; };
 
@@ -147,8 +147,8 @@ static void *frees(void *arg)
 	return NULL;
 }
 
-/* Two streams have had work; what most of the device is needs a slow kernel, and another thread
- * frees it: the driver's own free waits for that. */
+/* Two streams have had work. A slow kernel uses a block of most of the device, and another thread frees the block. The
+ * driver's own free would wait for the kernel. */
 static void freed_by_another(struct scene *scene)
 {
 	struct freeing freeing = { .scene = scene };
@@ -199,8 +199,8 @@ static void *lets_time_pass(void *arg)
 	return NULL;
 }
 
-/* With a single stream a free is complete at once, and its segment goes back to the driver behind the kernel, which
- * takes longer than one request waits for that. */
+/* With a single stream a free is complete at once, and the segment goes back to the driver behind the kernel. The
+ * kernel takes longer than one request waits. */
 static void back_is_late(struct scene *scene, bool pitched)
 {
 	pthread_t thread;
@@ -237,8 +237,8 @@ void scenario_back_is_late_pitched(void)
 	back_is_late(&scene, true);
 }
 
-/* The stream on which segments go back cannot be made. They go all the same, and nothing of them is on its way when
- * a request is refused: it does not wait. */
+/* The stream on which segments go back cannot be made. The segments go back anyway, without delay, so a request that is
+ * refused does not wait for any. */
 void scenario_back_without_stream(void)
 {
 	void (*fail)(const char *, long, long, int) =
@@ -265,7 +265,7 @@ void scenario_back_without_stream(void)
 	give(get(60 * MIB));
 }
 
-/* Wanted by calls that are the driver's. */
+/* A call that goes to the driver requests the memory. */
 void scenario_freed_by_another_pitched(void)
 {
 	struct scene scene;
@@ -291,8 +291,8 @@ void scenario_freed_by_another_vmm(void)
 	CHECK(cuMemRelease(handle));
 }
 
-/* Refused, since the kernel that it waits for ends with what this thread does next. (The fake driver
- * lets calls through while a free waits.) A second refusal is not waited for as long. */
+/* The request must be refused, because the kernel for which it waits ends only by the next call of this thread. (The
+ * fake driver lets calls through while a free waits.) A second refusal comes sooner. */
 void scenario_freed_by_another_flag(void)
 {
 	struct freeing freeing = { 0 };
@@ -327,8 +327,8 @@ void scenario_freed_by_another_flag(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* What the device has left is little: a block that is used until its free ends is handed out again,
- * not another one beside it, whose segment would then lack. */
+/* The device has little memory left. A block that is in use until its free ends must be handed out again, instead of a
+ * block in a new segment, whose memory would be missing later. */
 void scenario_scarce(void)
 {
 	CUdeviceptr p, q;
@@ -350,7 +350,7 @@ void scenario_scarce(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* A request of its own segment, which others may write to, when the cache holds the device. */
+/* A request that must have its own segment, because others may write to it, comes when the cache holds all memory. */
 void scenario_dedicated_when_full(void)
 {
 	const char *library = getenv("SCENARIO_WRITERS");
@@ -360,6 +360,6 @@ void scenario_dedicated_when_full(void)
 	fill_the_cache();
 	if (library && !dlopen(library, RTLD_NOW))
 		DIE("%s", dlerror());
-	give(get(50 * MIB));		/* the library looks at what is loaded when it grows */
+	give(get(50 * MIB));		/* growth makes the library look at the loaded objects */
 	give(get(45 * MIB));
 }

@@ -1,10 +1,10 @@
 /*
- * scenarios_handover.c - threads with a stream each that hand memory on to one another by events, and end,
- * and begin; now and then one alone has work for a while, and others begin again in the midst of it.
+ * scenarios_handover.c - threads with a stream each hand memory to one another by events, end, and begin. Now and
+ * then only one thread has work for a while, and others begin again in the middle of it.
  *
- * HANDOVER_SEED=n, HANDOVER_STEPS=n: another one, a longer one.
+ * HANDOVER_SEED=n: another program; HANDOVER_STEPS=n: a longer one.
  *
- * Thread context: THREADS at a time, and the one that starts them.
+ * Thread context: THREADS at a time, and the thread that starts them.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -12,16 +12,16 @@
 #include "test/model/scenario.h"
 
 #define THREADS 4
-#define LIVES 3				/* of each, one after the other */
+#define LIVES 3				/* threads in each place, one after the other */
 #define PARCELS 16
-#define ALONE 60			/* works of the one */
+#define ALONE 60			/* works of the thread that is alone */
 
 struct parcel { CUdeviceptr p; CUevent event; uint32_t value; bool async; };
 
 static struct parcel parcels[PARCELS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct scene scene;
-static _Atomic(unsigned int) alone;	/* works that it has had alone, in the midst of that; else 0 */
+static _Atomic(unsigned int) alone;	/* works so far of the thread that is alone; 0: none is alone */
 
 struct runner { uint64_t state; int number; CUstream stream; };
 
@@ -50,7 +50,7 @@ static struct parcel make(struct runner *runner)
 	return parcel;
 }
 
-/* In the order of this thread's stream by now. */
+/* End a parcel, which is in the order of this thread's stream by now. */
 static void end(struct runner *runner, const struct parcel *parcel)
 {
 	if (draw(runner, 8) == 0)
@@ -125,7 +125,7 @@ static void all_alone(struct runner *runner)
 	alone = 0;
 }
 
-/* Some go on before it is over. */
+/* Let one thread work alone. Some threads go on before it is done. */
 static void let_one_alone(struct runner *runner)
 {
 	unsigned int until = 1 + draw(runner, 2 * ALONE);

@@ -1,7 +1,7 @@
 /*
- * scenarios_many.c - contexts, streams and threads that come and go by the thousand (see scenario.h).
+ * scenarios_many.c - thousands of contexts, streams and threads begin and end (see scenario.h).
  *
- * Thread context: one thread, and others that it waits for.
+ * Thread context: one thread, and others for which it waits.
  */
 #include <pthread.h>
 
@@ -13,7 +13,7 @@
 #define THREADS 300u
 #define HOMES 300u
 #define AT_ONCE 1300u
-#define LITTLE (48 * MIB)		/* a few segments, not one for each */
+#define LITTLE (48 * MIB)		/* room for a few segments, not for one each */
 
 static size_t charged(void)
 {
@@ -34,8 +34,7 @@ static void keep_all(void)
 	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
 }
 
-/* A free of the last context's memory is waited for as one of the first's is. The device has 96 MiB. */
-/* KiB of the process's own memory that are in use. */
+/* Return how many KiB of anonymous memory the process has in use. */
 static long anonymous_kib(void)
 {
 	FILE *status = fopen("/proc/self/status", "r");
@@ -81,7 +80,7 @@ void scenario_many_contexts(void)
 	expect_words(scene.t, p, 2);
 }
 
-/* What a stream leaves that is destroyed nobody could have again but the driver. */
+/* Only the driver could reuse the memory that a destroyed stream leaves. */
 void scenario_many_streams(void)
 {
 	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))control("fakecuda_calls");
@@ -135,8 +134,7 @@ static void given_back(void)
 	CHECK(cuCtxSynchronize());
 }
 
-/* The primary context could be gone with each release; the pool's heap has its streams for when it is
- * not. */
+/* Each release may end the primary context. The pool's heap keeps its streams for the case that it does not. */
 void scenario_many_releases(void)
 {
 	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))control("fakecuda_calls");
@@ -161,7 +159,7 @@ void scenario_many_releases(void)
 	     (unsigned long long)(calls("cuStreamCreate") - before));
 }
 
-/* Now there is another context of the device, now there is none. */
+/* Make and end another context of the device. */
 static void *in_its_own_context(void *arg)
 {
 	CUctxCreateParams params = { 0 };
@@ -234,7 +232,7 @@ static void *beside_the_others(void *arg)
 	return NULL;
 }
 
-/* All at once, and then the pool keeps nothing. */
+/* All threads run at once; afterwards the pool keeps nothing. */
 void scenario_many_threads_at_once(void)
 {
 	pthread_t threads[AT_ONCE];
@@ -254,7 +252,7 @@ void scenario_many_threads_at_once(void)
 	holds_little("threads that were there at once");
 }
 
-/* A stream ends with its context, which leaves memory of it; the next one gets its handle. */
+/* A stream ends with its context, and leaves memory. The next stream gets its handle. */
 void scenario_handle_after_context(void)
 {
 	CUdeviceptr p, left, other;

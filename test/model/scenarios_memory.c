@@ -1,6 +1,6 @@
 /*
- * scenarios_memory.c - what a program sees of its memory: errors, limits, fills, ends of contexts
- * and of processes (see scenario.h).
+ * scenarios_memory.c - what a program sees of its memory: errors, limits, fills, the end of contexts and of
+ * processes (see scenario.h).
  *
  * Thread context: one thread.
  */
@@ -50,7 +50,7 @@ void scenario_malloc_zero(void)
 	must_say(CUDA_ERROR_INVALID_VALUE, cuMemAlloc(NULL, 4096), "nowhere");
 }
 
-/* After a fault the driver says so at every call; so does the cache. */
+/* After a fault every call of the driver fails; calls that the cache serves must fail, too. */
 void scenario_sticky_error(void)
 {
 	static const char faulty[] =
@@ -152,7 +152,7 @@ void scenario_torch_allocator(void)
 	void *a, *b;
 
 	scene_open(&scene, 1);
-	fill(&scene, scene.t, get(4096), 1);	/* so that it is not the only stream */
+	fill(&scene, scene.t, get(4096), 1);	/* a second stream gets work */
 	a = gpumem_torch_malloc(3000000, 0, scene.s);
 	must(a != NULL, "no memory");
 	p = (uintptr_t)a;
@@ -167,7 +167,7 @@ void scenario_torch_allocator(void)
 	gpumem_torch_free(b, 3000000, 0, scene.s);
 	CHECK(cuCtxSynchronize());
 	must(gpumem_memory_reserved(0) > 0, "nothing is cached");
-	/* A large segment of PyTorch's, or just its pages. */
+	/* A large segment as PyTorch's, or just its pages. */
 	must(gpumem_empty_cache() >= (int64_t)((getenv("GPUMEM_EXPANDABLE_SEGMENTS") ? 4 : 20) * MIB), "nothing was given back");
 }
 
@@ -200,7 +200,7 @@ static void observer(void *arg, int device, uint64_t requested, uint64_t total, 
 	observed++;
 }
 
-/* What the report says is looked at by test_scenarios.py. */
+/* test_scenarios.py checks the report. */
 void scenario_oom_report(void)
 {
 	CUdeviceptr keep, pieces[3], q;
@@ -239,7 +239,7 @@ static int oom_snapshots(void)
 	return count;
 }
 
-/* A program that probes: every answer is the driver's, few files are written, nothing is lost. */
+/* The program probes for memory. Every answer must be the driver's, few files are written, and nothing is lost. */
 void scenario_oom_storm(void)
 {
 	CUdeviceptr block[64], q;
@@ -257,7 +257,7 @@ void scenario_oom_storm(void)
 	for (int i = 0; i < count; i++)
 		CHECK(cuMemFree(block[i]));
 	for (int i = 0; cached() && !oom_snapshots() && i < 2000; i++)
-		usleep(5000);			/* another thread writes them */
+		usleep(5000);			/* another thread writes the files */
 	must(!cached() || (oom_snapshots() >= 1 && oom_snapshots() <= 4), "%d snapshots", oom_snapshots());
 }
 
@@ -297,7 +297,7 @@ void scenario_context_destroyed(void)
 	give(get(100 * MIB));
 }
 
-/* Memory in stream order outlives a reset, the other kind does not. */
+/* Stream-ordered memory outlives a reset; cudaMalloc memory does not. */
 void scenario_device_reset(void)
 {
 	CUdeviceptr p, ordered;

@@ -7,7 +7,7 @@
 
 #include "test/model/scenario.h"
 
-#define STEP_NS UINT64_C(100000000)	/* a query that often takes a slow kernel some polls to end */
+#define STEP_NS UINT64_C(100000000)	/* virtual time of a query: a slow kernel ends after some polls */
 
 void scenario_pages_of_a_kernel(void)
 {
@@ -16,7 +16,7 @@ void scenario_pages_of_a_kernel(void)
 
 	scene_open(&scene, 1);
 	p = get(40 * MIB);
-	behind = get(2 * MIB);		/* nothing larger has its place where @p was */
+	behind = get(2 * MIB);		/* so that no larger block fits in the place of @p */
 	slow_from_here();
 	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
 	fill(&scene, scene.s, p, 1);
@@ -93,15 +93,15 @@ void scenario_pages_behind_flag(void)
 	flag_await(&scene, 0, scene.s, flag);
 	fill(&scene, scene.s, p, 2);
 	if (cached())
-		give(p);		/* the driver's waits */
+		give(p);		/* the driver's own free waits */
 	other = get(44 * MIB);
 	flag_set(&scene, flag);
 	fill(&scene, scene.s, other, 3);
 	expect_words(scene.s, other, 3);
 }
 
-/* The driver gives a quarter of the addresses that are asked for first. Of small requests that is less than the device
- * has of memory. */
+/* The driver reserves only a quarter of the first requested addresses. For small requests that is less than the
+ * device's memory. */
 void scenario_pages_few_addresses(void)
 {
 	CUdeviceptr block[70];
@@ -141,12 +141,13 @@ void scenario_pages_for_a_peer(void)
 	CHECK(cuCtxSetCurrent(scene.context[0]));
 	after = get(50 * MIB);
 	if (!cached())
-		return;			/* cudaMalloc's memory needs no access for each device */
+		return;			/* cudaMalloc memory needs no access for each device */
 	must(reaches(before) && reaches(before + 4 * MIB), "the peer does not reach what was there");
 	must(reaches(after) && reaches(after + 49 * MIB), "the peer does not reach what came");
 }
 
-/* In stream order, of the default pool: what fits there goes to another stream behind the kernel, and nobody waits. */
+/* In stream order, from the default pool: another stream gets the fitting memory behind the kernel, and no thread
+ * waits. */
 void scenario_pages_taken_over(void)
 {
 	struct scene scene;
@@ -163,8 +164,8 @@ void scenario_pages_taken_over(void)
 	give_async(q, scene.t);
 }
 
-/* @freed bytes under a kernel go back on one stream, in front of others: another stream wants @wanted, and gets their pages
- * when the kernel has ended. */
+/* One stream frees @freed bytes that a kernel uses, with another block behind them. Another stream requests @wanted
+ * bytes, and gets the freed pages when the kernel has ended. */
 static void wanted_elsewhere(struct scene *scene, size_t freed, size_t wanted)
 {
 	CUdeviceptr p = get_async(freed, scene->s), behind = get_async(2 * MIB, scene->s), large;
@@ -189,7 +190,7 @@ void scenario_pages_of_a_stream(void)
 	wanted_elsewhere(&scene, 40 * MIB, 60 * MIB);
 }
 
-/* The pool keeps what it has at a synchronise. */
+/* Let the pool keep its memory at a synchronise. */
 static void keep_all(void)
 {
 	cuuint64_t all = UINT64_MAX;
@@ -199,7 +200,8 @@ static void keep_all(void)
 	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
 }
 
-/* Another stream waits for what is set only by work that needs the pages; and the stream itself, since. */
+/* Another stream waits for a flag that only work which needs the pages sets. So does the stream itself, in a later
+ * wait. */
 static void behind_flag(bool in_order)
 {
 	CUdeviceptr flag, p, behind, large;
@@ -208,7 +210,7 @@ static void behind_flag(bool in_order)
 	scene_open(&scene, 1);
 	keep_all();
 	flag = flag_new();
-	give_async(get_async(2 * MIB, scene.u), scene.u);	/* from here on frees have events */
+	give_async(get_async(2 * MIB, scene.u), scene.u);	/* frees have events from here on */
 	p = get_async(40 * MIB, scene.s);
 	behind = get_async(2 * MIB, scene.s);
 	fill(&scene, scene.s, p, 1);
@@ -239,7 +241,8 @@ void scenario_pages_freed_behind_flag(void)
 	behind_flag(false);
 }
 
-/* The pool's heap waits before it grows, for a kernel behind a flag, and never does so again. All of it is free then. */
+/* The pool's heap waits, before it grows, for a kernel that waits for a flag, and never waits again. Afterwards all
+ * of its memory is free. */
 static void wait_in_vain(struct scene *scene)
 {
 	CUdeviceptr flag = flag_new(), p = get_async(20 * MIB, scene->s), behind = get_async(2 * MIB, scene->s), large;
@@ -256,8 +259,8 @@ static void wait_in_vain(struct scene *scene)
 	CHECK(cuCtxSynchronize());
 }
 
-/* What a stream took over is no more complete than it was: its pages go to no third one, though the stream itself had
- * got to all that it freed before. */
+/* Taking memory over does not complete its free. So the pages must not go to a third stream, although the stream that
+ * took them over has passed all its own earlier frees. */
 void scenario_pages_taken_over_twice(void)
 {
 	CUdeviceptr p, q, small, large;
@@ -286,7 +289,7 @@ void scenario_pages_taken_over_twice(void)
 	give_async(q, scene.t);
 }
 
-/* Where no memory is left such a heap waits again. */
+/* Such a heap waits again when no memory is left. */
 void scenario_pages_of_a_stream_in_vain(void)
 {
 	struct scene scene;
@@ -296,8 +299,8 @@ void scenario_pages_of_a_stream_in_vain(void)
 	wanted_elsewhere(&scene, 20 * MIB, 80 * MIB);
 }
 
-/* A stream takes over what a destroyed one freed while there is so little that frees have no events. What the first
- * frees later is no more complete than its stream. */
+/* A stream takes over memory that a destroyed stream freed while there was so little memory that frees had no events. A
+ * later free of the first stream is not complete before that stream has got to it. */
 void scenario_pages_taken_over_unmarked(void)
 {
 	struct scene scene;
@@ -323,7 +326,7 @@ void scenario_pages_taken_over_unmarked(void)
 	give_async(q, scene.u);
 }
 
-/* What is refused leaves its stream waiting for no other: that one may be waiting for it. */
+/* A refused request must not leave its stream waiting for another stream, which may be waiting for it. */
 void scenario_pages_refused_behind_flag(void)
 {
 	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -335,7 +338,7 @@ void scenario_pages_refused_behind_flag(void)
 	scene_open(&scene, 1);
 	keep_all();
 	flag = flag_new();
-	give_async(get_async(2 * MIB, scene.u), scene.u);	/* from here on frees have events */
+	give_async(get_async(2 * MIB, scene.u), scene.u);	/* frees have events from here on */
 	p = get_async(20 * MIB, scene.s);
 	flag_await(&scene, 0, scene.s, flag);
 	give_async(p, scene.s);
@@ -346,8 +349,8 @@ void scenario_pages_refused_behind_flag(void)
 	CHECK(cuCtxSynchronize());
 }
 
-/* A stream that has too little to give is not waited for where another has enough: it may be waiting for the one that
- * asks. */
+/* If one stream has enough memory to give, a stream with too little must not be waited for, because it may be
+ * waiting for the requesting stream. */
 void scenario_pages_taken_over_beside_flag(void)
 {
 	CUdeviceptr flag, p, q, own;
@@ -384,7 +387,7 @@ static size_t of_pool(CUmemPool_attribute which)
 	return bytes;
 }
 
-/* As the driver's own pool, but for the size of the pieces in which it has the device's memory. */
+/* The pool behaves as the driver's own, except for the size of its pieces. */
 void scenario_pages_of_the_pool(void)
 {
 	cuuint64_t keep = UINT64_MAX, none = 0;
@@ -449,7 +452,7 @@ void scenario_pages_of_a_pool_for_a_peer(void)
 	CHECK(cuMemPoolSetAccess(pool, &there, 1));
 	after = get_async(50 * MIB, scene.s);
 	if (!cached())
-		return;			/* the driver says nothing of single pieces of a pool */
+		return;			/* the driver does not report single pieces of a pool */
 	must(pool_reaches(before) && pool_reaches(before + 4 * MIB), "the peer does not reach what was there");
 	must(pool_reaches(after) && pool_reaches(after + 49 * MIB), "the peer does not reach what came");
 	there.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -488,7 +491,7 @@ void scenario_pages_come_and_go(void)
 
 /* ---- threads ---- */
 
-#define KEPT 3				/* blocks of each */
+#define KEPT 3				/* blocks of each thread */
 #define ROUNDS 1500
 
 static void grow_and_move(unsigned int draw)
@@ -505,7 +508,7 @@ static void grow_and_move(unsigned int draw)
 	}
 }
 
-/* Of different sizes, so that somebody always has pages moved. */
+/* The sizes differ, so pages move all the time. */
 void scenario_pages_growing_together(void)
 {
 	scene_together(grow_and_move);

@@ -1,8 +1,8 @@
 /*
- * scenarios_pool.c - stream-ordered memory that the device is short of: what was freed on one stream
- * and is wanted on another (see scenario.h). The device has 96 MiB.
+ * scenarios_pool.c - stream-ordered memory on a device that is short of it: memory is freed on one stream and
+ * requested on another (see scenario.h). The device has 96 MiB.
  *
- * Thread context: one thread, but for growth_beside_flag.
+ * Thread context: one thread, except in growth_beside_flag.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@
 #include "test/model/scenario.h"
 
 #define FIRST (60 * MIB)
-#define SECOND (56 * MIB)		/* there is no room for both */
-#define SMALL 60u			/* as many blocks of 1 MiB instead of the first */
+#define SECOND (56 * MIB)		/* the device has no room for both blocks */
+#define SMALL 60u			/* blocks of 1 MiB in place of the first block */
 
-/* The pool keeps what it has at a synchronise. */
+/* Let the pool keep its memory at a synchronise. */
 static void keep_all(void)
 {
 	cuuint64_t all = UINT64_MAX;
@@ -23,7 +23,7 @@ static void keep_all(void)
 	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
 }
 
-/* The second block on stream t, whose work then ends the kernel that waits for @flag. */
+/* Get the second block on stream t, whose work then ends the kernel that waits for @flag. */
 static void second_sets(struct scene *scene, CUdeviceptr flag)
 {
 	CUdeviceptr q = get_async(SECOND, scene->t);
@@ -54,7 +54,7 @@ static void freed_before_flag(struct scene *scene, CUstream stream)
 	second_sets(scene, flag);
 }
 
-/* What the free was for is complete; what the stream was given since waits for the second's user. */
+/* The work before the free is complete. Later work of the stream waits for the user of the second block. */
 void scenario_freed_before_flag(void)
 {
 	struct scene scene;
@@ -63,7 +63,7 @@ void scenario_freed_before_flag(void)
 	freed_before_flag(&scene, scene.s);
 }
 
-/* The device was never short of memory before. */
+/* The same when the device was never short of memory before. */
 void scenario_freed_before_flag_half(void)
 {
 	CUdeviceptr flag, q;
@@ -93,8 +93,8 @@ void scenario_freed_before_flag_default(void)
 	freed_before_flag(&scene, CU_STREAM_LEGACY);
 }
 
-/* Streams that the legacy one waits for, and that wait for it: it is given nothing behind the program's
- * back. @pending: what it was given itself is not over. */
+/* The legacy stream waits for these streams, and they wait for it, so the library must give it no work of its own.
+ * @pending: the legacy stream's own work is pending. */
 static void legacy_left_alone(bool pending)
 {
 	CUdeviceptr flag, other, p;
@@ -135,7 +135,7 @@ void scenario_legacy_left_alone_pending(void)
 	legacy_left_alone(true);
 }
 
-/* A capture had kept the event of an earlier free from being recorded. */
+/* The same after a capture prevented the event of an earlier free from being recorded. */
 void scenario_freed_before_flag_captured(void)
 {
 	struct scene scene;
@@ -159,7 +159,7 @@ void scenario_freed_before_flag_thread(void)
 	freed_before_flag(&scene, CU_STREAM_PER_THREAD);
 }
 
-/* A stream that had memory once, and none when the device was first more than half full. */
+/* The same with a stream that had memory once, but none when the device first became more than half full. */
 void scenario_freed_before_flag_again(void)
 {
 	CUdeviceptr flag, p;
@@ -196,7 +196,7 @@ void scenario_freed_before_flag_small(void)
 	second_sets(&scene, flag);
 }
 
-/* The host reads, through memory of its own that is not pinned, what the second block has. */
+/* The host reads the second block into its own memory, which is not pinned. */
 void scenario_freed_before_flag_read(void)
 {
 	CUdeviceptr flag, q;
@@ -218,7 +218,7 @@ void scenario_freed_before_flag_read(void)
 	CHECK(cuCtxSynchronize());
 }
 
-/* A synchronise of another stream gives idle memory back, but not behind the kernel that waits. */
+/* Synchronising another stream gives idle memory back, but must not do so behind the waiting kernel. */
 void scenario_synchronise_before_flag(void)
 {
 	CUdeviceptr flag;
@@ -233,7 +233,7 @@ void scenario_synchronise_before_flag(void)
 	second_sets(&scene, flag);
 }
 
-/* cudaMalloc has no order that the driver could put it in. */
+/* The same with cudaMalloc, which has no stream order. */
 void scenario_freed_before_flag_malloc(void)
 {
 	CUdeviceptr flag, q;
@@ -251,8 +251,8 @@ void scenario_freed_before_flag_malloc(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* While some stream captures, in stream order: the same stream has it at once, another when it is
- * complete. */
+/* Memory is freed in stream order while a stream captures. The same stream gets it at once, another stream when the
+ * free is complete. */
 void scenario_freed_while_capturing(void)
 {
 	struct scene scene;
@@ -291,19 +291,20 @@ static void freed_and_wanted(bool gone)
 	expect_words(scene.t, q, 2);
 }
 
-/* Not complete, and wanted: the driver has the second wait for it, on the device. */
+/* The free is not complete when another stream requests the memory: the driver makes that stream wait, on the
+ * device. */
 void scenario_freed_and_wanted(void)
 {
 	freed_and_wanted(false);
 }
 
-/* The same of a stream that is no more. */
+/* The same when the freeing stream has been destroyed. */
 void scenario_freed_and_wanted_gone(void)
 {
 	freed_and_wanted(true);
 }
 
-/* What PyTorch's pluggable interface has in stream order is not the driver's while it is used. */
+/* Memory that PyTorch's pluggable interface freed in stream order must not go back to the driver while it is in use. */
 void scenario_torch_freed_in_use(void)
 {
 	void *(*torch_malloc)(ssize_t, int, CUstream) =
@@ -332,7 +333,7 @@ void scenario_torch_freed_in_use(void)
 
 struct other { struct scene *scene; CUdeviceptr p; _Atomic(int) freeing; };
 
-/* As the driver would have it wait in its free, it may wait in what comes next. */
+/* The driver would make this thread wait in its free, so it may wait in its next call. */
 static void *frees_and_wants(void *arg)
 {
 	struct other *other = arg;
@@ -344,7 +345,8 @@ static void *frees_and_wants(void *arg)
 	return NULL;
 }
 
-/* A thread waits for a flag for want of memory; who sets it needs some before, and there is enough. */
+/* A thread that is short of memory waits for a flag. The thread that sets the flag needs memory first, of which
+ * there is enough. */
 void scenario_growth_beside_flag(void)
 {
 	struct other other = { 0 };

@@ -1,15 +1,15 @@
 /*
- * scenarios_reuse.c - when memory may be used again: epochs, the one stream and its end, stream
- * order (see scenario.h).
+ * scenarios_reuse.c - when memory may be used again: epochs, single-stream mode and its end, stream order (see
+ * scenario.h).
  *
- * Thread context: one thread, but for other_threads_free and other_contexts_flag.
+ * Thread context: one thread, except in other_threads_free and other_contexts_flag.
  */
 #include <pthread.h>
 #include <unistd.h>
 
 #include "test/model/scenario.h"
 
-/* Both streams have had work, all of it is complete. */
+/* Give both streams work, and complete all of it. */
 static void many_streams(struct scene *scene)
 {
 	CUdeviceptr p = get(WORDS * 4);
@@ -40,7 +40,7 @@ void scenario_limbo(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* More than may wait, freed behind work of stream s; all streams are known. Returns a new flag. */
+/* Free more than option `limbo` lets wait, behind work of stream s. All streams have had work. Returns a new flag. */
 static CUdeviceptr free_pile_in_use(struct scene *scene)
 {
 	struct pile pile;
@@ -71,7 +71,7 @@ void scenario_free_flag_malloc(void)
 	expect_words(scene.s, q, 2);
 }
 
-/* The same, when the event of the free could not be recorded in time. */
+/* The same when the event of the free could not be recorded in time. */
 void scenario_late_event(void)
 {
 	void (*fail)(const char *, long, long, int) =
@@ -91,7 +91,7 @@ void scenario_late_event(void)
 	expect_words(scene.s, q, 2);
 }
 
-/* Frees in stream order wait for nothing; a malloc after them must not either. */
+/* Frees in stream order never wait, so a malloc after them must not wait either. */
 void scenario_async_frees_behind_flag(void)
 {
 	struct scene scene;
@@ -128,7 +128,7 @@ static void *free_pile(void *arg)
 	return NULL;
 }
 
-/* One thread's free waits for the GPU; the other thread's next calls are what ends that. */
+/* One thread's free waits for the GPU, and only the next calls of the other thread end that wait. */
 void scenario_other_threads_free(void)
 {
 	struct scene scene;
@@ -143,7 +143,8 @@ void scenario_other_threads_free(void)
 	get_pile(&pile);
 	flag_await(&scene, 0, scene.s, flag);
 	pthread_create(&thread, NULL, free_pile, &freeing);
-	/* By itself the free ends only after what comes next: not so long that it looks like a hang. */
+	/* Without the library the free ends only after the next calls. Do not wait so long that this looks like a
+	 * hang. */
 	for (int i = 0; !freeing.done && i < (cached() ? 5000 : 5); i++)
 		usleep(2000);
 	fill(&scene, scene.t, flag + 2048, 1);
@@ -157,7 +158,7 @@ void scenario_other_threads_free(void)
 
 /* ---- several contexts ---- */
 
-/* A free of one device's memory waits for that device alone. */
+/* A free of one device's memory waits only for that device. */
 void scenario_other_devices_flag(void)
 {
 	struct scene scene;
@@ -184,8 +185,8 @@ void scenario_other_devices_flag(void)
 	CHECK(cuCtxSynchronize());
 }
 
-/* The one stream is the first device's; the second's memory is freed behind a kernel there that
- * its own free does not wait for, and neither may its next user. */
+/* The only stream belongs to the first device. Memory of the second device is freed behind a kernel for which the
+ * driver's free would not wait, so the next user of the memory must not wait for it either. */
 void scenario_one_stream_elsewhere(void)
 {
 	struct scene scene;
@@ -209,7 +210,7 @@ void scenario_one_stream_elsewhere(void)
 
 struct setting { struct scene *scene; CUstream stream; CUdeviceptr flag; _Atomic(int) reused; };
 
-/* Natively the other thread's free waits for this: then it is not long in coming. */
+/* Set the flag. Without the library the other thread's free waits for it, so do not set it late. */
 static void *set_from_there(void *arg)
 {
 	struct setting *setting = arg;
@@ -221,8 +222,8 @@ static void *set_from_there(void *arg)
 	return NULL;
 }
 
-/* While cudaFree waits, the driver lets other contexts' calls through: their first work must not wait
- * for what it would have waited for. */
+/* While cudaFree waits, the driver lets calls in other contexts through. So the first work of another context must not
+ * wait for what cudaFree would have waited for. */
 void scenario_other_contexts_flag(void)
 {
 	struct scene scene;
@@ -250,7 +251,7 @@ void scenario_other_contexts_flag(void)
 	expect_words(scene.s, q, 2);
 }
 
-/* Nothing tells when both streams are past a free, but the wait within it. */
+/* With this driver only the wait inside a free tells that both streams are past it. */
 void scenario_old_driver(void)
 {
 	size_t least = SIZE_MAX, left, total;
@@ -270,7 +271,7 @@ void scenario_old_driver(void)
 	must(least + BIG > total, "%zu of %zu MiB are left", least / MIB, total / MIB);
 }
 
-/* The event of a free stands for every context's work, not only for that of the last one. */
+/* The events of a free must cover the work of every context, not only of the last one. */
 void scenario_two_devices_work(void)
 {
 	struct scene scene;
@@ -298,8 +299,8 @@ void scenario_two_devices_work(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* A peer's kernel writes what is freed: the driver's free does not wait for it (that is the
- * program's business), but whoever gets the memory next keeps what he writes. */
+/* A peer's kernel writes to memory that is freed. The driver's free does not wait for the kernel (which is the
+ * program's responsibility), but the kernel must not overwrite data of the memory's next owner. */
 void scenario_peers_only_stream(void)
 {
 	struct scene scene;
@@ -323,9 +324,9 @@ void scenario_peers_only_stream(void)
 	expect_words(there, q, 2);
 }
 
-/* ---- the one stream ---- */
+/* ---- single-stream mode ---- */
 
-/* Freed and handed out again while the kernel runs. */
+/* Free a block, and get it again while the kernel runs. */
 static CUdeviceptr reused_early(struct scene *scene)
 {
 	CUdeviceptr p = get(2 * MIB), q;
@@ -350,7 +351,7 @@ void scenario_second_stream(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* Freed early, and not handed out before the second stream has begun. */
+/* A block is freed early, and not handed out before the second stream has begun. */
 void scenario_freed_not_yet_reused(void)
 {
 	struct scene scene;
@@ -383,7 +384,7 @@ void scenario_third_stream(void)
 	expect_words(scene.u, q, 2);
 }
 
-/* The second stream waits for what was before the free, not for what is on the first by then. */
+/* The second stream waits for work before the free, not for later work of the first stream. */
 void scenario_second_stream_and_flag(void)
 {
 	struct scene scene;
@@ -400,7 +401,7 @@ void scenario_second_stream_and_flag(void)
 	CHECK(cuCtxSynchronize());
 }
 
-/* The one stream is destroyed with work on it, and the next one gets its handle. */
+/* The only stream is destroyed while it has work, and the next stream gets its handle. */
 void scenario_stream_handle_again(void)
 {
 	struct scene scene;
@@ -440,7 +441,7 @@ void scenario_async_free_then_malloc(void)
 	CHECK(cuCtxSynchronize());
 }
 
-/* The same for a kernel that writes what is freed. */
+/* The same with a kernel that writes to the freed memory. */
 void scenario_async_free_then_malloc_used(void)
 {
 	struct scene scene;
@@ -458,7 +459,7 @@ void scenario_async_free_then_malloc_used(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* Memory of one stream, freed on another that still works with it, and asked for on the first. */
+/* Memory of one stream is freed on another stream, which still uses it, and requested on the first. */
 void scenario_async_free_on_another(void)
 {
 	struct scene scene;
@@ -480,7 +481,7 @@ void scenario_async_free_on_another(void)
 	expect_words(scene.s, q, 2);
 }
 
-/* A launch that may begin before its predecessor ends. */
+/* A launch may begin before its predecessor ends. */
 void scenario_programmatic(void)
 {
 	CUlaunchAttribute attribute = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -500,7 +501,7 @@ void scenario_programmatic(void)
 	expect_words(scene.s, q, 2);
 }
 
-/* Something writes device memory that is no stream's work: RDMA, GDRCopy. */
+/* A writer that is no work of a stream writes to device memory: RDMA, GDRCopy. */
 void scenario_other_writers(void)
 {
 	int (*write_past)(uint64_t, const void *, size_t) =

@@ -1,17 +1,17 @@
 /*
- * scenarios_single.c - programs that gave other streams work once and keep to one for long, where
- * memory is handed out again at once, as if there had only been that one (reuse.c).
+ * scenarios_single.c - programs that once gave work to other streams and then use one stream for long. Memory is
+ * then handed out again at once, as if there had only ever been that stream (reuse.c).
  *
- * Thread context: one thread, but for single_late.
+ * Thread context: one thread, except in single_late.
  */
 #include <pthread.h>
 #include <semaphore.h>
 
 #include "test/model/scenario.h"
 
-#define LONG 300			/* frees between works: more than from one step of a look to the next */
+#define LONG 300			/* frees between works: more than between two steps of a look */
 
-/* Both streams have had work; that of the first one is quick from here on, that of others is not. */
+/* Give both streams work. From here on the first stream's work is quick, other streams' work is slow. */
 static CUdeviceptr open_two_streams(struct scene *scene)
 {
 	CUdeviceptr p;
@@ -35,7 +35,7 @@ static void keep_to_one(const struct scene *scene, int rounds)
 	}
 }
 
-/* The first stream's next owner of @p writes while the second one's work on it may be under way. */
+/* Let the next owner of @p write on the first stream, while the second stream's work on @p may be under way. */
 static void use_again(struct scene *scene, CUdeviceptr p)
 {
 	CUdeviceptr q;

@@ -1,7 +1,7 @@
 /*
- * scenarios_wait.c - the program's own waiting, and what other threads do meanwhile (see scenario.h).
+ * scenarios_wait.c - the program's own waits, and the calls of other threads meanwhile (see scenario.h).
  *
- * Thread context: threads that stand still where a scenario wants them to.
+ * Thread context: threads that a scenario stops at chosen calls.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -10,20 +10,19 @@
 
 #include "test/model/scenario.h"
 
-/* A thread of its own, which stands still in its first call of @entry: before that does anything, or
- * when it is over. */
+/* A thread that stops in its first call of @entry: before the call has any effect (@before), or when it is done. */
 struct actor {
 	struct scene *scene;
 	void (*act)(struct actor *actor);
-	const char *entry;		/* NULL: it is not held */
+	const char *entry;		/* NULL: the thread does not stop */
 	bool before;
 	CUdeviceptr p;
 	CUevent event;
 	CUcontext context;
 	sem_t held, go;
-	_Atomic(pid_t) id;		/* set when it is about to act */
+	_Atomic(pid_t) id;		/* set when the thread is about to act */
 	_Atomic(bool) over;
-	unsigned int skip;		/* so many of those calls are let through */
+	unsigned int skip;		/* how many of these calls pass before it stops */
 	pthread_t thread;
 };
 
@@ -51,7 +50,7 @@ static void *run_actor(void *arg)
 	actor->act(actor);
 	watch(NULL, NULL);
 	actor->over = true;
-	sem_post(&actor->held);			/* for whoever waits for that in vain */
+	sem_post(&actor->held);			/* for a thread that waits for a stop that does not come */
 	return NULL;
 }
 
@@ -75,7 +74,7 @@ static void act_free(struct actor *actor)
 	CHECK(cuMemFree(actor->p));
 }
 
-/* Until @actor sleeps or is over, where nothing but a lock of the library's could have it sleep. */
+/* Wait until @actor sleeps or has ended. Only a lock of the library can make it sleep here. */
 static void await_asleep(const struct actor *actor)
 {
 	char path[64], line[256], state = 0;
@@ -92,13 +91,13 @@ static void await_asleep(const struct actor *actor)
 			sscanf(strrchr(line, ')'), ") %c", &state) == 1;
 		if (file)
 			fclose(file);
-		if (!known && !actor->over)	/* it may end between the two calls */
+		if (!known && !actor->over)	/* the thread may end between the two calls */
 			DIE("%s cannot be read", path);
 	}
 }
 
-/* A waiting free has found that its context alone was given work, and stands before a lock. Another
- * device is given its first work, what that uses is freed, and only then does the wait begin. */
+/* A waiting free has found that only its own context has work, and waits for a lock. Another device gets its first
+ * work, and memory that this work uses is freed. Only then does the wait begin. */
 void scenario_free_waits_elsewhere(void)
 {
 	struct scene scene;
@@ -119,7 +118,7 @@ void scenario_free_waits_elsewhere(void)
 	slow_from_here();
 	fill(&scene, scene.s, left, 1);
 	give_async(left, scene.s);
-	fill(&scene, scene.t, first.p, 1);	/* what is left has its event */
+	fill(&scene, scene.t, first.p, 1);	/* the remaining memory has its event */
 	begin(&first);
 	if (cached())
 		sem_wait(&first.held);
@@ -142,7 +141,8 @@ static void act_wait(struct actor *actor)
 	CHECK(cuEventSynchronize(actor->event));
 }
 
-/* @host has a copy of what fill() writes with 5, or will have: then nothing has been its barrier. */
+/* Check that @host has the copy of what fill() wrote with 5. If the copy is still missing, nothing has waited for
+ * it. */
 static void copied(const void *host)
 {
 	const volatile uint32_t *words = host;
@@ -152,8 +152,8 @@ static void copied(const void *host)
 		must(words[i] == 5, "word %u is %u, not 5", i, words[i]);
 }
 
-/* A thread waits for an event that another one records anew just then, on an idle stream: whoever
- * frees after that still waits for the copy that the event was recorded behind first. */
+/* A thread waits for an event, which another thread records again at that moment on an idle stream. A later free
+ * must still wait for the copy behind which the event was recorded first. */
 void scenario_event_again(void)
 {
 	struct scene scene;
@@ -185,7 +185,7 @@ static void act_destroy(struct actor *actor)
 	CHECK(cuCtxDestroy(actor->context));
 }
 
-/* A stream of @context's, @before's handle again. */
+/* Make a stream of @context that has the handle of @before. */
 static CUstream stream_again(CUcontext context, CUstream before)
 {
 	CUstream stream = NULL;
@@ -198,8 +198,8 @@ static CUstream stream_again(CUcontext context, CUstream before)
 	return stream;
 }
 
-/* The driver has ended a context, the call has not returned yet: one of its streams' handles is given
- * to another device's, which has had no work before. */
+/* The driver has ended a context, but the call has not returned yet. A stream of another device, which has had no work
+ * before, gets the handle of one of the context's streams. */
 void scenario_handle_while_context_ends(void)
 {
 	CUctxCreateParams params = { 0 };
@@ -236,8 +236,8 @@ void scenario_handle_while_context_ends(void)
 	expect_words(beside, q, 2);
 }
 
-/* A context ends; a stream of its gives its handle to another device's, and it gives its own to a new
- * context. A wait for that is none for the copy on the stream. */
+/* A context ends. A stream of another device gets the handle of one of its streams, and a new context gets the
+ * context's handle. A wait for the new context is no wait for the copy on that stream. */
 void scenario_handles_after_context(void)
 {
 	CUctxCreateParams params = { 0 };
@@ -280,8 +280,8 @@ static void act_alloc(struct actor *actor)
 	actor->p = get_async(4096, CU_STREAM_LEGACY);
 }
 
-/* The device's pool has no context any more. Two threads have one each of their own, and ask for
- * memory at the same moment: one of the two contexts is where the pool's heap is from now on. */
+/* The device's pool has no context any more. Two threads with a context each request memory at the same moment.
+ * From then on the pool's heap is in one of these contexts. */
 void scenario_pool_homes(void)
 {
 	int (*check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "gpumem_test_check");
@@ -318,9 +318,9 @@ void scenario_pool_homes(void)
 	}
 }
 
-/* ---- another context stands still ---- */
+/* ---- another context is blocked ---- */
 
-/* Sizes that leave no room for two: each is served only if the one before is free. */
+/* Get blocks of which two do not fit, so each is served only if the one before is free. */
 static void take_in_turn(struct scene *scene)
 {
 	for (uint32_t i = 0; i < 8; i++) {
@@ -333,7 +333,7 @@ static void take_in_turn(struct scene *scene)
 	}
 }
 
-/* The driver's free waits for its own context, whatever waits in another. */
+/* The driver's free waits only for its own context, even if another context is blocked. */
 static void blocked_elsewhere(void)
 {
 	struct scene scene;
@@ -362,7 +362,7 @@ void scenario_blocked_elsewhere_waits(void)
 	blocked_elsewhere();
 }
 
-/* No event of a context can be recorded while a stream of it captures; of another one it can. */
+/* While a stream captures, no event of its context can be recorded, but events of other contexts can. */
 static void captured_elsewhere(void)
 {
 	struct scene scene;
@@ -395,7 +395,7 @@ void scenario_captured_elsewhere_deferred(void)
 	captured_elsewhere();
 }
 
-/* A stream takes part in a capture that began on another device's: neither context has an event of its own then. */
+/* A stream joins a capture that began on another device. No event of either context can be recorded then. */
 void scenario_joined_capture(void)
 {
 	CUdeviceptr p, q, other;
@@ -439,7 +439,7 @@ void scenario_joined_capture(void)
 	fill_in(&scene, 1, beside, q, 5);
 }
 
-/* Freed in the order of a stream that comes after the block's own, with no room for two. */
+/* Free blocks in the order of a stream that comes after the block's own. Two blocks do not fit. */
 static void hand_over_in_turn(struct scene *scene)
 {
 	CUevent event;
@@ -488,7 +488,7 @@ void scenario_freed_elsewhere_beside_capture(void)
 	CHECK(cuGraphDestroy(graph));
 }
 
-/* A context whose only stream has waited for an event and nothing else: what is freed there comes after the event. */
+/* The only stream of a context has waited for an event and done nothing else. A free there comes after the event. */
 void scenario_freed_behind_a_wait(void)
 {
 	CUctxCreateParams params = { 0 };
@@ -515,8 +515,8 @@ void scenario_freed_behind_a_wait(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* The program frees what a copy of another device's still reads (which is its own business); whoever gets the memory next
- * is not read in the midst of it. */
+/* The program frees memory that a copy of another device still reads (which is the program's responsibility). The
+ * copy must not read data of the memory's next owner. */
 void scenario_copied_then_blocked(void)
 {
 	struct scene scene;

@@ -1,7 +1,7 @@
 /*
- * scene.c - what the small programs of scenario.h are made of: a device, its streams, memory, work.
+ * scene.c - building blocks for the small programs of scenario.h: a device, its streams, memory, work.
  *
- * Thread context: as each function's caller.
+ * Thread context: the caller's.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -183,7 +183,7 @@ void flag_await(struct scene *scene, int which, CUstream stream, CUdeviceptr fla
 	CHECK(cuCtxPopCurrent(NULL));
 }
 
-/* As another process or a device would: not by work of ours. */
+/* Set the flag as another process or a device would, not by work of this program. */
 void flag_set(struct scene *scene, CUdeviceptr flag)
 {
 	const uint32_t one = 1;

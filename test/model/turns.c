@@ -1,10 +1,10 @@
 /*
- * turns.c - a random program of several threads that take turns: what one allocates another uses and
- * a third frees, each has a default stream of its own, and now and then one ends and another begins.
+ * turns.c - a random program of several threads that take turns. One thread allocates a block, another uses it,
+ * a third frees it. Each thread has its own default stream, and now and then a thread ends and another begins.
  *
- * Only one makes a call at a time, and hands over as programs do that keep all order themselves.
+ * Only one thread makes a call at a time, and hands over as programs do that keep all order themselves.
  *
- * Thread context: a world that belongs to whoever has the turn.
+ * Thread context: the world belongs to the thread that has the turn.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -50,7 +50,7 @@ static bool is_used(const struct world *world, int slot)
 	return false;
 }
 
-/* Nothing comes after the work of a thread that has ended but by its last event. */
+/* Note the thread's own stream. After the thread has ended, only its last event orders later work behind its work. */
 static void own_stream(struct world *world)
 {
 	int slot = own_slot(world->thread);
@@ -64,7 +64,7 @@ static void own_stream(struct world *world)
 				   .owner = world->thread + 1 };
 }
 
-/* For whoever comes after its work. */
+/* Record the thread's last event, for work that comes after its work. */
 static void record_end(struct world *world)
 {
 	const struct stream *stream = &world->stream[own_slot(world->thread)];

@@ -1,5 +1,5 @@
 /*
- * work.c - what a random program gives the GPU to do, and in which order.
+ * work.c - work that a random program gives the GPU, and its order.
  *
  * Thread context: the world's.
  */
@@ -17,8 +17,8 @@ static void leave(struct world *world)
 	enter(world, world->current);
 }
 
-/* Work on @stream comes after a waiting kernel where that stream does; the legacy stream of a
- * context waits for its blocking ones, and they for it. */
+/* Spread the mark of a waiting kernel: the legacy stream of a context waits for its blocking streams, and they wait for
+ * it. */
 void taint_of_legacy(struct world *world, int stream)
 {
 	struct stream *s = &world->stream[stream];
@@ -85,7 +85,7 @@ int any_stream(struct world *world, int context)
 	return -1;
 }
 
-/* A stream whose work may touch @block: of its context, or any where peers may. */
+/* Return a stream whose work may touch @block: one of its context, or any stream if peers have access. */
 static int stream_for(struct world *world, const struct block *block)
 {
 	int context = block->context;
@@ -173,7 +173,7 @@ void work_copy(struct world *world)
 	launch(world, world->context[world->stream[stream].context].kernels.copy, stream, args);
 }
 
-/* A block of another context that all of @from fits over; -1: there is none. */
+/* Return a block of another context that is at least as large as @from; -1: none. */
 static int peer_of(struct world *world, int from)
 {
 	const struct block *source = &world->block[from];
@@ -189,7 +189,7 @@ static int peer_of(struct world *world, int from)
 	return -1;
 }
 
-/* From one context's memory to another's, on a stream of either. */
+/* Copy from one context's memory to another's, on a stream of either. */
 void work_peer_copy(struct world *world)
 {
 	int from = any_block(world, true), to, source, target, stream;
@@ -215,7 +215,7 @@ void work_peer_copy(struct world *world)
 	world->drawn[DREW_PEER_COPIES]++;
 }
 
-/* May start before the work before it is done: right with memory that nothing has used yet. */
+/* Launch a kernel that may start before its predecessor ends. This is correct with memory that no work has used yet. */
 void work_programmatic(struct world *world)
 {
 	CUlaunchAttribute attribute = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -257,7 +257,7 @@ static void CUDA_CB inside(void *arg)
 	results[1] = (int)cuMemFree(((CUdeviceptr)(uint32_t)results[2] << 32) | (uint32_t)results[3]);
 }
 
-/* Inside one every call is refused; a block that is to be freed there stays. */
+/* Call the driver inside a host function. Every call is refused, and a block whose free is refused stays. */
 void work_host_function(struct world *world)
 {
 	int id = any_block(world, false), stream = any_stream(world, world->current);
@@ -275,11 +275,11 @@ void work_host_function(struct world *world)
 
 /* ---- waiting for the host ---- */
 
-/* A stream's first work may have to wait for what another thread freed, and with it for this thread's own
- * kernel. A real driver would not let that work through while the other thread's free waits (the fake
- * does), and such a program hangs alone (test/gpu/waits.cu); docs/limits.md has those that do not. So
- * beside other threads all streams work before the kernel waits, and one that could not counts as
- * coming after it. */
+/* Give every stream work before a kernel waits for a flag, if there are other threads. A stream's first work may
+ * have to wait for memory that another thread freed, and with it for this thread's own kernel. A real driver would
+ * not let that work through while the other thread's free waits, so such a program hangs without the library, too
+ * (test/gpu/waits.cu; docs/limits.md names programs that do not). The fake driver lets the work through. A stream
+ * that cannot work now counts as coming after the kernel. */
 static void streams_work(struct world *world, CUdeviceptr flag)
 {
 	for (int i = 0; i < STREAMS && !world->alone; i++) {
@@ -292,7 +292,7 @@ static void streams_work(struct world *world, CUdeviceptr flag)
 			continue;
 		}
 		enter(world, stream->context);
-		/* A word that no other stream writes. */
+		/* Write a word that no other stream writes. */
 		world->first_works = world->first_works % 1000 + 1;
 		MUST(world, cuStreamWriteValue32(stream->handle, flag + 4 * world->first_works, 1, 0));
 		stream->worked = true;
@@ -318,7 +318,7 @@ void flag_wait(struct world *world)
 	world->stream[stream].tainted = true;
 }
 
-/* By the host, or by a stream that does not come after the waiting kernel. */
+/* Set the flag by the host, or by a stream that does not come after the waiting kernel. */
 void flag_set(struct world *world)
 {
 	int stream = any_stream(world, world->current);

@@ -1,13 +1,13 @@
 /*
- * world.h - one random program for the fake driver: what it has, and what it may do next.
+ * world.h - the state of one random program for the fake driver, and its possible next steps.
  *
- * Every program is right by CUDA's rules and ends on every driver that keeps them: what is used on
- * two streams is ordered by events, nothing is freed while another context's work uses it, and
- * while a kernel waits for a flag nothing is called that the driver would wait in. So a race, a
- * hang, a wrong word or a refused call is the fault of whatever lies between it and the driver.
+ * Every program is correct by CUDA's rules and ends on every driver that keeps them: memory that two streams
+ * use is ordered by events, no memory is freed while another context's work uses it, and while a kernel waits
+ * for a flag the program makes no call in which the driver would wait. So a race, a hang, a wrong word or a
+ * refused call is the fault of a library between the program and the driver.
  *
- * Thread context: each thread of a program has a world of its own, and what they share is const; or
- * all have one, and take turns (model -T).
+ * Thread context: each thread of a program has its own world, and the threads share only constants; or all
+ * threads share one world and take turns (model -T).
  */
 #ifndef TEST_MODEL_WORLD_H
 #define TEST_MODEL_WORLD_H
@@ -19,9 +19,9 @@
 #define CONTEXTS 3
 #define GRAPHS 3
 #define TURNS 3				/* threads that take turns, at most */
-#define NO_CONTEXT (-2)			/* of a device that has none now */
+#define NO_CONTEXT (-2)			/* the device has no context now */
 
-/* What a program had occasion to do, for the totals. */
+/* What a program did, for the totals. */
 enum drew { DREW_CREATED, DREW_DESTROYED, DREW_RESET, DREW_RELEASED, DREW_GONE, DREW_SURVIVED,
 	    DREW_FREED_ELSEWHERE, DREW_PEER_COPIES, DREW_COUNT };
 
@@ -35,14 +35,14 @@ struct context {
 	bool primary;
 };
 
-/* Streams of the world. 0 and 1 of each context's are its legacy and its per-thread one. */
+/* Streams of the world. Streams 0 and 1 of each context are its legacy and its per-thread stream. */
 struct stream {
 	CUstream handle;
 	int context;			/* index, -1: the slot is free */
 	bool blocking;			/* ordered with the legacy stream of its context */
-	bool tainted;			/* comes after a kernel that waits for a flag */
-	bool worked;			/* surely: it was given work before a flag_wait() */
-	int owner;			/* thread + 1 whose default stream it is, of those that take turns; 0: any's */
+	bool tainted;			/* its work comes after a kernel that waits for a flag */
+	bool worked;			/* it was certainly given work before a flag_wait() */
+	int owner;			/* thread + 1 that has it as its default stream (-T); 0: any thread */
 	bool ghost;			/* that thread has ended */
 };
 
@@ -52,10 +52,10 @@ struct block {
 	uint32_t words;			/* 0: the slot is free */
 	uint32_t value;			/* in every word, if @known */
 	bool known, async, fresh;	/* fresh: no work has used it yet */
-	int context;			/* it dies with it, if it is not async; or NO_CONTEXT */
-	int device;			/* while it has no context */
-	int stream;			/* of its last use, -1: seen complete by the host */
-	int graphs;			/* that use it */
+	int context;			/* the context that ends it, unless @async; or NO_CONTEXT */
+	int device;			/* its device, while it has no context */
+	int stream;			/* of its last use; -1: the host has seen that complete */
+	int graphs;			/* how many graphs use it */
 };
 
 struct graph {
@@ -73,22 +73,22 @@ struct world {
 	struct stream stream[STREAMS];
 	struct block block[BLOCKS];
 	struct graph graph[GRAPHS];
-	CUevent events[CONTEXTS];	/* one a context, recorded anew for every wait */
-	CUevent ends[TURNS];		/* a thread's last turn: recorded on its own stream, in context 0 */
-	volatile uint32_t *flag;	/* pinned: what waiting kernels wait for */
-	uint32_t flag_value;		/* they wait for this; 0: none waits */
-	unsigned int first_works;	/* words behind the flag that a stream's first work has written */
-	bool left[CONTEXTS][CONTEXTS];	/* cudaMalloc's memory of the first, freed on a stream of the second's */
+	CUevent events[CONTEXTS];	/* one for each context, recorded again for every wait */
+	CUevent ends[TURNS];		/* end of a thread's last turn, recorded on its own stream in context 0 */
+	volatile uint32_t *flag;	/* pinned memory for which kernels wait */
+	uint32_t flag_value;		/* the value for which they wait; 0: none waits */
+	unsigned int first_works;	/* words behind the flag that first works of streams have written */
+	bool left[CONTEXTS][CONTEXTS];	/* cudaMalloc memory of [i] was freed on a stream of [j] */
 	bool one_stream;		/* only stream 0 is given work for now */
 	bool tight;			/* memory may run out */
-	bool alone;			/* no other thread at the same time */
-	int thread, threads;		/* whose turn it is, of how many */
+	bool alone;			/* no other thread runs at the same time */
+	int thread, threads;		/* the thread whose turn it is, of how many */
 	unsigned long steps, refused, reused, drawn[DREW_COUNT];
-	CUdeviceptr seen[64];		/* addresses freed lately: how often they come back */
+	CUdeviceptr seen[64];		/* addresses freed lately, to count how often they return */
 };
 
 unsigned int draw(struct world *world, unsigned int below);
-/* A failure of the program: says where, with the seed, and ends it with status 1. */
+/* Report a failure of the program with its place and seed, and end the program with status 1. */
 #define FAULT(world, ...) fault(world, __FILE__, __LINE__, __VA_ARGS__)
 void fault(struct world *world, const char *file, int line, const char *format, ...)
 	__attribute__((noreturn, format(printf, 4, 5)));
@@ -110,7 +110,7 @@ void memory_free(struct world *world, int block);
 void memory_free_async(struct world *world, int block);
 void memory_check(struct world *world, int block);
 int any_block(struct world *world, bool known);
-/* The host has seen everything of @context (-1: of all) complete. */
+/* Note that the host has seen all work of @context (-1: of all contexts) complete. */
 void memory_seen(struct world *world, int context);
 
 void memory_note_free(CUdeviceptr ptr);
@@ -124,10 +124,10 @@ void context_begin_or_end(struct world *world);
 void context_synchronise_all(struct world *world);
 
 /* work.c */
-void use(struct world *world, int block, int stream);	/* order what comes next on @stream */
+void use(struct world *world, int block, int stream);	/* order the next work on @stream after @block's */
 void taint_of_legacy(struct world *world, int stream);
 int any_stream(struct world *world, int context);
-bool is_foreign(const struct world *world, int stream);	/* only another thread can name it */
+bool is_foreign(const struct world *world, int stream);	/* only another thread can use it */
 void work_fill(struct world *world);
 void work_copy(struct world *world);
 void work_peer_copy(struct world *world);
@@ -138,9 +138,9 @@ void flag_set(struct world *world);
 void streams_change(struct world *world);
 void synchronise(struct world *world);
 
-/* turns.c: one program of @threads threads, one call at a time */
+/* turns.c: run one program of @threads threads, one call at a time. @step returns false after the last step. */
 void turns_run(uint64_t seed, int threads,
-	       bool (*step)(struct world *world, uint64_t seed, int number));	/* false: it was the last */
+	       bool (*step)(struct world *world, uint64_t seed, int number));
 
 /* graphs.c */
 void graph_make(struct world *world);
