@@ -1,8 +1,8 @@
 /*
- * api.c - the public functions of gpumem.h but for statistics (api_stats.c) and ranges (ranges.c), and what
- * is recorded of the history (history.h).
+ * api.c - the public functions of gpumem.h, except statistics (api_stats.c), ranges (ranges.c) and pools
+ * (api_pools.c); and the settings of the history (history.h).
  *
- * Thread context: any, outside our locks and hooks; an OOM observer is. Signal context: none.
+ * Thread context: any, outside our locks and hooks (an OOM observer runs outside them). Signal context: none.
  */
 #define GPUMEM_API __attribute__((visibility("default")))
 #define GPUMEM_IMPLEMENTATION
@@ -118,7 +118,7 @@ int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device, uint64_t re
 
 /* ---- the cache, and the allocator for PyTorch --------------------------------------------------- */
 
-/* Driver calls that come back to our exported names pass through. */
+/* Mark this thread as inside a hook, so that driver calls which come back to our exported names pass through. */
 static uintptr_t step_in(void)
 {
 	uintptr_t before = gm_inside;
@@ -171,7 +171,7 @@ double gpumem_get_per_process_memory_fraction(int device)
 	return gm_cache_fraction((uint8_t)device, total);
 }
 
-/* Both call the exported hooks where there is no cache, which record as they do for everybody. */
+/* Without a cache both functions call the exported hooks, which record the call as any other. */
 void *gpumem_torch_malloc(ssize_t size, int device, void *stream)
 {
 	struct gm_call call;
@@ -215,23 +215,23 @@ void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream)
 	if (gm_cache_free_ordered((CUdeviceptr)(uintptr_t)ptr, stream, &result))
 		return;
 	gm_inside = 0;
-	relaxed = gm_relax();		/* no capture is invalidated */
+	relaxed = gm_relax();		/* so that no capture is invalidated */
 	cuMemFree_v2((CUdeviceptr)(uintptr_t)ptr);
 	gm_unrelax(&relaxed);
 }
 
-/* ---- what is recorded of the history --------------------------------------------------------------
+/* ---- the settings of the history -------------------------------------------------------------------
  *
- * Whatever changes is one word that hooks read once an operation: an operation that has begun may
- * end by the old rules. gm_state.history_lock keeps two callers of the API apart.
+ * Each setting is one word that hooks read once in an operation, so an operation that has begun may end by
+ * the old setting. gm_state.history_lock keeps two callers of the API apart.
  */
 
-/* As in options.def; GM_CONTEXT_*, GM_STACKS_* and enum gm_history_enabled are their places. */
+/* The words as in options.def. Their places are GM_CONTEXT_*, GM_STACKS_* and enum gm_history_enabled. */
 static const char *const context_words[] = { "none", "state", "alloc", "all", NULL };
 static const char *const stacks_words[] = { "none", "python", "native", "all", NULL };
 static const char *const enabled_words[] = { "all", "state", "none", NULL };
 
-/* Of option history_actions, in the order of its words; "none" is the first of those. */
+/* The events of each word of option history_actions, in the order of the words after "none". */
 static const uint32_t action_groups[] = {
 	1u << GM_ACTION_ALLOC | 1u << GM_ACTION_FREE_REQUESTED | 1u << GM_ACTION_FREE_COMPLETED,
 	1u << GM_ACTION_SEGMENT_ALLOC | 1u << GM_ACTION_SEGMENT_FREE |
@@ -247,7 +247,7 @@ void gm_history_config(const struct gm_options *options, struct gm_recorder_conf
 			config->history_left_out |= action_groups[i];
 }
 
-/* Stacks are of no use to anybody when neither events nor blocks are to have them. */
+/* Switch the capture of stacks on or off. No stack is captured if neither events nor blocks get stacks. */
 static void apply_stacks(const struct gm_history *history)
 {
 	bool any = history->context != GM_CONTEXT_NONE && history->enabled != GM_HISTORY_NONE;
@@ -276,11 +276,11 @@ void gm_history_start(void)
 		.stacks = gm_state.options.stacks,
 	};
 
-	/* Nobody else records yet, so that no lock is waited for. */
+	/* No other thread records yet, so this waits for no lock. */
 	apply(&history);
 }
 
-/* The place of @word, NULL being @none. False: not in the list. */
+/* Find the place of @word in the list; NULL has the place @none. Returns false when @word is not in the list. */
 static bool place_of(const char *word, const char *const *words, uint32_t none, uint32_t *ret)
 {
 	*ret = none;
@@ -329,7 +329,7 @@ int gpumem_record_memory_history(const char *enabled, const char *context, const
 	if (!gm_state_is_mine() || !header)
 		return -ENODATA;
 	if (max_entries < header->history_events)
-		history.newest = max_entries ? max_entries : 1;	/* as PyTorch */
+		history.newest = max_entries ? max_entries : 1;	/* as in PyTorch */
 	if (!gm_lock(&gm_state.history_lock))
 		return -ETIMEDOUT;
 	r = apply(&history);

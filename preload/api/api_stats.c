@@ -1,6 +1,6 @@
 /*
- * api_stats.c - the public functions that tell and reset statistics, under PyTorch's names and in
- * PyTorch's table.
+ * api_stats.c - the public functions that return and reset statistics, by PyTorch's names and in PyTorch's
+ * table.
  *
  * Thread context: any, outside our locks. Signal context: none.
  */
@@ -15,7 +15,7 @@
 #include "preload/process/state.h"
 #include "recorder/journal/recorder.h"
 
-/* Is there something to tell of @device? 0 or -errno. */
+/* Check that @device can have statistics. Returns 0 or -errno. */
 static int check_device(int device)
 {
 	if (device < 0 || device >= (int)GM_MAX_DEVICES)

@@ -1,5 +1,5 @@
 /*
- * api_stats.h - statistics, copied into the array that a caller of gpumem.h gave.
+ * api_stats.h - copy statistics into the array of a caller of gpumem.h.
  *
  * Thread context: any. Signal context: none.
  */
@@ -9,8 +9,8 @@
 #include "preload/api/gpumem.h"
 #include "recorder/record/stats_table.h"
 
-/* Store the statistics that @lister lists of @stats into @items (NULL: nowhere), at most @max.
- * Returns how many statistics there are. */
+/* Copy the statistics that @lister lists from @stats to @items, at most @max of them; NULL: copy none. Returns how
+ * many statistics there are. */
 int gm_stats_into(const struct gm_stats *stats, gm_stats_lister *lister, struct gpumem_stat *items,
 		  int max);
 

@@ -1,16 +1,16 @@
 /*
  * nvtx.c - NVTX, NVIDIA's tools extension: the program's marks and ranges become annotations.
  *
- * How a program's NVTX finds us (getenv), and what it then calls: InitializeInjectionNvtx2, and the
- * functions put in its table. nvtx_mem.c has its memory extension. The layouts are those of NVTX 3, which
- * are only ever added to, declared here so that no toolkit needs to have the header.
+ * A program's NVTX finds us by getenv, and then calls InitializeInjectionNvtx2 and the functions that we put
+ * into its table. nvtx_mem.c has the memory extension. The layouts are those of NVTX 3, which only grow. They
+ * are declared here, so that the build needs no NVTX header.
  *
- * Every library that uses NVTX has a copy of its own, with a table of functions of its own: each
- * copy calls InitializeInjectionNvtx2 once, at its first use. Pushes and pops answer that nobody
- * keeps their levels, as NVTX does without a tool, so that the program goes on as without us.
+ * Every library that uses NVTX has its own copy of it with its own table of functions. Each copy calls
+ * InitializeInjectionNvtx2 once, at its first use. Pushes and pops return that levels are not tracked, as NVTX
+ * does without a tool, so the program sees no difference.
  *
- * Thread context: any; NVTX may be called before CUDA, which starts nothing: what is said then is
- * passed over. Signal context: none.
+ * Thread context: any. NVTX may be called before CUDA; this does not start the library, and such calls are
+ * ignored. Signal context: none.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +32,7 @@
 
 #define NO_PUSH_POP_TRACKING (-2)	/* NVTX_NO_PUSH_POP_TRACKING */
 
-#define GM_NVTX_TEXT 512u		/* bytes of a message that are kept */
+#define GM_NVTX_TEXT 512u		/* how many bytes of a message are kept */
 
 enum gm_nvtx_message_type { GM_NVTX_UNKNOWN, GM_NVTX_ASCII, GM_NVTX_UNICODE, GM_NVTX_REGISTERED };
 
@@ -44,7 +44,7 @@ struct gm_nvtx_attributes {		/* nvtxEventAttributes_t, 48 bytes */
 	int32_t payload_type, reserved;
 	uint64_t payload;
 	int32_t message_type;		/* enum gm_nvtx_message_type */
-	const void *message;		/* char *, wchar_t *, or what registering gave */
+	const void *message;		/* char *, wchar_t *, or a registered string */
 };
 
 _Static_assert(sizeof(struct gm_nvtx_attributes) == 48 &&
@@ -52,17 +52,17 @@ _Static_assert(sizeof(struct gm_nvtx_attributes) == 48 &&
 
 /* ---- how NVTX finds us --------------------------------------------------------------------------
  *
- * It asks for NVTX_INJECTION64_PATH, at the first use in a library, and loads what that names.
- * Setting the variable would show: in what a program prints of its environment, and in children
- * that have no preload, which would load us for nothing. So the question is answered instead: our
- * getenv is the real one, but for that name, and only when the variable is not there. A profiler
- * that wants NVTX for itself sets it, and keeps it.
+ * At its first use in a library, NVTX reads the variable NVTX_INJECTION64_PATH and loads the library that it
+ * names. We do not set the variable, because it would show when a program prints its environment, and because
+ * children without the preload would load us for nothing. Instead our getenv answers for that name if the
+ * variable is not set, and is the real getenv for all other names. A profiler that uses NVTX sets the variable
+ * and keeps NVTX.
  */
 
 GM_PUBLIC char *getenv(const char *name);
 
-/* What option nvtx says. Asked before the first CUDA call, most times; what is wrong with the options is
- * said at that call. */
+/* Read option nvtx. This usually happens before the first CUDA call; complaints about options are printed at that
+ * call. */
 bool gm_nvtx_is_wanted(void)
 {
 	static _Atomic(uint32_t) answer;	/* 0 not known; 1 no; 2 yes */
@@ -79,7 +79,7 @@ bool gm_nvtx_is_wanted(void)
 	return known == 2;
 }
 
-/* We are loaded already: NVTX gets another reference to what it names by this very name. */
+/* Return the path of this library, which is already loaded: NVTX only gets another reference to it. */
 static char *our_path(void)
 {
 	Dl_info info;
@@ -90,7 +90,7 @@ static char *our_path(void)
 	return (char *)(uintptr_t)info.dli_fname;
 }
 
-/* Before we are set up: a constructor of another library asks. */
+/* Find a variable before our own set-up, for a constructor of another library. */
 static char *find_variable(const char *name)
 {
 	size_t length = strlen(name);
@@ -112,27 +112,27 @@ char *getenv(const char *name)
 
 /* ---- texts --------------------------------------------------------------------------------------
  *
- * The registered ones are in a hash table of chains in one area of memory, which is never unmapped. A text
- * is found without a lock and added under one. A handle that the program passes is accepted only if it
- * points into the area and the text there names itself: programs pass other handles, too, since NVTX
- * ignores them where there is no tool.
+ * Registered texts are in a hash table with chains, in one area of memory that is never unmapped. Texts are
+ * looked up without a lock and added under one. A handle from the program is accepted only if it points into
+ * the area and the text there points to itself. Programs pass other handles, too, because NVTX without a tool
+ * ignores handles.
  */
 
 #define BUCKETS 1024u
-#define AREA_BYTES (16u << 20)		/* of registered texts, touched as used */
+#define AREA_BYTES (16u << 20)		/* for registered texts; only used pages take memory */
 
-/* A text that the program registered: a string, or the name of a domain. Never changes or goes. */
+/* A text that the program registered: a string, or the name of a domain. It never changes and is never removed. */
 struct gm_nvtx_text {
 	const struct gm_nvtx_text *self;
 	struct gm_nvtx_text *next;
-	_Atomic(uint32_t) id;		/* string id in the journal, once it has one */
+	_Atomic(uint32_t) id;		/* string id in the journal; 0: none yet */
 	uint32_t hash;
 	uint16_t number, length;
 	char text[];
 };
 
 static _Atomic(struct gm_nvtx_text *) buckets[BUCKETS];
-static struct gm_lock lock;		/* of what follows, and for adding to @buckets */
+static struct gm_lock lock;		/* for the variables below, and for adding to @buckets */
 static _Atomic(void *) area;
 static _Atomic(uint32_t) area_used;
 static uint16_t last_number;
@@ -168,7 +168,7 @@ static struct gm_nvtx_text *room_locked(uint32_t length)
 	return (void *)(memory + used);
 }
 
-/* The text that a handle of the program's stands for; NULL: it is none of ours. */
+/* Return the text of a handle from the program; NULL: the handle is not ours. */
 static struct gm_nvtx_text *ours(const struct gm_nvtx_text *handle)
 {
 	uint32_t used = gm_get_acquire(&area_used);
@@ -202,7 +202,7 @@ static struct gm_nvtx_text *add(const char *text, uint32_t length, uint32_t hash
 	return made;
 }
 
-/* The same text gives the same. NULL: no room, or no text. */
+/* Register a text. The same text always returns the same pointer. NULL: no room, or no text. */
 static const struct gm_nvtx_text *register_text(const char *text)
 {
 	uint32_t length = text ? (uint32_t)strnlen(text, GM_NVTX_TEXT) : 0;
@@ -215,7 +215,7 @@ static const struct gm_nvtx_text *register_text(const char *text)
 	return known ? known : add(text, length, hash);
 }
 
-/* wchar_t holds a code point. What is none becomes U+FFFD; what does not fit is cut off. */
+/* Convert wchar_t, which holds a code point each, to UTF-8. Invalid code points become U+FFFD; a long text is cut. */
 static const char *narrow(const wchar_t *wide, char ret[GM_NVTX_TEXT + 1])
 {
 	uint32_t used = 0;
@@ -244,8 +244,8 @@ static const struct gm_nvtx_text *register_wide(const wchar_t *text)
 	return text ? register_text(narrow(text, narrowed)) : NULL;
 }
 
-/* Ids of the journal's strings; GM_NONE for NULL and without room. That of a registered text is kept
- * with it. */
+/* Return the id of a text in the journal; GM_NONE for NULL, or without room. The id of a registered text is kept with
+ * the text. */
 static uint32_t id_of_text(const struct gm_nvtx_text *registered)
 {
 	struct gm_nvtx_text *text = ours(registered);
@@ -286,7 +286,7 @@ static uint32_t id_of_event(const struct gm_nvtx_attributes *event)
 	}
 }
 
-/* The event that has nothing but a message. */
+/* An event that has only a message. */
 #define EVENT(type, text) (&(const struct gm_nvtx_attributes){ \
 	.size = sizeof(struct gm_nvtx_attributes), .message_type = (type), .message = (text) })
 
@@ -295,7 +295,7 @@ uint32_t gm_nvtx_message_id(int32_t type, const void *message)
 	return id_of_event(EVENT(type, message));
 }
 
-/* A number for a domain, other ones for others; 0 for the common one, NULL. */
+/* Return a number that tells a domain from other domains; 0 for the default domain, NULL. */
 static uint16_t scope_of(const struct gm_nvtx_text *domain)
 {
 	const struct gm_nvtx_text *text = ours(domain);
@@ -303,12 +303,13 @@ static uint16_t scope_of(const struct gm_nvtx_text *domain)
 	return text ? text->number : 0;
 }
 
-/* ---- what it calls ---- */
+/* ---- functions that NVTX calls ---- */
 
 typedef const struct gm_nvtx_text *handle;
 typedef const struct gm_nvtx_attributes *event;
 
-/* Is there a record to write into? A word, and getpid() only where a child cannot be told. */
+/* Is anything recorded in this process? Reads one word, and calls getpid() only where the word cannot tell a child from
+ * its parent. */
 static inline bool recording(void)
 {
 	uint32_t word = gm_state_word();
@@ -468,7 +469,7 @@ static const struct { int module; unsigned int place; function function; } funct
 
 GM_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id));
 
-/* Called by NVTX. Returns 1; 0 when we are not to, or do not know this NVTX: it does without. */
+/* Called by NVTX. Returns 1; 0 when option nvtx is off or this NVTX is not known, and NVTX goes on without us. */
 int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id))
 {
 	const struct callbacks *callbacks = export_table ? export_table(TABLE_CALLBACKS) : NULL;

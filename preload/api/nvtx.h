@@ -1,5 +1,5 @@
 /*
- * nvtx.h - what NVTX's extensions (nvtx_mem.c) need of its core (nvtx.c).
+ * nvtx.h - functions of NVTX's core (nvtx.c) for its extensions (nvtx_mem.c).
  *
  * Thread context: any. Signal context: none.
  */
@@ -12,8 +12,7 @@
 /* Is NVTX recorded (option nvtx)? */
 bool gm_nvtx_is_wanted(void);
 
-/* The string id of an NVTX message of that type; GM_NONE where there is no text, or no room for
- * it. */
+/* Return the string id of an NVTX message of type @type; GM_NONE when there is no text, or no room for it. */
 uint32_t gm_nvtx_message_id(int32_t type, const void *message);
 
 #endif

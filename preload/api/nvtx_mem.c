@@ -1,10 +1,10 @@
 /*
- * nvtx_mem.c - NVTX's memory extension: heaps that a program announces as suballocators are pools, their
- * regions are blocks (preload/pools/pools.h).
+ * nvtx_mem.c - NVTX's memory extension: heaps that a program announces as suballocators become pools, and their
+ * regions become blocks (preload/pools/pools.h).
  *
- * Layouts and numbers are those of nvtx3/nvToolsExtMem.h, compatibility 0x0102, declared here so that no
- * toolkit needs to have the header. Permissions are for memory checkers: their slots stay empty, and NVTX
- * does without.
+ * Layouts and numbers are those of nvtx3/nvToolsExtMem.h, compatibility 0x0102. They are declared here, so that
+ * the build needs no NVTX header. The slots for permissions stay empty, because permissions are for memory
+ * checkers, and NVTX accepts empty slots.
  *
  * Thread context: any. Signal context: none. Lock: heaps_lock, over a pool's own.
  */
@@ -14,7 +14,7 @@
 #include "preload/api/nvtx.h"
 #include "preload/pools/pools.h"
 
-#define HEAPS 4096u			/* a suballocator may announce one for each piece that it has */
+#define HEAPS 4096u			/* a suballocator may announce a heap for each of its pieces */
 
 enum { MODULE_MEM = 1, COMPATIBLE = 0x0102 };
 enum { USAGE_SUB_ALLOCATOR = 1, TYPE_VIRTUAL_ADDRESS = 1, REF_POINTER = 1, REF_HANDLE = 2 };
@@ -22,7 +22,7 @@ enum { HEAP_REGISTER, HEAP_UNREGISTER, HEAP_RESET, REGIONS_REGISTER, REGIONS_RES
        REGIONS_UNREGISTER, REGIONS_NAME, SLOTS };	/* NVTX3EXT_CBID_nvtxMem* */
 #define NO_TOOL ((void *)(intptr_t)-1)
 
-/* Every struct that the program passes begins with the former; later versions may be longer. */
+/* Every struct that the program passes begins with struct head. Later versions of NVTX may have longer ones. */
 struct head { uint16_t compatible, size; uint32_t field; };
 struct range { size_t size; const void *ptr; };
 struct heap_desc {
@@ -54,10 +54,10 @@ struct name_desc {
 };
 struct name_batch { struct head head; size_t count, bytes; const void *elements; };
 
-/* Heaps of one name on a device are one pool. A handle of a heap is the address of its record; of a region its address,
- * with the heap's place + 1 in the highest 16 bits. */
+/* Heaps of the same name on a device are one pool. The handle of a heap is the address of its record. The handle of a
+ * region is the region's address, with the heap's place + 1 in the highest 16 bits. */
 static struct heap { uint64_t address, size; uint8_t domain; } heaps[HEAPS];
-static _Atomic(uint32_t) heap_count;	/* places that were ever taken */
+static _Atomic(uint32_t) heap_count;	/* how many places were ever used */
 static struct gm_lock heaps_lock = { .rank = GM_RANK_NONE };
 #define ADDRESS_BITS 48
 
@@ -73,7 +73,7 @@ static struct heap *heap_of(const void *handle)
 	return at >= heaps && at < heaps + HEAPS && at->domain ? &heaps[at - heaps] : NULL;
 }
 
-/* The heap that has the region of @ref, whose address comes into *@address. */
+/* Find the heap with the region of @ref. *@address: the address of the region. */
 static struct heap *heap_of_region(uint32_t type, uint64_t ref, uint64_t *address)
 {
 	uint64_t place = ref >> ADDRESS_BITS, asked = 0;
@@ -83,17 +83,17 @@ static struct heap *heap_of_region(uint32_t type, uint64_t ref, uint64_t *addres
 	if (type == REF_HANDLE)
 		return place && place <= HEAPS && heaps[place - 1].domain ? &heaps[place - 1] : NULL;
 	for (struct heap *heap = heaps; type == REF_POINTER && heap < heaps + count; heap++) {
-		uint8_t pool = __atomic_load_n(&heap->domain, __ATOMIC_RELAXED);	/* its heap may just end */
+		uint8_t pool = __atomic_load_n(&heap->domain, __ATOMIC_RELAXED);	/* the heap may be ending */
 		uint64_t bit = pool ? UINT64_C(1) << (pool - GM_DOMAIN_POOLS) : asked;
 
-		if (!(asked & bit) && gm_pool_size_at(pool, *address))	/* each pool once */
+		if (!(asked & bit) && gm_pool_size_at(pool, *address))	/* ask each pool once */
 			return heap;
 		asked |= bit;
 	}
 	return NULL;
 }
 
-/* A place for the heap at @address in @pool: its own, if it has one, else a free one, else NULL. */
+/* Return the place of the heap at @address in @pool; if it has none, a free place; NULL: there is none. */
 static struct heap *place_of(uint8_t pool, uint64_t address)
 {
 	uint32_t count = gm_get(&heap_count);
@@ -242,8 +242,8 @@ struct module {				/* nvtxExtModuleInfo_t */
 
 GM_PUBLIC int InitializeInjectionNvtxExtension(struct module *module);
 
-/* Called by NVTX, for each extension in each library that uses it. Returns 1; 0 for other extensions, and
- * when we are not to: it does without. */
+/* Called by NVTX for each extension in each library that uses it. Returns 1; 0 for other extensions, or when option
+ * nvtx is off, and NVTX goes on without us. */
 int InitializeInjectionNvtxExtension(struct module *module)
 {
 	const intptr_t ours[SLOTS] = {

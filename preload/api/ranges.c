@@ -1,8 +1,8 @@
 /*
- * ranges.c - the public functions for ranges of the history with a name.
+ * ranges.c - the public functions for named ranges of the history.
  *
- * A phase like "load the model" begins before the first CUDA call, when there is no history yet. Such a
- * range waits in a table and begins with the history, if it has not ended by then.
+ * A phase like "load the model" begins before the first CUDA call, when there is no history yet. Such a range
+ * waits in a table, and begins together with the history if it has not ended by then.
  *
  * Thread context: any, outside our locks and hooks. Signal context: none. Lock: ranges_lock (leaf), with
  * no other lock taken under it.
@@ -20,14 +20,14 @@
 #include "recorder/record/annotations.h"
 
 #define EARLY_MOST 16u			/* ranges that may wait at once */
-#define EARLY_BYTES 256u		/* of a name, which is cut */
-#define EARLY_MARK (INT64_C(1) << 60)	/* tells their values from those of other ranges */
+#define EARLY_BYTES 256u		/* room for a name, which is cut */
+#define EARLY_MARK (INT64_C(1) << 60)	/* a bit that only values of waiting ranges have */
 
 static struct early {			/* lock: ranges_lock of gm_state */
 	char text[EARLY_BYTES];
-	uint32_t uses;			/* of this place: an old value ends no new range */
+	uint32_t uses;			/* of this place, so that an old value ends no new range */
 	bool used;
-	uint64_t range;			/* 0: waits still */
+	uint64_t range;			/* 0: the range still waits */
 } early[EARLY_MOST];
 
 static bool recording(void)
@@ -35,7 +35,7 @@ static bool recording(void)
 	return gm_state_is_mine() && gm_recorder_header();
 }
 
-/* Begin it now. Returns 0 or -errno. */
+/* Begin a range now. Returns 0 or -errno. */
 static int begin(const char *text, uint64_t *ret_range)
 {
 	struct gm_annotation what = { .device = gm_where_last() };
@@ -68,7 +68,7 @@ static int64_t wait_for_history(const char *text)
 	return value;
 }
 
-/* The history begins: so do the ranges that wait for it. Those that are not recorded then will not be. */
+/* Begin the waiting ranges, because the history begins. A range that cannot be recorded now is never recorded. */
 void gm_ranges_begin(void)
 {
 	for (uint32_t i = 0; i < EARLY_MOST; i++) {
