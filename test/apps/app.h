@@ -1,11 +1,10 @@
-/* app.h - what the CUDA test programs share: checks, contents, checkpoints, the driver by name.
+/* app.h - shared by the CUDA test programs: checks, contents, checkpoints, the driver by name.
  *
- * The programs are ordinary CUDA programs. Built with the real runtime they run on a GPU; built
- * with test/fakecuda's stand-in they run without one, and print the same lines, checkpoints apart
- * (checkpoint.h). Nothing knows of libgpumem but a checkpoint, which asks it for a snapshot if it
- * happens to be in the process.
+ * The programs are ordinary CUDA programs. Built with the real runtime they run on a GPU. Built with
+ * test/fakecuda's stand-in they run without one, and print the same lines, except checkpoints (checkpoint.h).
+ * Only checkpoints know of libgpumem: they ask it for a snapshot if it is in the process.
  *
- * Thread context: any thread, except checkpoint(), for which the others must stand still.
+ * Thread context: any thread; during checkpoint() the other threads must stand still.
  */
 #ifndef TEST_APPS_APP_H
 #define TEST_APPS_APP_H
@@ -30,8 +29,8 @@
 			DIE("%s: CUresult %d", #call, (int)check_result);                      \
 	} while (0)
 
-/* A driver entry point of the ABI that CUDA @version introduced, as a program gets it that links
- * no driver. */
+/* Return a function of the driver with the ABI that CUDA @version introduced, in the way of a program that does not
+ * link the driver. */
 static inline void *driver_entry(const char *name, unsigned version)
 {
 	cudaDriverEntryPointQueryResult status;
@@ -79,7 +78,7 @@ static inline void checkpoint(const char *what)
 
 /* ---- contents ---- */
 
-/* Kernels by names that the fake driver knows; on a GPU they are what they look like. */
+/* Kernels. The fake driver knows them by their names; a GPU runs their code. */
 extern "C" __global__ void fill(uint32_t *p, uint32_t value, uint32_t n)
 {
 	uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -101,7 +100,7 @@ static inline unsigned int blocks_for(size_t words)
 	return (unsigned int)((words + 255) / 256);
 }
 
-/* Whether @bytes at @ptr, in any memory that cudaMemcpy reads, are all @value. */
+/* Are all @bytes at @ptr, in any memory that cudaMemcpy reads, equal to @value? */
 static inline bool holds_byte(const void *ptr, unsigned char value, size_t bytes)
 {
 	unsigned char *copy = (unsigned char *)malloc(bytes);

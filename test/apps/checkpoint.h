@@ -1,15 +1,15 @@
-/* checkpoint.h - lines of output and checkpoints, for the CUDA programs (app.h) and for those that
- * use the driver alone (drv.h). C and C++.
+/* checkpoint.h - lines of output and checkpoints, for the CUDA programs (app.h) and for programs that use only the
+ * driver (drv.h). C and C++.
  *
  * Checkpoint N, counted from 1, with all work done:
  *   - a line "checkpoint N: what";
- *   - on the fake device a line "checkpoint N device D kind K bytes B" for each device and kind:
- *     what the driver itself knows to be live;
- *   - with CHECKPOINT_DIR set, DIR/[role-]N.driver: cudaMemGetInfo of each device, which is the
- *     nearest thing to the truth that a real GPU has to offer, and a line "what ...";
- *   - and with gpumem_snapshot() in the process, DIR/[role-]N.json: a recorder's account.
+ *   - on the fake device a line "checkpoint N device D kind K bytes B" for each device and kind: the bytes that the
+ *     driver itself knows to be live;
+ *   - with CHECKPOINT_DIR set, DIR/[role-]N.driver: cudaMemGetInfo of each device, which is the best account that a
+ *     real GPU gives, and a line "what ...";
+ *   - and with gpumem_snapshot() in the process, DIR/[role-]N.json: the recorder's account.
  *
- * Thread context: one thread, while the others stand still.
+ * Thread context: one thread, while the other threads stand still.
  */
 #ifndef TEST_APPS_CHECKPOINT_H
 #define TEST_APPS_CHECKPOINT_H
@@ -24,7 +24,7 @@
 
 #include "test/fakecuda/fakecuda.h"
 
-/* Give up with a line on stderr: the program cannot mean anything after it. */
+/* Print a line on stderr and end the program, because nothing after the error would mean anything. */
 #define DIE(...)                                                                               \
 	do {                                                                                   \
 		fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                \
@@ -33,8 +33,8 @@
 		exit(1);                                                                       \
 	} while (0)
 
-/* A line of output. Flushed at once, so that output of a killed program and of its children is
- * complete and in order. */
+/* Print a line and flush it at once, so that the output of a killed program and of its children is complete and in
+ * order. */
 __attribute__((format(printf, 1, 2))) static inline void say(const char *format, ...)
 {
 	va_list args;
@@ -46,7 +46,7 @@ __attribute__((format(printf, 1, 2))) static inline void say(const char *format,
 	fflush(stdout);
 }
 
-/* A line "what: ok", or the end of the program. */
+/* Print "what: ok", or end the program. */
 static inline void expect(bool condition, const char *what)
 {
 	if (!condition) {
@@ -56,7 +56,7 @@ static inline void expect(bool condition, const char *what)
 	say("%s: ok", what);
 }
 
-/* A control function of the fake driver, NULL on a real one. Looking does not load the driver. */
+/* Return a control function of the fake driver; NULL on a real driver. Does not load the driver. */
 static inline void *fake_control(const char *name)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -65,7 +65,7 @@ static inline void *fake_control(const char *name)
 }
 #define FAKE(name) ((__typeof__(&name))fake_control(#name))
 
-/* How a program asks for what a checkpoint needs. Both give up themselves on an error. */
+/* How a program gives a checkpoint what it needs. Both functions end the program on an error. */
 struct checkpoint_driver {
 	void (*synchronize)(int device);
 	void (*mem_info)(int device, size_t *ret_free, size_t *ret_total);
@@ -98,7 +98,7 @@ static inline void checkpoint_files(const struct checkpoint_driver *driver, cons
 		DIE("gpumem_snapshot(%s): %d", path, failed);
 }
 
-/* @role: "", or the part that this process plays beside the main one. */
+/* Make a checkpoint. @role: "", or the role of this process beside the main one. */
 static inline void checkpoint_with(const struct checkpoint_driver *driver, const char *role,
 				   int devices, const char *what)
 {

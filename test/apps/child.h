@@ -1,10 +1,9 @@
-/* child.h - a child process that runs this very program again, talked to over two pipes.
+/* child.h - a child process that runs the same program, with two pipes to its parent.
  *
- * CUDA does not survive fork(), so the child is started, by fork and exec, before the parent's
- * first CUDA call. It waits on its stdin; what it prints is echoed by the parent, so that the
- * output of both is one sequence.
+ * CUDA does not survive fork(), so the child is started by fork and exec before the parent's first CUDA call. The
+ * child waits on its stdin. The parent echoes the child's output, so that the output of both is one sequence.
  *
- * Thread context: the parent's one thread.
+ * Thread context: the parent's only thread.
  */
 #ifndef TEST_APPS_CHILD_H
 #define TEST_APPS_CHILD_H
@@ -23,7 +22,7 @@ struct child {
 	FILE *from;	/* its stdout */
 };
 
-/* Start this program with @argument as its only one. */
+/* Start this program again with @argument as its only argument. */
 static inline struct child child_start(const char *argument)
 {
 	struct child child;
@@ -60,7 +59,7 @@ static inline void child_send(struct child *child, const void *data, size_t byte
 	}
 }
 
-/* In the child: exactly @bytes from the parent. Returns whether they came. */
+/* In the child: read exactly @bytes from the parent. Returns whether they came. */
 static inline bool child_receive(void *data, size_t bytes)
 {
 	size_t got = 0;
@@ -75,8 +74,8 @@ static inline bool child_receive(void *data, size_t bytes)
 	return true;
 }
 
-/* Echo the child's lines, each after @prefix, up to and with the one that begins with @last; NULL:
- * to the end. Returns whether that line came. */
+/* Echo the child's lines, each behind @prefix, up to and including the line that begins with @last; NULL: up to the
+ * end. Returns whether that line came. */
 static inline bool child_echo(struct child *child, const char *prefix, const char *last)
 {
 	char line[1024];
@@ -90,7 +89,8 @@ static inline bool child_echo(struct child *child, const char *prefix, const cha
 	return last == NULL;
 }
 
-/* Close its stdin, echo the rest, reap it. Returns its exit status, or 128 and the signal. */
+/* Close the child's stdin, echo the rest of its output, and reap it. Returns its exit status, or 128 plus the
+ * signal. */
 static inline int child_finish(struct child *child, const char *prefix)
 {
 	int status = 0;

@@ -1,7 +1,6 @@
-/* drv.h - what the C programs that use the driver API alone share.
+/* drv.h - shared by the C programs that use only the driver API and link the driver (-lcuda).
  *
- * A program that links the driver (-lcuda) includes it as it is. Thread context: any thread,
- * except checkpoint(), for which the others must stand still.
+ * Thread context: any thread; during checkpoint() the other threads must stand still.
  */
 #ifndef TEST_APPS_DRV_H
 #define TEST_APPS_DRV_H
@@ -19,7 +18,7 @@
 
 #define DRV_MAX_DEVICES 16
 
-/* The contexts that checkpoints work in: one a device, or NULL for a device not used. */
+/* The contexts for checkpoints: one for each device; NULL: the device is not used. */
 static CUcontext drv_context[DRV_MAX_DEVICES];
 
 static inline void drv_synchronize(int device)
@@ -47,7 +46,7 @@ static inline void checkpoint(int devices, const char *what)
 	checkpoint_with(&driver, "", devices, what);
 }
 
-/* Ends the program, successfully and saying so, where there are fewer than @wanted devices. */
+/* End the program with a line and status 0 if there are fewer than @wanted devices. */
 static inline void need_devices(int wanted)
 {
 	int count = 0;
@@ -59,7 +58,7 @@ static inline void need_devices(int wanted)
 	}
 }
 
-/* Whether @bytes at @ptr are all @value. */
+/* Are all @bytes at @ptr equal to @value? */
 static inline bool holds_byte(CUdeviceptr ptr, unsigned char value, size_t bytes)
 {
 	unsigned char *copy = malloc(bytes);

@@ -1,8 +1,8 @@
 /*
- * hooked.h - what the tests share that have the hooks linked in: the real functions of the fake
- * driver can be exchanged, and a few of ours are looked over the shoulder (make's --wrap).
+ * hooked.h - shared by the tests that link the hooks: they can replace the real functions of the fake driver, and
+ * observe a few of our functions (make's --wrap).
  *
- * Each test runs in a child of its own, which starts the library afresh.
+ * Each test runs in its own child process, which starts the library anew.
  */
 #ifndef TEST_HOOKED_H
 #define TEST_HOOKED_H
@@ -22,7 +22,7 @@
 #define OK(call) ck_assert_int_eq((int)(call), CUDA_SUCCESS)
 #define UNUSED __attribute__((unused))
 
-/* Where no cache has started nobody has blocks that are reused. */
+/* Without a cache no context has blocks that are reused. */
 UNUSED static uint32_t no_context(uint32_t owner)
 {
 	(void)owner;
@@ -43,7 +43,7 @@ UNUSED static void start_order(void)
 	gm_host_start();
 }
 
-/* The library runs, device 0's primary context is current, and the order of work counts. */
+/* Start the library, make device 0's primary context current, and switch tracking of order on. */
 UNUSED static CUcontext begin(void)
 {
 	CUcontext context;

@@ -1,6 +1,6 @@
 /*
- * leaps.h - the program's clock, which leaps as it does for a process that was stopped: for a test of what waits.
- * Include it in the test alone; whatever the test is linked from reads this clock.
+ * leaps.h - a clock that leaps, as the clock of a process does that was stopped: for tests of waits. Only the test
+ * includes it; all code that is linked into the test reads this clock.
  */
 #ifndef GM_TEST_UNIT_LEAPS_H
 #define GM_TEST_UNIT_LEAPS_H
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds by which it goes on at each reading, and has so far. */
+/* By how many seconds the clock leaps at each reading; by how many it has leapt so far. */
 static _Atomic(int64_t) leap, leapt;
 static _Atomic(unsigned long) readings;
 
@@ -24,14 +24,14 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
 	return r;
 }
 
-/* Before the test's end: libcheck reads that clock, too. */
+/* Stop leaping. Call before the end of the test, because libcheck reads the clock, too. */
 static inline void end_leaps(void)
 {
 	leap = 0;
 	leapt = 0;
 }
 
-/* Wait until the clock was read @count more times, or who reads it has *@ended. */
+/* Wait until the clock was read @count more times, or until its reader has *@ended. */
 static inline void await_readings(unsigned long count, const _Atomic(int) *ended)
 {
 	unsigned long until = readings + count;

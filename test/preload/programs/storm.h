@@ -1,6 +1,6 @@
 /*
- * storm.h - what storm.cc lends to the libraries that it loads and unloads: the driver's entry points
- * and the counts of calls that have returned.
+ * storm.h - given by storm.cc to the libraries that it loads and unloads: functions of the driver, and counts of
+ * calls that have returned.
  */
 #ifndef TEST_PRELOAD_STORM_H
 #define TEST_PRELOAD_STORM_H
