@@ -59,7 +59,7 @@ struct gm_free_set {
 	uint32_t count;
 };
 
-/* Returns 0 or -ENOMEM. */
+/* Make an empty set over @blocks and @links. @memory returns zeroed memory for good, or NULL. Returns 0 or -ENOMEM. */
 int gm_free_set_init(struct gm_free_set *set, const struct gm_block *blocks,
 		     struct gm_free_link *links, void *(*memory)(void *, size_t), void *arg);
 

@@ -89,7 +89,7 @@ static inline void gm_lock_rank_driver(void)
 }
 #endif
 
-/* Sleep for @ns nanoseconds, less than a second; a signal ends it early. */
+/* Sleep for @ns nanoseconds, which must be less than a second. A signal ends the sleep early. */
 void gm_nap(long ns);
 
 /* Return CLOCK_MONOTONIC in ns, for intervals. The clock goes on while the process is stopped; for limits of waits

@@ -1,5 +1,5 @@
 /*
- * api_pools.c - the public functions for pools of the program's own (preload/pools/).
+ * api_pools.c - the public functions for pools of the program (preload/pools/).
  *
  * Thread context: any, outside our locks. Signal context: none.
  */
@@ -16,7 +16,7 @@ static int number_of(uint8_t domain)
 	return domain ? domain - (int)GM_DOMAIN_POOLS + 1 : 0;
 }
 
-/* The domain of pool @number; 0: there is none. */
+/* Return the domain of pool @number; 0: there is no such pool. */
 static uint8_t domain_of(int number)
 {
 	unsigned int domain = number > 0 && number <= (int)GM_MAX_POOLS ?

@@ -66,7 +66,7 @@ extern struct gm_libc gm_libc __attribute__((visibility("hidden")));
 /* Fill gm_libc. May be called at any time, and again. Calls no malloc if glibc has the versions. */
 void gm_libc_find(void);
 
-/* Is a driver loaded in this process (libcuda.so.1, whatever the file is called)? */
+/* Is a driver loaded in this process (libcuda.so.1, under any file name)? */
 bool gm_driver_loaded(void);
 
 /* Find the driver's functions if the driver is loaded. Returns true when gm_real is filled. */

@@ -14,7 +14,7 @@
 
 struct backing {
 	uint32_t unused;		/* gm_slots' link */
-	uint32_t block;			/* of the record; 0: this slot is not in use */
+	uint32_t block;			/* id of the record; 0: this slot is not in use */
 	uint64_t handle, size;
 	uint64_t shown, shown_size;	/* address and size in the record */
 	uint32_t references, mappings;	/* what the program holds, without those about to end */
@@ -28,8 +28,8 @@ struct mapping {
 	uint32_t unused;
 	uint32_t backing;		/* 0: this slot is not in use */
 	uint64_t address, offset, size;	/* @offset in the backing */
-	uint32_t prev, next;		/* of the backing */
-	uint32_t taken_next;		/* of one step */
+	uint32_t prev, next;		/* list of the backing's mappings */
+	uint32_t taken_next;		/* list of the mappings that one step ends */
 	bool taken;
 };
 

@@ -1,5 +1,5 @@
 /*
- * hook_capture.c - stream capture begins and ends (see order.h).
+ * hook_capture.c - the beginning and end of stream captures (see order.h).
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */

@@ -19,7 +19,7 @@
 
 /* ---- by a configuration ---- */
 
-#define ATTRIBUTES 32u			/* more than there are kinds */
+#define ATTRIBUTES 32u			/* more than there are kinds of attributes */
 
 struct copied {
 	CUlaunchConfig config;

@@ -36,13 +36,13 @@ enum gm_state_value {
 };
 
 #if defined(__aarch64__)
-#define GM_STATE_PAGE 65536		/* the largest pages that the kernel may have */
+#define GM_STATE_PAGE 65536		/* the largest page size of the kernel */
 #else
 #define GM_STATE_PAGE 4096
 #endif
 
 #define GM_OOM_OBSERVERS 8u
-#define GM_OOM_KEPT 32u			/* the most that option oom_snapshots may be */
+#define GM_OOM_KEPT 32u			/* the maximum of option oom_snapshots */
 #define GM_PATH_BYTES 1024u
 #define GM_EXIT_NOT_YET 0
 
@@ -73,7 +73,7 @@ struct gm_state {
 	char api_path[GM_PATH_BYTES];	/* "": the path of option output */
 	_Atomic(int32_t) api_result;
 
-	/* api.c: what is recorded of the history */
+	/* api.c: the settings of the history */
 	struct gm_lock history_lock;	/* one change at a time */
 
 	/* exit.c */

@@ -9,7 +9,7 @@
 
 #include "recorder/journal/control.h"
 
-/* Announce in the header that commands are read from now on. */
+/* Announce in the header that the helper thread reads commands from now on. */
 void gm_control_begin(struct gm_control *control);
 
 /* Do the command in the header, if there is one, and answer it. Never waits for the GPU, and waits at most 5

@@ -1,5 +1,5 @@
 /*
- * clock.h - the clock that orders events, and its tie to wall time.
+ * clock.h - the clock that orders events, and its relation to wall time.
  *
  * Thread context: any. gm_stamp and gm_stamp_before are async-signal-safe.
  */

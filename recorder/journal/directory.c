@@ -102,7 +102,7 @@ static int make(int dirfd, const char *name)
 
 	if (mkdirat(dirfd, name, 0700))
 		return -errno;
-	fd = gm_directory_own(dirfd, name);	/* the host's umask may have taken our own bits away */
+	fd = gm_directory_own(dirfd, name);	/* the host's umask may have removed the owner's permissions */
 	if (fd < 0)
 		unlinkat(dirfd, name, AT_REMOVEDIR);
 	return fd;

@@ -94,7 +94,7 @@ enum gm_region_id {
 
 struct gm_region {			/* 64 bytes */
 	uint64_t offset;		/* page aligned */
-	uint64_t capacity;		/* bytes it may grow to */
+	uint64_t capacity;		/* bytes to which it may grow */
 	_Atomic(uint64_t) used;		/* bytes ever in use */
 	_Atomic(uint64_t) populated;	/* bytes that are backed by memory */
 	_Atomic(uint64_t) refused;	/* records that found no room */
@@ -256,7 +256,7 @@ struct gm_live {			/* 64 bytes */
 /* Sums over the blocks of one class (small or large) of a pool. Any thread adds to them. */
 struct gm_pool_sums {			/* 32 bytes */
 	_Atomic(int64_t) blocks, bytes;	/* now */
-	_Atomic(int64_t) total_blocks, total_bytes;	/* in all since the start or the last reset */
+	_Atomic(int64_t) total_blocks, total_bytes;	/* since the start or the last reset */
 };
 
 /* A pool of the program, in its own domain (allocator/table.h). Not part of transactions. Readers of a copy

@@ -35,7 +35,7 @@ uint32_t gm_plan_item_bytes(enum gm_region_id region);
 struct gm_journal_map {
 	uint8_t *base;
 	struct gm_plan plan;
-	bool whole;			/* fully backed from the start: this kernel cannot report a page that fails */
+	bool whole;			/* fully backed from the start, because this kernel cannot report failures */
 };
 
 /* Make @fd as long as the journal needs and map it, within the host's limits. Returns 0; -errno, and
@@ -63,7 +63,7 @@ bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uin
 /* Wake the helper thread, if there is one, without asking for a snapshot. */
 void gm_helper_wake(struct gm_header *header);
 
-#define GM_LIVES_LEVEL_BITS 3u		/* each level of a pool's lines (lives.h) has 8 times those of the one before */
+#define GM_LIVES_LEVEL_BITS 3u		/* each level (lives.h) has 8 times the lines of the level before */
 
 /* Take @count new, adjacent items of a table that is not append-only. Returns the index of the first; 0 when
  * there is no room. Takes the journal lock; with @nested it gives up rather than wait for the lock. */

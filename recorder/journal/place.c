@@ -20,7 +20,7 @@
 #include "recorder/journal/recorder.h"
 #include "recorder/journal/sys.h"
 
-#define NAMES_MAX 99			/* of a file that the option names */
+#define NAMES_MAX 99			/* names tried for a file that the option names */
 
 #define TMPFS 0x01021994		/* linux/magic.h */
 #define RAMFS 0x858458f6
@@ -40,7 +40,7 @@ static uint64_t random_word(void)
 	uint64_t word;
 
 	if (getrandom(&word, sizeof(word), GRND_NONBLOCK) != sizeof(word)) {
-		/* Only has to differ from other journals' names: O_EXCL decides. */
+		/* The word only has to make names differ; O_EXCL refuses a name that exists. */
 		word = gm_stamp() * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid() << 40;
 	}
 	return word;
@@ -72,7 +72,7 @@ static int create_file(int dirfd, const char *name)
 			      O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY, 0600);
 
 	if (fd >= 0)
-		fchmod(fd, 0600);	/* whatever the umask is, the owner must be able to read it */
+		fchmod(fd, 0600);	/* the owner must be able to read it, whatever the umask */
 	return fd;
 }
 

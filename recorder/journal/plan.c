@@ -9,7 +9,7 @@
 
 #define KIB UINT64_C(1024)
 #define MIB (1024 * KIB)
-#define ROOMY (16 * MIB)		/* from here on the small areas have their full size */
+#define ROOMY (16 * MIB)		/* a span from which on small areas have their full size */
 #define SEGMENTS_MOST (UINT64_C(512) * 1024)
 #define BLOCKS_MOST (UINT64_C(1024) * 1024)
 #define LIVES_MOST (UINT64_C(2048) * 1024)

@@ -1,5 +1,5 @@
 /*
- * probe.c - reading memory that may not be there (see probe.h).
+ * probe.c - read memory that may not be there (see probe.h).
  *
  * Owns the one word that says which of the kernel's two ways work here. Any context.
  */

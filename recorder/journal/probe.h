@@ -1,5 +1,5 @@
 /*
- * probe.h - reading memory that may not be there, and system calls that leave errno alone.
+ * probe.h - read memory that may not be there, and make system calls that leave errno alone.
  *
  * No signal handler is needed, because two system calls tell whether memory can be read.
  * rt_sigprocmask with an invalid @how copies the set from user memory (EFAULT when it cannot), then

@@ -26,7 +26,7 @@
 #include "recorder/journal/sys.h"
 #include "recorder/record/threads.h"
 
-#define REVIEW_NS UINT64_C(10000000)	/* for the journal's lock; the next time will do */
+#define REVIEW_NS UINT64_C(10000000)	/* wait for the journal's lock; the next review will do */
 
 struct gm_recorder gm_rec;
 

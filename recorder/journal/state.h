@@ -68,7 +68,7 @@ struct gm_chunk_pool {			/* lock: journal */
 /* Growth of the region of events by several threads at once, each backing a part. Lock: journal. */
 struct gm_growth {
 	uint64_t from, next, upto;	/* bytes of the region; no thread has the parts from @next on yet */
-	_Atomic(uint32_t) working;	/* threads that are getting a part */
+	_Atomic(uint32_t) working;	/* threads that are backing a part */
 	bool failed;			/* the kernel refused a part */
 };
 

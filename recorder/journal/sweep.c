@@ -48,19 +48,19 @@
 
 #define KEPT 4u
 #define KEPT_IN_ROOM 64u
-#define ENTRIES_MOST 16384u		/* directory entries looked at in one directory */
-#define OPENED_MOST 4096u		/* journals looked into in one start, a few system calls each */
+#define ENTRIES_MOST 16384u		/* entries visited in one directory */
+#define OPENED_MOST 4096u		/* journals opened in one start, a few system calls each */
 #define SEARCHED_MOST 64u		/* journals whose process is looked for in /proc */
 #define ABANDONED_SECONDS 3600
 
 struct mark { uint64_t start_us, inode; };
 
 struct sweep {
-	int place, room, dirfd;		/* the latter two: -1 none */
+	int place, room, dirfd;		/* the latter two may be -1: none */
 	bool removing;
 	const char *skipped;		/* our own directory, which is visited first */
 	unsigned int opened, searched, count, kept;
-	struct mark newest[KEPT_IN_ROOM];	/* @count of them, by start, the oldest last */
+	struct mark newest[KEPT_IN_ROOM];	/* @count entries, ordered by start, the oldest last */
 	bool more;			/* there is something to remove */
 	char boot_id[40];
 };
@@ -149,7 +149,7 @@ static void consider(struct sweep *sweep, const char *name, const struct mark *o
 {
 	const struct mark *last = sweep->count ? &sweep->newest[sweep->count - 1] : NULL;
 
-	if (empty)			/* nothing that anybody could recover */
+	if (empty)			/* holds nothing to recover */
 		unlinkat(sweep->dirfd, name, 0);
 	else if (!sweep->removing)
 		remember(sweep, one);
@@ -243,8 +243,8 @@ static void look_in_room(struct sweep *sweep, const char *name)
 		sweep->room = -1;
 		if (sweep->removing)
 			unlinkat(sweep->place, name, AT_REMOVEDIR);
-		sweep->more = true;		/* at least the room itself is to go */
-		flock(fd, LOCK_UN);		/* a child forked meanwhile has the descriptor, too */
+		sweep->more = true;		/* at least the room itself must be removed */
+		flock(fd, LOCK_UN);		/* because a child forked meanwhile shares the descriptor */
 	}
 	close(fd);
 }
@@ -260,7 +260,7 @@ static bool look_at_place_entry(void *arg, const char *name)
 	return true;
 }
 
-/* Our own directory first: others' may be many. */
+/* Visit our own directory first, because there may be many others. */
 static void look_around(struct sweep *sweep)
 {
 	sweep->opened = sweep->searched = 0;

@@ -1,5 +1,5 @@
 /*
- * sweep.h - removing the journals of processes that have died.
+ * sweep.h - remove the journals of processes that have died.
  *
  * Thread context: one thread, under a gm_fd_guard. Signal context: none.
  */

@@ -113,8 +113,8 @@ int gm_header_alive(const struct gm_header *header);
 
 /* Accessors that check. They return NULL (strings: "") for an id or index that names no record. */
 struct gm_domain *gm_copy_domain(const struct gm_copy *copy, unsigned int domain);
-struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id);	/* used ones */
-struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id);	/* used ones */
+struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id);	/* NULL if unused */
+struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id);	/* NULL if unused */
 const struct gm_module *gm_copy_module(const struct gm_copy *copy, uint32_t id);
 struct gm_thread *gm_copy_thread(const struct gm_copy *copy, size_t index);
 const struct gm_frame *gm_copy_frame(const struct gm_copy *copy, uint32_t id);

@@ -1,8 +1,8 @@
 /*
- * copy_access.c - a journal copy's memory, the accessors that check every id, its clock, and how its
- * records are sorted.
+ * copy_access.c - a journal copy's memory, the accessors that check every id, its clock, and the sort for its
+ * records.
  *
- * Thread context: one thread a copy. No malloc: anonymous mappings, unmapped by gm_copy_free.
+ * Thread context: one thread for each copy. No malloc: anonymous mappings, which gm_copy_free unmaps.
  */
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"
@@ -51,7 +51,7 @@ int gm_copy_map(struct gm_copy *copy, uint64_t bytes)
 {
 	if (bytes < GM_HEADER_BYTES)
 		bytes = GM_HEADER_BYTES;
-	if (bytes > SIZE_MAX / 2)	/* readers of 32 bits */
+	if (bytes > SIZE_MAX / 2)	/* possible in 32-bit readers */
 		return -ENOMEM;
 	copy->base = gm_map_private(bytes);
 	if (!copy->base)

@@ -46,7 +46,7 @@ static int is_it(const struct gm_header *who, int64_t pid)
 	ticks = gm_identity_ticks(text);
 	if (!ticks || ticks == who->start_ticks)
 		return ticks != 0;
-	/* In another time namespace start times are shifted. */
+	/* In another time namespace start times are shifted, so they prove nothing. */
 	snprintf(path, sizeof(path), "/proc/%lld/ns/time", (long long)pid);
 	return namespace_of(path) == namespace_of("/proc/self/ns/time") ? 0 : -EXDEV;
 }

@@ -196,7 +196,7 @@ void gm_frees_note(struct gm_frees *frees, const struct gm_owned *of, uint64_t t
 	uint64_t end = of->address + (space || !of->size ? 1 : of->size);
 	size_t low = 0, high = frees->count;
 
-	while (low < high) {		/* the first that begins at or after @end */
+	while (low < high) {		/* find the first that begins at or after @end */
 		size_t middle = low + (high - low) / 2;
 
 		if (frees->list[middle].address < end)

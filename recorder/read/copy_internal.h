@@ -7,7 +7,7 @@
 
 #include "recorder/read/copy.h"
 
-static inline uint64_t gm_less_u64(uint64_t a, uint64_t b)	/* a - b, not below 0 */
+static inline uint64_t gm_less_u64(uint64_t a, uint64_t b)	/* a - b; 0 if that is negative */
 {
 	return a > b ? a - b : 0;
 }

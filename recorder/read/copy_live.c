@@ -339,7 +339,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 	all = gm_recorder_lock_all(LOCK_LIMIT_NS, &held);
 	began = gm_now_ns();
 #if defined(__x86_64__)
-	__builtin_ia32_lfence();	/* the stamp is not read ahead of the locks */
+	__builtin_ia32_lfence();	/* so that the stamp is not read before the locks are held */
 #endif
 	copy->cut_tsc = gm_stamp();
 	copy_tables(copy, live);

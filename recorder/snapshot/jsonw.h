@@ -57,7 +57,7 @@ void gm_jsonw_null(struct gm_jsonw *w);
 
 /* Write @length bytes as a string. Invalid UTF-8 becomes U+FFFD; control characters are escaped. */
 void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length);
-void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NULL is null */
+void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NULL writes null */
 
 /* Write a value that is already JSON (a number, a quoted word), of less than 64 bytes. */
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length);

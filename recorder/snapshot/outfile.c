@@ -46,7 +46,7 @@ static int open_above(int dirfd, const char *path, int flags, mode_t mode)
 	low = openat(dirfd, path, flags | O_CLOEXEC, mode);
 	fd = low < 0 ? low : fcntl(low, F_DUPFD_CLOEXEC, HIGH);
 	if (low > 2 && fd < 0)
-		fd = low;			/* a low limit of descriptors */
+		fd = low;			/* the limit of descriptors is too low */
 	else if (low >= 0 && fd < 0)
 		fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
 	if (low >= 0 && fd != low)
@@ -118,7 +118,7 @@ static int open_nameless(struct gm_outfile *out)
 		return -errno;
 	link_of(fd, link);
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink || st.st_size)
-		return -EBADF;			/* taken from us already */
+		return -EBADF;			/* the host has already closed it */
 	if (stat(link, &seen) || seen.st_dev != st.st_dev || seen.st_ino != st.st_ino) {
 		close(fd);
 		return -EOPNOTSUPP;
@@ -201,7 +201,7 @@ static bool hold(int fd)
 	struct stat st;
 
 	if (flock(fd, LOCK_EX | LOCK_NB))
-		return errno != EWOULDBLOCK;	/* where there are no locks, nobody clears */
+		return errno != EWOULDBLOCK;	/* a file system without locks is never cleared */
 	return fstat(fd, &st) || st.st_nlink;
 }
 
@@ -227,7 +227,7 @@ static int open_temporary(struct gm_outfile *out)
 			continue;
 		remember(out);
 		if (!is_ours(out->fd, out->device, out->inode)) {
-			out->fd = -1;			/* taken from us already */
+			out->fd = -1;			/* the host has already closed it */
 			return -EBADF;
 		}
 		if (hold(out->fd))
@@ -294,7 +294,7 @@ static int create_in(struct gm_outfile *out)
 		r = open_temporary(out);
 	}
 	if (!r && !out->public)
-		fchmod(out->fd, 0600);		/* whatever the umask */
+		fchmod(out->fd, 0600);		/* whatever the umask is */
 	if (r) {
 		close(out->dirfd);
 		out->dirfd = -1;

@@ -102,7 +102,7 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
 		case '%':
 			put(&text, "%", 1);
 			break;
-		default:			/* no word of ours: as it stands */
+		default:			/* not one of our words: keep it as it is */
 			at--;
 			put(&text, at, 1);
 			break;

@@ -1,5 +1,5 @@
 /*
- * cfi.c - from .eh_frame_hdr to an entry of .eh_frame, and to the rules that undo one frame (see cfi.h).
+ * cfi.c - find an entry of .eh_frame by .eh_frame_hdr, and the rules that undo one frame (see cfi.h).
  */
 #include "recorder/unwind/cfi.h"
 
