@@ -299,8 +299,8 @@ for row in 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1' \
 	pair "$name" env "$setting" "$python" test/gpu/gpu_train.py ${flag:+"$flag"}
 done
 
-# Tensors between two processes, with PyTorch's cache and with the library's in its place.
-for row in 'cache X=1' 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1'; do
+# Tensors between two processes. (With PYTORCH_NO_CUDA_MEMORY_CACHING=1 PyTorch itself never delivers them.)
+for row in 'cache X=1' 'expandable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'; do
 	read -r name setting <<<"$row"
 	name=gpu_ipc-$name
 	wanted "$name" && [ -n "$with_python" ] || continue
