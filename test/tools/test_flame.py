@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def folded(*words):
     found = {}
-    for line in gpumem("flame", "--format", "folded", *words).stdout.splitlines():
+    for line in gpumem("flame", "--all-frames", "--format", "folded", *words).stdout.splitlines():
         stack, _, weight = line.rpartition(" ")
         found[stack] = found.get(stack, 0) + int(weight)
     return found
@@ -66,7 +66,7 @@ with Room() as room:
     check("churn", folded("-w", "churn", path) == churn and churn, (folded("-w", "churn", path), churn))
     check("-d host", folded("-d", "host", path) == {outside_in(s): b for s, (b, _) in by_stack(
         snapshot, live(snapshot, host=True)).items()})
-    scope = json.loads(gpumem("flame", "--format", "speedscope", "-w", "count", path).stdout)
+    scope = json.loads(gpumem("flame", "--all-frames", "--format", "speedscope", "-w", "count", path).stdout)
     names = [f["name"] for f in scope["shared"]["frames"]]
     [profile] = scope["profiles"]
     got = {}
@@ -78,13 +78,13 @@ with Room() as room:
           used == set(range(len(names))) and len(names) < len(snapshot["frames"]), (len(names), len(used), len(snapshot["frames"])))
     check("speedscope: each stack is there once", len({tuple(s) for s in profile["samples"]}) == len(profile["samples"]) > 3,
           profile["samples"])
-    lines = [line.rpartition(" ")[0] for line in gpumem("flame", "--format", "folded", "-w", "count", path).stdout.splitlines()]
+    lines = [line.rpartition(" ")[0] for line in gpumem("flame", "--all-frames", "--format", "folded", "-w", "count", path).stdout.splitlines()]
     check("folded: each stack is there once", len(set(lines)) == len(lines) == len(count), lines)
     check("speedscope has the same", got == count and profile["unit"] == "none", (got, count))
 
     def picture(*words):
         """[(name, x, width, row)] of an SVG, which must be well-formed and add up."""
-        text = gpumem("flame", *words).stdout
+        text = gpumem("flame", "--all-frames", *words).stdout
         found, rows = [], {}
         for group in ET.fromstring(text).iter(SVG + "g"):
             rows.setdefault(int(group.get("data-r")), []).append((float(group.get("data-x")), float(group.get("data-w")), int(group.get("data-n"))))
@@ -135,7 +135,7 @@ with Room() as room:
             for i, frame in enumerate(copy["frames"]):
                 frame.update(name="%s%d" % ("x" * (i % 3) + evil_name, i), filename="/" + evil_name)
         for words in ((), ("-w", "peak")):
-            run = subprocess.run([GPUMEM, "flame", *words, write(rename)], capture_output=True, timeout=60, check=False)
+            run = subprocess.run([GPUMEM, "flame", "--all-frames", *words, write(rename)], capture_output=True, timeout=60, check=False)
             try:
                 root = ET.fromstring(run.stdout)
                 why = "" if len(list(root.iter(SVG + "g"))) > 3 and b"<!DOCTYPE" not in run.stdout else run.stdout[:300]
@@ -145,7 +145,7 @@ with Room() as room:
             outside = re.findall(rb"""(?:href|src|url|@import|xlink)[ =(:]+[^ >]*""", run.stdout)
             check("svg: %s: nothing from elsewhere" % name, not outside, outside)
         for words in (("-f", "speedscope"), ("-f", "folded")):
-            run = subprocess.run([GPUMEM, "flame", *words, write(rename)], capture_output=True, timeout=60, check=False)
+            run = subprocess.run([GPUMEM, "flame", "--all-frames", *words, write(rename)], capture_output=True, timeout=60, check=False)
             try:
                 decoded = run.stdout.decode()
                 why = "" if words[1] == "folded" or json.loads(decoded) else "nothing"
@@ -154,11 +154,11 @@ with Room() as room:
             check("%s: %s: UTF-8" % (words[1], name), run.returncode == 0 and not why, why)
     check("folded: a ; in a name parts no frames", all(line.count(";") < 12 for line in folded(write(evil))))
     target = os.path.join(room.path, "f.svg")
-    run = gpumem("flame", "-o", target, path)
+    run = gpumem("flame", "--all-frames", "-o", target, path)
     with open(target, encoding="utf-8") as out:
         check("-o", run.returncode == 0 and run.stdout == "" and out.read().startswith("<?xml"), run)
     for words in (("-w", "x"), ("--format", "x"), ("-d", "x"), ()):
-        run = gpumem("flame", *words, *([path] if words else []))
+        run = gpumem("flame", "--all-frames", *words, *([path] if words else []))
         check("flame %s: exit 2" % " ".join(words), run.returncode == 2 and run.stderr, run)
     refusals("flame", room, snapshot)
     def over(copy):
@@ -242,4 +242,37 @@ with Room() as room:
     refusals("check", room, snapshot, "--max-peak", "1GiB", "--no-leaks")
     run = gpumem("check", "--max-peak", "1", PICKLE)
     check("check of PyTorch's pickle: its peak is that of its history", run.returncode == 1 and "device 0: peak" in run.stdout, run)
+
+# ---- user code first, upside down, beside another run: that it is as in the page, test/viewer/test_stacks.mjs tells -----------------------
+with Room() as room:
+    def run_of(name, steps):
+        path = os.path.join(room.path, name)
+        frames = [{"name": n, "module": m, "offset": 64, "python": False, "filename": "", "line": 0} for n, m in (
+            ("", 0), ("main", 1), ("load", 1), ("step", 1), ("cudaMalloc", 2), ("cuMemAlloc_v2", 3))]
+        stacks = [[], [5, 4, 2, 1], [5, 4, 3, 1]]
+        blocks = [(0x1000000, 8 << 20, 1)] + [(0x2000000 + (n << 20), 1 << 20, 2) for n in range(steps)]
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump({"format": "gpumem-snapshot", "version": 1, "time_us": 1, "reason": "exit", "process": {"command": "app", "pid": 1, "host": "h"},
+                       "modules": [{"path": p} for p in ("", "/app", "/libcudart.so.13", "/libcuda.so.1")], "frames": frames, "stacks": stacks,
+                       "devices": [{"device": 0, "present": True}], "device_traces": [], "segments": [
+                           {"device": 0, "address": a, "total_size": n, "stream": 0, "segment_type": "large", "blocks": [
+                               {"address": a, "size": n, "requested_size": n, "state": "active_allocated", "stack": s, "kind": "device"}]}
+                           for a, n, s in blocks]}, out)
+        return path
+
+    before, after = run_of("before.json", 2), run_of("after.json", 6)
+    run = gpumem("flame", "--format", "folded", after)
+    check("folded: what the allocator calls is one frame", sorted(run.stdout.split("\n")) == ["", "main;load;(allocator) 8388608", "main;step;(allocator) 6291456"], run)
+    run = gpumem("flame", "--invert", "--all-frames", "--format", "folded", after)
+    check("--invert: from who allocates", sorted(run.stdout.split("\n")) == ["", "cuMemAlloc_v2;cudaMalloc;load;main 8388608", "cuMemAlloc_v2;cudaMalloc;step;main 6291456"], run)
+    run = gpumem("flame", before, after)
+    boxes = {b.findtext(SVG + "title"): b.find(SVG + "rect").get("fill") for b in ET.fromstring(run.stdout).iter(SVG + "g")}
+    check("two runs: what each function had before, red where it has more", boxes.get("step (6.00 MiB, 42.86%; before 2.00 MiB)", "").startswith("hsl(5,75%") and
+          boxes.get("load (8.00 MiB, 57.14%; before 8.00 MiB)") == "hsl(5,0%,88%)" and "14.00 MiB in all, before 10.00 MiB" in run.stdout, boxes)
+    run = gpumem("flame", after, before)
+    boxes = {b.findtext(SVG + "title"): b.find(SVG + "rect").get("fill") for b in ET.fromstring(run.stdout).iter(SVG + "g")}
+    check("and blue where less", boxes.get("step (2.00 MiB, 20.00%; before 6.00 MiB)", "").startswith("hsl(215,75%"), boxes)
+    for words, said in ((["--format", "folded", before, after], "two runs beside each other are an SVG"), (["--invert", "--format", "speedscope", after], "without --invert")):
+        run = gpumem("flame", *words)
+        check("flame %s: wrong use" % " ".join(words[:-1]), run.returncode == 2 and said in run.stderr and not run.stdout, run)
 finish()

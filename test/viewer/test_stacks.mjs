@@ -8,9 +8,10 @@ import { gunzipSync } from "node:zlib";
 import { demangle } from "../../tools/viewer/src/model/demangle.js";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
+import { wholesOf } from "../../tools/viewer/src/model/model.js";
 import { Stacks, shorten } from "../../tools/viewer/src/model/stacks.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
-import { DATA, pageOf, readPage, room } from "./documents.mjs";
+import { DATA, gpumem, pageOf, readPage, room } from "./documents.mjs";
 
 const skip = missing || false;
 const browser = missing ? null : await launch();
@@ -91,6 +92,26 @@ test("names of C++ without their templates and parameters", () => {
 	assert.deepEqual(["at::native::_flatten_nd_linear(at::Tensor const&, std::function<void (int)>)", "short<int>(int)", "Block.forward (a_rather_long_name_of_a_file/train.py:9)",
 		"x::(anonymous namespace)::y<std::vector<int>, 3>::z(std::array<int, 3>) const", "<lambda>"].map(shorten),
 	["at::native::_flatten_nd_linear(…)", "short<int>(int)", "Block.forward (a_rather_long_name_of_a_file/train.py:9)", "x::(anonymous namespace)::y<…>::z(…)", "<lambda>"]);
+});
+
+test("what is folded, joined, shortened and turned round is what gpumem flame has, stack by stack", async () => {
+	const large = unpacked("torch-oom");
+	for (const [path, level] of [[join(room, "gpumem-training.json"), "pool"], [join(room, "gpumem-training.json"), "driver"], [unpacked("torch-training"), "driver"], [large, "driver"]])
+		for (const ways of [{ fold: true }, { fold: true, invert: true }, { invert: true }, {}]) {
+			const [{ doc, models: all }] = await readPage(pageOf("flame", path)), model = level === "pool" ? wholesOf(doc, all)[0] : all.find(({ source }) => source.device === 0);
+			const found = new Map(), names = [];
+			const flame = flameOf(model, weigher(model, "peak", { at: 0, from: 0, to: 0 }), ways);
+			flame.nodes.forEach(({ label, parent, self }, n) => {
+				names[n] = n ? `${names[parent]}${parent ? ";" : ""}${label.replaceAll(";", ":")}` : "";
+				if (self && n)
+					found.set(names[n], (found.get(names[n]) ?? 0) + self);
+			});
+			const words = ["flame", "--format", "folded", "--weigh", "peak", "--device", "0", "--level", level, ...ways.invert ? ["--invert"] : [], ...ways.fold ? [] : ["--all-frames"]];
+			const wanted = new Map(gpumem(...words, path).trim().split("\n").map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ") + 1))]));
+			const cut = (list) => [...list].map(([name, bytes]) => [name.split(";").map((one) => one.slice(0, 300)).join(";"), bytes]).sort();
+			assert.deepEqual(cut(found), cut(wanted), `${path} ${JSON.stringify(ways)}`);
+			assert.ok(wanted.size > 10);
+		}
 });
 
 test("one switch folds stacks and the flame graph", { skip }, () => visit(pools, { hash: "view=flame&weigh=peak" }, async (page) => {

@@ -178,7 +178,7 @@ test("flame graphs are those of gpumem flame, stack by stack", async () => {
 			/* The command counts also what was there before the history. */
 			if (["count", "bytes"].includes(weigh) && model.lives.early)
 				continue;
-			const wanted = folded(gpumem("flame", "--format", "folded", "--weigh", word, "--device", "0", path));
+			const wanted = folded(gpumem("flame", "--all-frames", "--format", "folded", "--weigh", word, "--device", "0", path));
 			const found = foldedOf(flameOf(model, weigher(model, weigh, { at: 0, from: 0, to: model.count })));
 			if (weigh === "end" && model.lives.pending.some(Boolean))
 				continue;
@@ -328,7 +328,7 @@ test("a whole GPU is what the command sums: pools' blocks in the place of their 
 			if (whole.lives.died[l] === whole.count + 1 && !whole.lives.pending[l] && whole.lives.weight[l])
 				found[names[group[l]]] = (found[names[group[l]]] ?? 0) + whole.lives.weight[l];
 		assert.deepEqual(found, Object.fromEntries(summary.by_site.filter((row) => row.allocated_bytes).map((row) => [row.site, row.allocated_bytes])), path);
-		const peak = [...folded(gpumem("flame", "--format", "folded", "--weigh", "peak", "--device", "0", path)).values()].reduce((sum, value) => sum + value, 0);
+		const peak = [...folded(gpumem("flame", "--all-frames", "--format", "folded", "--weigh", "peak", "--device", "0", path)).values()].reduce((sum, value) => sum + value, 0);
 		assert.equal(whole.curve.values[whole.curve.peak], peak);
 		const state = stateAt(whole, rangesOf(whole), whole.count), live = sumsOf(state);
 		assert.equal(live.live + live.waiting, whole.curve.values[whole.count]);

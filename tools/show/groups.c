@@ -387,8 +387,17 @@ int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_sce
 const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT])
 {
 	/* PyTorch's have up to a thousand letters of templates; --json has them. */
-	bool cut = strlen(frame->name) > NAME_MOST;
-	const char *name = cut ? gm_show_cut(frame->name, NAME_MOST - 3) : gm_show_clean(frame->name);
+	char shorter[NAME_MOST * 4 + 64];
+	const char *whole = frame->name;
+	bool cut = gm_stacks_folded();
+	const char *name;
+
+	if (cut && !frame->python) {
+		gm_frame_shorten(whole, shorter, sizeof(shorter));
+		whole = shorter;
+	}
+	cut = cut && strlen(whole) > NAME_MOST;
+	name = cut ? gm_show_cut(whole, NAME_MOST - 3) : gm_show_clean(whole);
 	const char *dots = cut ? "..." : "";
 
 	if (frame->line > 0)
@@ -412,36 +421,69 @@ static bool is_of_interpreter(const struct gm_frame *frame)
 	return false;
 }
 
-static void print_frame(FILE *out, const struct gm_frame *frame, int indent)
+/* A line of a stack for people: a frame, or @folded of one kind in a row. */
+struct line { const struct gm_frame *frame; size_t folded; };
+
+static void print_line(FILE *out, const struct line *line, int indent)
 {
 	char text[GM_FRAME_TEXT];
 
-	fprintf(out, "%*s%s\n", indent, "", gm_groups_frame_text(frame, text));
+	if (line->folded > 1)
+		fprintf(out, "%*s(%s: %zu frames)\n", indent, "", gm_fold_name(gm_frame_fold(line->frame)),
+			line->folded);
+	else
+		fprintf(out, "%*s%s\n", indent, "", gm_groups_frame_text(line->frame, text));
+}
+
+/* The lines of a stack: what is folded in a row is one, and with lines of Python none is the interpreter's. Returns how
+ * many there are, of which *@ret_inner stand before the first of Python. */
+static size_t fold(const struct gm_scene *scene, int64_t stack, struct line *lines, size_t *ret_inner)
+{
+	const struct gm_frame *site = gm_stack_site(&scene->stacks, stack);
+	size_t count, found = 0;
+	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+	bool python = false, all = !gm_stacks_folded();
+
+	for (size_t i = 0; i < count; i++)
+		python |= scene->stacks.frames[ids[i]].python;
+	*ret_inner = SIZE_MAX;
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_frame *frame = &scene->stacks.frames[ids[i]];
+		enum gm_fold kind = all || frame == site ? GM_FOLD_NOT : gm_frame_fold(frame);
+		struct line *before = found ? &lines[found - 1] : NULL;
+
+		if (frame->python && *ret_inner == SIZE_MAX)
+			*ret_inner = found;
+		if (python && !all && (kind == GM_FOLD_INTERPRETER || is_of_interpreter(frame)))
+			continue;
+		if (kind && before && before->folded && gm_frame_fold(before->frame) == kind)
+			before->folded++;
+		else
+			lines[found++] = (struct line){ frame, kind != GM_FOLD_NOT };
+	}
+	*ret_inner = *ret_inner == SIZE_MAX || all ? 0 : *ret_inner;
+	return found;
 }
 
 void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent)
 {
-	const struct gm_frame *frames = scene->stacks.frames;
-	size_t count, python = 0, inner = 0, seen = 0;
-	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+	size_t count, inner;
+	struct line *lines;
 
-	while (python < count && !frames[ids[python]].python)
-		inner += !is_of_interpreter(&frames[ids[python++]]);
-	if (!count)
+	gm_stack(&scene->stacks, stack, &count);
+	lines = count ? calloc(count, sizeof(*lines)) : NULL;
+	if (!lines) {
 		fprintf(out, "%*s(no stack)\n", indent, "");
-	for (size_t i = 0; i < count; i++) {
-		const struct gm_frame *frame = &frames[ids[i]];
-
-		if (python < count && is_of_interpreter(frame))
-			continue;
-		seen += i < python;
-		if (python == count || i >= python || inner <= NATIVE_MOST || seen <= NATIVE_FIRST ||
-		    seen > inner - NATIVE_LAST)
-			print_frame(out, frame, indent);
-		else if (seen == NATIVE_FIRST + 1)
-			fprintf(out, "%*s... (%zu more of native code; --json has all)\n", indent, "",
-				inner - NATIVE_FIRST - NATIVE_LAST);
+		return;
 	}
+	count = fold(scene, stack, lines, &inner);
+	for (size_t i = 0; i < count; i++)
+		if (i >= inner || inner <= NATIVE_MOST || i < NATIVE_FIRST || i >= inner - NATIVE_LAST)
+			print_line(out, &lines[i], indent);
+		else if (i == NATIVE_FIRST)
+			fprintf(out, "%*s... (%zu more of native code; --all-frames has all)\n", indent, "",
+				inner - NATIVE_FIRST - NATIVE_LAST);
+	free(lines);
 }
 
 json_t *gm_groups_json_stack(const struct gm_scene *scene, int64_t stack)

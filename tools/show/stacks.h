@@ -58,6 +58,20 @@ void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
 /* The file of a line of Python, below the directory that the process ran in if it lies there. */
 const char *gm_stack_file(const struct gm_stacks *stacks, const char *file);
 
+/* ---- fold.c: user code first ------------------------------------------------------------------ */
+
+/* What a frame belongs to that is not the user's code. Runs of such frames are shown as one, or not at all. */
+enum gm_fold { GM_FOLD_NOT, GM_FOLD_INTERPRETER, GM_FOLD_ALLOCATOR, GM_FOLD_DISPATCHER };
+enum gm_fold gm_frame_fold(const struct gm_frame *frame);
+const char *gm_fold_name(enum gm_fold fold);	/* "interpreter" ..., "" */
+
+/* A name of C++ without the arguments of its templates and without its parameters. */
+void gm_frame_shorten(const char *name, char *ret, size_t room);
+
+/* From now on every frame is shown, by its whole name (--all-frames); was that asked for? */
+void gm_stacks_unfold(void);
+bool gm_stacks_folded(void);
+
 #define GM_NO_STACK "(no stack)"
 
 /* That line as text, "train (train.py:7)", "main (app.cu:88)" or "forward (libmodel.so)", cut to @room. Files of Python

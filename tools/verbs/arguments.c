@@ -13,6 +13,7 @@
 
 #include "tools/read/input.h"
 #include "tools/show/show.h"
+#include "tools/show/stacks.h"
 #include "tools/symbols/symbols.h"
 
 #define WIDTH 80
@@ -398,6 +399,10 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 		}
 		if (!strcmp(opt->name, "no-lines")) {
 			gm_names_off();
+			continue;
+		}
+		if (!strcmp(opt->name, "all-frames")) {
+			gm_stacks_unfold();
 			continue;
 		}
 		if (!all->name && !strcmp(opt->name, "all")) {

@@ -20,26 +20,30 @@ enum { BY_STACK, BY_ANNOTATION };
 enum { SVG, FOLDED, SPEEDSCOPE };
 static const char *const endings[] = { ".svg", ".folded .txt", ".json" };
 
-struct ask { const char *device, *output; int weigh, format, by, level; };
+struct ask { const char *device, *output; int weigh, format, by, level; bool invert; };
 
-static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame,
+/* One of the inputs: a flame graph of its own. */
+struct input { struct gm_opened opened; struct gm_flame_phases phases; struct gm_flame flame; };
+
+static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame, const struct gm_flame *before,
 		       const char *title)
 {
 	if (ask->format == SVG)
-		return gm_flame_svg(out, flame, title);
+		return gm_flame_svg(out, flame, before, title);
 	if (ask->format == SPEEDSCOPE)
 		return gm_flame_speedscope(out, flame, 1, title);
 	gm_flame_folded(out, flame);
 	return 0;
 }
 
-static int write_out(const struct ask *ask, const struct gm_flame *flame, const char *title)
+static int write_out(const struct ask *ask, const struct gm_flame *flame, const struct gm_flame *before,
+		     const char *title)
 {
 	struct gm_output output;
 	int r = gm_output_open(&output, ask->output, false);
 
 	if (!r)
-		r = gm_output_close(&output, write_flame(output.file, ask, flame, title));
+		r = gm_output_close(&output, write_flame(output.file, ask, flame, before, title));
 	if (!r) {
 		if (!flame->total)
 			fprintf(stderr, "gpumem flame: nothing to draw: no %s; other weights, as --weigh %s, may "
@@ -51,32 +55,45 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 	return GM_EXIT_FAILED;
 }
 
-static int flame(const struct ask *ask, const char *word)
+static int open_input(const struct ask *ask, const char *word, struct input *in)
 {
-	struct gm_opened opened;
-	struct gm_flame_phases phases = { .view.root = NULL };
-	struct gm_flame flame;
-	int status = gm_open("flame", word, ask->device, (enum gm_pool_level)ask->level, &opened), r = 0;
+	const struct gm_flame_ways ways = {
+		.weigh = (enum gm_weigh)ask->weigh, .by_line = ask->format == SPEEDSCOPE,
+		.fold = gm_stacks_folded() && ask->format != SPEEDSCOPE, .invert = ask->invert,
+	};
+	struct gm_scene *scene = &in->opened.scene;
+	int status = gm_open("flame", word, ask->device, (enum gm_pool_level)ask->level, &in->opened), r = 0;
 
 	if (status)
 		return status;
-	if (ask->by == BY_ANNOTATION && gm_phases_missing(&opened.loaded.snapshot))
-		fprintf(stderr, "gpumem flame: %s\n", gm_phases_missing(&opened.loaded.snapshot));
+	if (ask->by == BY_ANNOTATION && gm_phases_missing(&in->opened.loaded.snapshot))
+		fprintf(stderr, "gpumem flame: %s\n", gm_phases_missing(&in->opened.loaded.snapshot));
 	if (ask->by == BY_ANNOTATION)
-		r = gm_flame_phases_open(&phases, &opened.scene.stacks, &opened.scene.lives, &opened.loaded.snapshot,
+		r = gm_flame_phases_open(&in->phases, &scene->stacks, &scene->lives, &in->opened.loaded.snapshot,
 					 ask->device);
 	if (!r)
-		r = gm_flame_open(&flame, &opened.scene.stacks, &opened.scene.lives, ask->device,
-			  (enum gm_weigh)ask->weigh, ask->format == SPEEDSCOPE);
-	if (r) {
-		status = gm_input_bad("flame", word, gm_limit_why(r));
-	} else {
-		status = write_out(ask, &flame, gm_json_text(gm_json_object(opened.scene.root, "process"),
-							     "command"));
-		gm_flame_close(&flame);
+		r = gm_flame_open(&in->flame, &scene->stacks, &scene->lives, ask->device, &ways);
+	return r ? gm_input_bad("flame", word, gm_limit_why(r)) : GM_EXIT_OK;
+}
+
+/* @words: one, or the earlier and the later. */
+static int flame(const struct ask *ask, char **words, int count)
+{
+	struct input inputs[2];
+	const struct input *in = &inputs[count - 1];
+	int status = GM_EXIT_OK;
+
+	memset(inputs, 0, sizeof(inputs));
+	for (int i = 0; !status && i < count; i++)
+		status = open_input(ask, words[i], &inputs[i]);
+	if (!status)
+		status = write_out(ask, &in->flame, count == 2 ? &inputs[0].flame : NULL,
+				   gm_json_text(gm_json_object(in->opened.scene.root, "process"), "command"));
+	for (int i = 0; i < count; i++) {
+		gm_flame_close(&inputs[i].flame);
+		gm_opened_close(&inputs[i].opened);
+		gm_flame_phases_close(&inputs[i].phases);
 	}
-	gm_opened_close(&opened);
-	gm_flame_phases_close(&phases);
 	return status;
 }
 
@@ -87,15 +104,23 @@ int gm_verb_flame(int argc, char **argv)
 		{ "weigh", GM_ARG_WORD, &ask.weigh }, { "by", GM_ARG_WORD, &ask.by },
 		{ "level", GM_ARG_WORD, &ask.level }, { "format", GM_ARG_WORD, &ask.format },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "output", GM_ARG_TEXT, &ask.output },
-		{ NULL, 0, NULL }
+		{ "invert", GM_ARG_FLAG, &ask.invert }, { NULL, 0, NULL }
 	};
-	int status = gm_arguments(argc, argv, arguments, 1, 1);
+	int status = gm_arguments(argc, argv, arguments, 1, 2);
 
+	if (status < 0 && argc - optind == 2 && ask.format != SVG) {
+		fputs("gpumem flame: two runs beside each other are an SVG: without --format\n", stderr);
+		status = GM_EXIT_USAGE;
+	}
+	if (status < 0 && ask.invert && ask.format == SPEEDSCOPE) {
+		fputs("gpumem flame: speedscope turns stacks round by itself: without --invert\n", stderr);
+		status = GM_EXIT_USAGE;
+	}
 	if (status < 0 && gm_output_check("flame", ask.output, endings[ask.format]))
 		status = GM_EXIT_USAGE;
 	if (status < 0 && (!ask.output || !strcmp(ask.output, "-")) && ask.format == SVG && isatty(STDOUT_FILENO)) {
 		fputs("gpumem flame: an SVG is not for a terminal: -o FILE.svg, or --format folded\n", stderr);
 		status = GM_EXIT_USAGE;
 	}
-	return status >= 0 ? status : flame(&ask, argv[optind]);
+	return status >= 0 ? status : flame(&ask, argv + optind, argc - optind);
 }

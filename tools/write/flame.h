@@ -25,16 +25,27 @@ struct gm_flame {
 	size_t count;
 	int64_t total;
 	enum gm_weigh weigh;
+	struct gm_stacks own;		/* what @stacks is, where the stacks are not as they were recorded, */
+	struct gm_snapshot view;	/* and which frames those have */
 };
+
+/* @by_line: frames with one label are one only where file and line are the same, too; for stacks as they were recorded.
+ * @fold: user code first (stacks.h), and stacks that were cut stand below the frames that others have there. @invert:
+ * from who allocates to who called. */
+struct gm_flame_ways { enum gm_weigh weigh; bool by_line, fold, invert; };
 
 /* "live bytes", "peak bytes" ... */
 const char *gm_weigh_name(enum gm_weigh weigh);
 
-/* Weigh the stacks of @lives that count for @device. Frames with the same label are shown as one; with
- * @by_line, only where file and line are the same, too. Returns 0 or -ENOMEM; gm_flame_close frees it. */
+/* Weigh the stacks of @lives that count for @device. Frames with the same label are shown as one. Returns 0 or -ENOMEM;
+ * gm_flame_close frees it. @flame must stay where it is. */
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
-		  const char *device, enum gm_weigh weigh, bool by_line);
+		  const char *device, const struct gm_flame_ways *ways);
 void gm_flame_close(struct gm_flame *flame);
+
+/* Between flame_data.c and flame_fold.c: which frames are shown alike; the stacks as @ways has them. 0 or -ENOMEM. */
+int gm_flame_find_alike(struct gm_flame *flame, bool by_line);
+int gm_flame_fold(struct gm_flame *flame, const struct gm_stacks *stacks, bool folded, bool invert);
 
 /* Put the named ranges (phases.h) that were open at each allocation below its stack. @stacks and @lives are changed,
  * and @stacks points into *@ret until gm_flame_phases_close. Returns 0, or -ENOMEM: then @stacks and @lives can only
@@ -50,8 +61,9 @@ void gm_flame_folded(FILE *out, const struct gm_flame *flame);
 /* speedscope's JSON, a profile for each of @flames, which share their stacks. Returns 0 or -errno. */
 int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, const char *title);
 
-/* One SVG file with all it needs: tool tips, and a click that zooms. Returns 0 or -ENOMEM. */
-int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title);
+/* One SVG file with all it needs: tool tips, and a click that zooms. With @before (NULL: none), what each function
+ * weighed in another run: red where it weighs more now, blue where less. Returns 0 or -ENOMEM. */
+int gm_flame_svg(FILE *out, const struct gm_flame *flame, const struct gm_flame *before, const char *title);
 
 /* How a frame is called: "name", with the file and line of a Python one. @room of 512 is enough. */
 void gm_flame_label(const struct gm_frame *frame, char *ret, size_t room);

@@ -50,7 +50,7 @@ static const char *frame_text(struct gm_values *texts, const struct gm_frame *fr
 	return gm_values_string(texts, text, strlen(text));
 }
 
-static int find_alike(struct gm_flame *flame, bool by_line)
+int gm_flame_find_alike(struct gm_flame *flame, bool by_line)
 {
 	struct gm_table first = { .count = 0 };		/* a text -> frame + 1 */
 	int r = 0;
@@ -103,14 +103,16 @@ static int weigh_alike(struct gm_flame *flame)
 }
 
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
-		  const char *device, enum gm_weigh weigh, bool by_line)
+		  const char *device, const struct gm_flame_ways *ways)
 {
+	enum gm_weigh weigh = ways->weigh;
 	int64_t row = -1;
+	int r;
 
 	*flame = (struct gm_flame){ .stacks = stacks, .weigh = weigh };
 	flame->count = stacks->count ? stacks->count : 1;
 	flame->weights = calloc(flame->count, sizeof(*flame->weights));
-	flame->alike = calloc(stacks->frame_count + 1, sizeof(*flame->alike));
+	flame->alike = calloc(stacks->frame_count + 3, sizeof(*flame->alike));
 	if (!flame->weights || !flame->alike || (weigh == GM_WEIGH_PEAK && gm_lives_peak(lives, device, &row) < 0)) {
 		gm_flame_close(flame);
 		return -ENOMEM;
@@ -126,7 +128,9 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 		flame->weights[known ? life->stack : 0] += weight;
 		flame->total += weight;
 	}
-	if (find_alike(flame, by_line) || weigh_alike(flame)) {
+	r = ways->fold || ways->invert ? gm_flame_fold(flame, stacks, ways->fold, ways->invert) :
+	    gm_flame_find_alike(flame, ways->by_line);
+	if (r || weigh_alike(flame)) {
 		gm_flame_close(flame);
 		return -ENOMEM;
 	}
@@ -137,6 +141,12 @@ void gm_flame_close(struct gm_flame *flame)
 {
 	free(flame->weights);
 	free(flame->alike);
+	free(flame->own.frames);
+	free(flame->view.starts);
+	free(flame->view.ids);
+	flame->own.frames = NULL;
+	flame->view.starts = NULL;
+	flame->view.ids = NULL;
 	flame->weights = NULL;
 	flame->alike = NULL;
 }
@@ -288,15 +298,17 @@ int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, 
 static int convert(FILE *out, struct gm_loaded *loaded, bool speedscope, char note[256])
 {
 	struct gm_flame flames[2] = { { .count = 0 } };
+	struct gm_flame_ways ways;
 	struct gm_scene scene;
 	int r = gm_scene_open(&scene, &loaded->snapshot);
 
 	if (r)
 		return r;
-	r = gm_flame_open(&flames[0], &scene.stacks, &scene.lives, NULL,
-			  speedscope ? GM_WEIGH_PEAK : GM_WEIGH_LIVE, speedscope);
+	ways = (struct gm_flame_ways){ .weigh = speedscope ? GM_WEIGH_PEAK : GM_WEIGH_LIVE, .by_line = speedscope };
+	r = gm_flame_open(&flames[0], &scene.stacks, &scene.lives, NULL, &ways);
+	ways.weigh = GM_WEIGH_LIVE;
 	if (!r && speedscope)
-		r = gm_flame_open(&flames[1], &scene.stacks, &scene.lives, NULL, GM_WEIGH_LIVE, true);
+		r = gm_flame_open(&flames[1], &scene.stacks, &scene.lives, NULL, &ways);
 	if (!r && speedscope)
 		r = gm_flame_speedscope(out, flames, 2, gm_json_text(gm_json_object(scene.root, "process"), "command"));
 	else if (!r)

@@ -22,74 +22,88 @@
 
 struct node {
 	const char *label;
-	int64_t weight;
+	int64_t weight, before;		/* in this run, and in the other */
 	uint32_t first, last, next;	/* children in order; 0: none */
 	bool python;
 };
 
 struct picture {
 	FILE *out;
-	const struct gm_flame *flame;
+	const struct gm_flame *flame, *before;	/* @before: NULL, there is no other run */
 	struct node *nodes;		/* 0 is the ground */
 	size_t count;
-	struct gm_table children;	/* (parent, gm_flame.alike + 1, or 0: no stack) -> node */
+	struct gm_values *texts;	/* the labels, each once */
+	struct gm_table children;	/* (parent, label) -> node */
 	unsigned int deepest;
 };
 
-/* The box of @frame on @parent; 0: out of memory. Frames of one name have one @key. */
-static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_frame *frame,
-			 uint64_t key)
+/* The box of @frame, which is called @label, on @parent; 0: out of memory. */
+static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_frame *frame, const char *label)
 {
-	uint32_t at = (uint32_t)gm_table_get(&p->children, parent, key);
+	uint32_t at = (uint32_t)gm_table_get(&p->children, parent, (uint64_t)(uintptr_t)label);
 	struct node *node;
-	char text[512];
 
 	if (at)
 		return at;
-	node = p->count < UINT32_MAX ? gm_list_add(&p->nodes, &p->count, sizeof(*node)) : NULL;
+	node = label && p->count < UINT32_MAX ? gm_list_add(&p->nodes, &p->count, sizeof(*node)) : NULL;
 	if (!node)
 		return 0;
 	at = (uint32_t)p->count - 1;
-	gm_flame_label(frame, text, sizeof(text));
-	*node = (struct node){
-		.label = gm_values_string(p->flame->stacks->texts, text, strlen(text)),
-		.python = frame->python,
-	};
-	if (!node->label)
-		return 0;
+	*node = (struct node){ .label = label, .python = frame->python };
 	if (p->nodes[parent].last)
 		p->nodes[p->nodes[parent].last].next = at;
 	else
 		p->nodes[parent].first = at;
 	p->nodes[parent].last = at;
-	return gm_table_put(&p->children, parent, key, at) ? 0 : at;
+	return gm_table_put(&p->children, parent, (uint64_t)(uintptr_t)label, at) ? 0 : at;
 }
 
-static int grow_tree(struct picture *p)
+/* The one copy of how @frame is called; @known: of the frames of its run that were asked for before. */
+static const char *label_of(struct picture *p, const struct gm_frame *frame, const char **known)
+{
+	char text[512];
+
+	if (!*known) {
+		gm_flame_label(frame, text, sizeof(text));
+		*known = gm_values_string(p->texts, text, strlen(text));
+	}
+	return *known;
+}
+
+static int add_stack(struct picture *p, const struct gm_flame *flame, size_t s, const char **labels)
 {
 	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
-	const struct gm_stacks *stacks = p->flame->stacks;
+	const struct gm_stacks *stacks = flame->stacks;
+	size_t count, i;
+	const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
+	bool earlier = flame == p->before;
+	uint32_t at = 0;
 
-	for (size_t s = 0; s < p->flame->count; s++) {
-		size_t count, i;
-		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
-		uint32_t at = 0;
+	*(earlier ? &p->nodes[0].before : &p->nodes[0].weight) += flame->weights[s];
+	for (i = 0; i < (count ? count : 1) && i < DEPTH_MOST; i++) {
+		uint32_t id = count ? flame->alike[ids[count - 1 - i]] : (uint32_t)stacks->frame_count;
+		const struct gm_frame *frame = count ? &stacks->frames[id] : &none;
 
-		if (!p->flame->weights[s])
-			continue;
-		p->nodes[0].weight += p->flame->weights[s];
-		for (i = 0; i < (count ? count : 1) && i < DEPTH_MOST; i++) {
-			uint32_t id = count ? ids[count - 1 - i] : 0;
-
-			at = child_of(p, at, count ? &stacks->frames[id] : &none,
-				      count ? p->flame->alike[id] + UINT64_C(1) : 0);
-			if (!at)
-				return -ENOMEM;
-			p->nodes[at].weight += p->flame->weights[s];
-		}
-		p->deepest = i > p->deepest ? (unsigned int)i : p->deepest;
+		at = child_of(p, at, frame, label_of(p, frame, &labels[id]));
+		if (!at)
+			return -ENOMEM;
+		*(earlier ? &p->nodes[at].before : &p->nodes[at].weight) += flame->weights[s];
 	}
+	if (!earlier && i > p->deepest)
+		p->deepest = (unsigned int)i;
 	return 0;
+}
+
+static int grow_tree(struct picture *p, const struct gm_flame *flame)
+{
+	const char **labels = calloc(flame->stacks->frame_count + 1, sizeof(*labels));
+	int r = labels ? 0 : -ENOMEM;
+
+	for (size_t s = 0; !r && s < flame->count; s++)
+		if (flame->weights[s])
+			r = add_stack(p, flame, s, labels);
+	free(labels);
+	return r;
 }
 
 /* At most @most bytes, cut between characters; what XML has no place for becomes '?'. */
@@ -127,6 +141,16 @@ static size_t fit(const char *text, size_t letters)
 	return i;
 }
 
+/* Beside another run: red where it weighs more, blue where less, the deeper the more it changed. */
+static void put_change(FILE *out, const struct node *node)
+{
+	int64_t grown = gm_wrap_subtract(node->weight, node->before);
+	double most = (double)(node->weight > node->before ? node->weight : node->before);
+	double share = most > 0 ? (grown < 0 ? -(double)grown : (double)grown) / most : 0;
+
+	fprintf(out, "hsl(%d,%d%%,%.0f%%)", grown < 0 ? 215 : 5, grown ? 75 : 0, 88 - 28 * (share < 1 ? share : 1));
+}
+
 /* The same name has the same colour in every picture: warm for native code, green for Python. */
 static void put_color(FILE *out, const struct node *node)
 {
@@ -158,9 +182,13 @@ static void put_box(struct picture *p, const struct node *node, double x, double
 	put_escaped(p->out, node->label, SIZE_MAX);
 	fputs(" (", p->out);
 	put_amount(p, node->weight);
+	if (p->before && p->flame->weigh == GM_WEIGH_COUNT)
+		fprintf(p->out, "; before %lld", (long long)node->before);
+	else if (p->before)
+		fprintf(p->out, "; before %s", gm_show_bytes(node->before));
 	fprintf(p->out, ")</title><rect x=\"%.3f\" y=\"%u\" width=\"%.3f\" height=\"%d\" fill=\"", x, y,
 		width, ROW - 1);
-	put_color(p->out, node);
+	(p->before ? put_change : put_color)(p->out, node);
 	fprintf(p->out, "\"/><text x=\"%.3f\" y=\"%u\">", x + 3, y + 12);
 	put_escaped(p->out, node->label, fit(node->label, letters));
 	fputs("</text></g>\n", p->out);
@@ -217,25 +245,32 @@ static void put_picture(struct picture *p, const char *title)
 		fprintf(p->out, "%lld in all", (long long)p->nodes[0].weight);
 	else
 		fprintf(p->out, "%s in all", gm_show_bytes(p->nodes[0].weight));
+	if (p->before && p->flame->weigh == GM_WEIGH_COUNT)
+		fprintf(p->out, ", before %lld: red is more, blue is less", (long long)p->nodes[0].before);
+	else if (p->before)
+		fprintf(p->out, ", before %s: red is more, blue is less", gm_show_bytes(p->nodes[0].before));
 	fputs("</text>\n", p->out);
 	put_children(p, 0, 0, scale, 0);
 	fputs(script, p->out);
 	fputs("</svg>\n", p->out);
 }
 
-int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title)
+int gm_flame_svg(FILE *out, const struct gm_flame *flame, const struct gm_flame *before, const char *title)
 {
-	struct picture p = { .out = out, .flame = flame };
-	struct node *ground = gm_list_add(&p.nodes, &p.count, sizeof(*ground));
+	struct picture p = { .out = out, .flame = flame, .before = before, .texts = gm_values_open() };
+	struct node *ground = p.texts ? gm_list_add(&p.nodes, &p.count, sizeof(*ground)) : NULL;
 	int r = -ENOMEM;
 
 	if (ground) {
 		*ground = (struct node){ .label = "" };
-		r = grow_tree(&p);
+		r = grow_tree(&p, flame);
 	}
+	if (!r && before)
+		r = grow_tree(&p, before);
 	if (!r)
 		put_picture(&p, title);
 	gm_table_free(&p.children);
+	gm_values_close(p.texts);
 	free(p.nodes);
 	return r;
 }

@@ -2,6 +2,7 @@
 import { ACTIONS } from "../model/document.js";
 import { h } from "./dom.js";
 import { bytes, hex } from "./format.js";
+import { shorten } from "../model/stacks.js";
 
 const FRAMES_MOST = 12;
 
@@ -12,7 +13,7 @@ const eventsTable = (events) => h("div", { class: "scroll" }, h("table", { "aria
 export const crashCard = ({ wish, what, place, stack, truncated, events }) => wish ? h("section", { class: "card" }, h("h2", {}, `The program was ${what}`)) :
 	h("section", { class: "card bad crash" }, h("h2", {}, `The program ${what}`), place ? h("p", { class: "because" }, place) : null,
 		h("ol", { class: "stack" }, stack.map(({ name, file, line, module }, i) => h("li", { hidden: i >= FRAMES_MOST },
-			h("code", {}, name), h("span", { class: "where" }, line > 0 ? `${file}:${line}` : module || file)))),
+			h("code", { title: name }, shorten(name)), h("span", { class: "where" }, line > 0 ? `${file}:${line}` : module || file)))),
 		stack.length > FRAMES_MOST ? h("button", { class: "button", type: "button", onclick: ({ target }) => {
 			target.parentNode.querySelectorAll("li").forEach((row) => { row.hidden = false; });
 			target.remove();
