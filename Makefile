@@ -87,11 +87,13 @@ SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh tes
 # What runs under which sanitizer. A program of one thread has no race and does not run under TSan. What is loaded
 # into Python cannot run under ASan, and runs under UBSan alone.
 THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
-TSAN_TESTS  = $(THREADED) $(FAKETEST) $(HOOKTEST)
+# Of the fake driver's own tests those with threads: HOOKTEST runs the driver under both sanitizers, too.
+FAKE_THREADED := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(shell grep -l pthread_create test/fakecuda/tests/test_*.c))
+TSAN_TESTS  = $(THREADED) $(FAKE_THREADED) $(HOOKTEST)
 # These kill children at random and at every instruction, and take half a minute each. A wrong journal shows without
 # ASan, and the readers of damaged journals run under it in test_copy_damage, test_moments and fuzz_journal.
 SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments kill_step)
-ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(FUZZ)
+ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKE_THREADED) $(HOOKTEST) $(FUZZ)
 UBSAN_ALONE = $(BUILD)/test/unit/test_python
 # Tests that take longer than some ten seconds or need another variant: make check-fast leaves them out.
 SLOW_TESTS  = $(addprefix test/preload/test_,abi.py closefrom.py conservation.py crash.py host.py kills.py pools.py \
@@ -131,7 +133,7 @@ help:
 	@echo '                PYTHONS_FROM_SOURCE=1 builds free-threaded ones, too'
 	@echo 'make check-aarch64   the tests for aarch64, by qemu; check-aarch64-fast is programs under the library, without unit tests'
 	@echo 'make bench      what allocations cost beside the driver, on the fake one; bench-steps: single steps of the library'
-	@echo 'make check-abi fuzz lint install uninstall wheel gpu-check clean'
+	@echo 'make check-abi fuzz lint install uninstall wheel gpu-check clean compile_commands.json'
 
 cuda-found:
 	@test -r '$(CUDA_INC)/cudaTypedefs.h' || { echo 'libgpumem: no CUDA toolkit found (looked at CUDA_HOME, nvcc on the PATH, /usr/local/cuda, /opt/cuda): install it or set CUDA_HOME=' >&2; exit 1; }
@@ -176,7 +178,7 @@ built-address built-thread: built-%:
 built-undefined:
 	+$(Q)$(MAKE) --no-print-directory SAN=undefined $(call variant,undefined,$(UBSAN_ALONE))
 
-# For aarch64, by Debian's cross compiler. The library is linked, of the command all objects are made: the check has
+# For aarch64, by Debian's cross compiler, at -O0: what is asked is whether all compiles. The library is linked, of the command all objects are made: the check has
 # no other machine's jansson. make check-aarch64 has, from scripts/arm-root.sh, and runs the tests by qemu.
 ARM      := build/aarch64
 ARM_ROOT ?= $(CURDIR)/$(ARM)/root
@@ -187,7 +189,7 @@ ARM_MAKE  = $(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CROSS=aarch64
 # would show programs another root directory.
 ARM_LINK := -Wl,--dynamic-linker=/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1,-rpath,/usr/aarch64-linux-gnu/lib,--disable-new-dtags
 built-aarch64:
-	+$(Q)$(ARM_MAKE) CFLAGS='-O1 -g -idirafter /usr/include' aarch64-parts
+	+$(Q)$(ARM_MAKE) CFLAGS='-O0 -idirafter /usr/include' aarch64-parts
 aarch64-parts: $(BUILD)/libgpumem.so $(call obj,$(TOOLS_SRC))
 check-aarch64:      ARM_GOAL := aarch64-tests
 check-aarch64-fast: ARM_GOAL := aarch64-programs
@@ -251,8 +253,12 @@ gpu-check: all
 lint:
 	$(Q)scripts/lint.sh
 
+# For clangd and clang-tidy: how each file is compiled, as this Makefile says it.
+compile_commands.json: always
+	$(Q)$(MAKE) --no-print-directory -nB V=1 all tests | $(PYTHON) scripts/compile_commands.py >$@
+
 clean:
-	rm -rf build
+	rm -rf build compile_commands.json
 
 # ---- the library -------------------------------------------------------------------------------
 $(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC) $(if $(RULES),$(RULES_SRC))) $(BUILD)/gpumem.map

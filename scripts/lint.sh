@@ -5,13 +5,14 @@ cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8	# columns are characters: pictures in comments have some of three bytes
 status=0
 missing=
+jobs=$(nproc 2>/dev/null || echo 2)
 have() { command -v "$1" >/dev/null 2>&1 || { missing="$missing $1"; return 1; }; }
 
 if have shellcheck; then
-	shellcheck -S warning scripts/*.sh packaging/*.sh .ci/run test/*/*.sh || status=1
+	shellcheck -S warning scripts/*.sh packaging/*.sh .ci/run .githooks/* test/*/*.sh || status=1
 fi
 if have cppcheck; then
-	cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
+	cppcheck -j "$jobs" --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
 		--suppress=missingIncludeSystem --suppress='*:/usr/*' --suppress=ctuuninitvar -I. \
 		-DGPUMEM_VERSION='""' -D'ElfW(t)=Elf64_##t' \
 		-D'json_array_foreach(a,i,v)=for(i=0;(v=json_array_get(a,i));i++)' \
@@ -20,11 +21,10 @@ if have cppcheck; then
 fi
 if have clang; then
 	cuda=${CUDA_HOME:-/usr/local/cuda}
-	for file in allocator/*.c recorder/*/*.c preload/*/*.c tools/*/*.c; do
+	printf '%s\n' allocator/*.c recorder/*/*.c preload/*/*.c tools/*/*.c | xargs -P "$jobs" -n 16 \
 		clang -fsyntax-only -std=gnu11 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
 			-Wmissing-prototypes -Wvla -Werror -I. -isystem "$cuda/include" \
-			-DGPUMEM_VERSION='""' "$file" || status=1
-	done
+			-DGPUMEM_VERSION='""' || status=1
 fi
 # The floors: each may include only those below it.
 if grep -nE '#include "(recorder|preload|tools)/' allocator/*.[ch]; then
@@ -61,6 +61,11 @@ if have node; then
 fi
 python3 -m compileall -q -f scripts test/bench test/gpu || status=1
 python3 scripts/lint_rings.py || status=1
+# Commits since there is the rule; the hook of .githooks says it before one is made.
+if [ -e .git ] && commits=$(git log --no-merges --since=2026-11-24T12:30:00Z --format='%h %s' 2>/dev/null) &&
+	grep -E '^[^ ]+ .{73}' <<<"$commits"; then
+	echo 'lint: the first line of a commit has at most 72 characters'; status=1
+fi
 if [ -n "$missing" ]; then
 	echo "lint: not linted, for want of:$missing"
 	[ -z "${CI:-}" ] || status=1

@@ -115,6 +115,15 @@ if [ ${#missing[@]} -gt 0 ]; then
 	done
 fi
 
+# The hook that looks at a commit's first line: into a checkout of this repository alone, and only where its owner has
+# neither such a hook nor a folder of hooks of their own.
+root=$(cd "$(dirname "$0")/.." && pwd -P)
+if [ "$purpose" != demo ] && [ -e "$root/.git" ] && ! git -C "$root" config core.hooksPath >/dev/null 2>&1 &&
+	hooks=$(git -C "$root" rev-parse --git-path hooks 2>/dev/null); then
+	hook=$(cd "$root" && mkdir -p "$hooks" && cd "$hooks" && pwd)/commit-msg
+	[ -e "$hook" ] || [ -L "$hook" ] || { cp "$root/.githooks/commit-msg" "$hook" && say "git's hook commit-msg: $hook"; }
+fi
+
 # What makes the viewer's page, and drives the browser in its tests: by npm, of the versions that are written down. The
 # demo shows the page where node is there already, and does without it otherwise.
 viewer=$(dirname "$0")/../tools/viewer
