@@ -139,8 +139,8 @@ def run(path, build, default_timeout):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build")
-    # One more than there are cores: many tests wait for most of their time.
-    parser.add_argument("--jobs", type=int, default=min(4, 1 + (os.cpu_count() or 1)))
+    # More than there are cores: many tests wait for most of their time.
+    parser.add_argument("--jobs", type=int, default=min(8, 2 + (os.cpu_count() or 1)))
     parser.add_argument("--timeout", type=int, default=600)
     parser.add_argument("tests", nargs="*")
     args = parser.parse_args()

@@ -132,6 +132,22 @@ def write_ours(args, out):
     out.write(json.dumps(document, separators=(",", ":")))      # json.dump takes five times as long
 
 
+def json_parts(document):
+    """The text of @document, a dict, in parts of one event or segment: frames are in it once for each."""
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    for i, (name, value) in enumerate(document.items()):
+        yield "%s%s:" % (",{"[i == 0], encode(name))
+        rows = value[0] if name == "device_traces" else value
+        if isinstance(rows, list):
+            yield "[" * (1 + (rows is not value))
+            for j, row in enumerate(rows):
+                yield ("," if j else "") + encode(row)
+            yield "]" * (1 + (rows is not value))
+        else:
+            yield encode(rows)
+    yield "}"
+
+
 def torch_of(args):
     events, live, top = history(args)
     frames = [{"name": name or "??", "filename": file or "??", "line": line} for name, file, line, _, _ in names_of(args)]
@@ -170,7 +186,8 @@ def main():
                 if args.form == "gpumem":
                     write_ours(args, text)
                 else:
-                    json.dump(torch_of(args), text, separators=(",", ":"))
+                    for part in json_parts(torch_of(args)):
+                        text.write(part)
 
 
 if __name__ == "__main__":

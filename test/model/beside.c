@@ -432,9 +432,11 @@ static void enumerate_program(size_t program)
 		for (unsigned int variant = 0; variant < VARIANTS; variant++) {
 			unsigned int n;
 
-			/* The kind "seen" does not depend on the mode, so one mode is enough. */
+			/* The kind "seen" does not depend on the mode, so one mode is enough. To threads other than
+			 * its own a thread-local capture is a relaxed one. */
 			if ((bare && variant != AROUND) || (variant == SEEN && mode) ||
-			    (variant == SPAN && modes[mode] != CU_STREAM_CAPTURE_MODE_RELAXED))
+			    (variant == SPAN && modes[mode] != CU_STREAM_CAPTURE_MODE_RELAXED) ||
+			    (variant == TO_END && modes[mode] == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
 				continue;
 			n = enumerate(program, mode, variant);
 			calls_most = n > calls_most ? n : calls_most;

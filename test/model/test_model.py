@@ -2,7 +2,7 @@
 # timeout: 900
 """Thousands of random programs (model.c): right alone; with the cache, still: no race, no hang, no wrong word or result.
 
-MODEL_PROGRAMS=N runs N of them in place of 10,000, MODEL_FIRST=N from another seed on.
+MODEL_PROGRAMS=N runs N of them in place of 4,000, MODEL_FIRST=N from another seed on.
 """
 import os
 import re
@@ -16,7 +16,7 @@ from tap import B, GPUMEM, Room, check, finish, tell  # noqa: E402
 MODEL = os.path.join(B, "test/model/model")
 RULES = os.path.join("build", "rules", "libgpumem.so")
 JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
-PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "10000"))
+PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "4000"))
 FIRST = int(os.environ.get("MODEL_FIRST", "1"))
 # What thousands of short programs would spend their time on: files on a disk, stacks, snapshots.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)

@@ -162,7 +162,7 @@ static const struct { const char *conf; uint64_t limit, capacity, shared_most; }
 	{ "max_split_size_mb:20", ANY, 200 * MIB, 200 * MIB },
 };
 
-#ifdef __SANITIZE_THREAD__		/* thirty times as slow, for one thread */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)	/* as long a time for fewer programs */
 #define PROGRAMS 2
 #else
 #define PROGRAMS 12

@@ -36,6 +36,11 @@ struct program {
 	bool captures_early;		/* before the second stream is given work */
 };
 #define PROGRAMS 32u
+#ifdef __SANITIZE_ADDRESS__		/* looks for errors of memory, not of order */
+#define EACH 5u
+#else
+#define EACH 1u
+#endif
 
 struct op { uint8_t owner, after[STREAMS]; };	/* owner: whose use of the block it is; 0 none */
 
@@ -383,7 +388,7 @@ static void setup(void)
 START_TEST(test_every_order)
 {
 	gm_rules_read(NULL);
-	explore_program((unsigned int)_i);
+	explore_program((unsigned int)_i * EACH);
 	fprintf(stderr, "# program %d: %lu states\n", _i, states);
 	ck_assert_uint_eq(wrongs, 0);
 	ck_assert_uint_gt(states, 1000);
@@ -411,7 +416,8 @@ int main(void)
 	tcase_set_timeout(tcase, 200);
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_add_loop_test(tcase, test_every_order, 0, PROGRAMS);
-	tcase_add_loop_test(tcase, test_each_rule, 0, (int)(sizeof(switchable) / sizeof(switchable[0])));
+	tcase_add_loop_test(tcase, test_every_order, 0, (PROGRAMS - 1) / EACH + 1);
+	if (EACH == 1)
+		tcase_add_loop_test(tcase, test_each_rule, 0, (int)(sizeof(switchable) / sizeof(switchable[0])));
 	return run_suite(suite);
 }
