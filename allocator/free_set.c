@@ -1,12 +1,12 @@
 /*
- * free_set.c - the free blocks of one pool, best fit by stream: see free_set.h.
+ * free_set.c - the free blocks of one pool, by stream, best fit: see free_set.h.
  */
 #include "allocator/free_set.h"
 
 #include <errno.h>
 #include <stdbool.h>
 
-#define EXACT 64u			/* classes 0..127 hold one size each */
+#define EXACT 64u			/* classes 0 to 2 * EXACT - 1 hold one size each */
 #define FIRST_STREAMS 16u
 
 static uint32_t class_of(uint64_t size)
@@ -22,8 +22,8 @@ static uint32_t class_of(uint64_t size)
 
 /* ---- one treap of free blocks, ordered by (size, address): a class of a free set ---- */
 
-/* The links lie with the blocks' sizes and addresses (struct gm_free_link), so that a walk touches nothing
- * else. A tree is where its root is stored; so is every place in it. */
+/* The links lie with the sizes and addresses of blocks (struct gm_free_link), so that a walk touches no other memory. A
+ * tree, or a place in it, is a pointer to the word that holds the id of its root. */
 typedef unsigned __int128 tree_key;	/* (size, address) as one number */
 
 static inline tree_key key_of(uint64_t size, uint64_t address)
@@ -36,7 +36,7 @@ static inline bool tree_before(const struct gm_free_link *links, uint32_t a, tre
 	return key_of(links[a].size, links[a].address) < key;
 }
 
-/* Split @root into what is before the key and the rest. */
+/* Split @root into the blocks before @key and the rest. */
 static inline void tree_split(struct gm_free_link *links, uint32_t root, tree_key key,
 				 uint32_t *ret_before, uint32_t *ret_rest)
 {
@@ -61,7 +61,7 @@ static inline void tree_insert(struct gm_free_link *links, uint32_t *at, uint32_
 	struct gm_free_link *link = &links[block];
 	uint32_t priority;
 
-	if (!*at) {			/* most often: the only one of its class */
+	if (!*at) {			/* most often the block is the only one of its class */
 		link->left = link->right = GM_NONE;
 		*at = block;
 		return;
@@ -73,7 +73,7 @@ static inline void tree_insert(struct gm_free_link *links, uint32_t *at, uint32_
 	*at = block;
 }
 
-/* The two below a block that goes, put where it was. */
+/* Remove @block, and put its two subtrees in its place. */
 static inline void tree_unlink(struct gm_free_link *links, uint32_t *at, uint32_t block)
 {
 	uint32_t a = links[block].left, b = links[block].right;
@@ -92,7 +92,7 @@ static inline void tree_unlink(struct gm_free_link *links, uint32_t *at, uint32_
 	*at = a ? a : b;
 }
 
-/* Where @block hangs. NULL: it is not there. */
+/* Return the place of @block; NULL: it is not in the tree. */
 static inline uint32_t *tree_place(struct gm_free_link *links, uint32_t *at, uint32_t block)
 {
 	tree_key key = key_of(links[block].size, links[block].address);
@@ -102,7 +102,7 @@ static inline uint32_t *tree_place(struct gm_free_link *links, uint32_t *at, uin
 	return *at ? at : NULL;
 }
 
-/* Where the first one not before @key hangs; NULL: there is none. */
+/* Return the place of the first block not before @key; NULL: none. */
 static inline uint32_t *tree_lower_bound(struct gm_free_link *links, uint32_t *at,
 					    tree_key key)
 {
@@ -119,7 +119,7 @@ static inline uint32_t *tree_lower_bound(struct gm_free_link *links, uint32_t *a
 	return found;
 }
 
-/* Where the first one of all hangs, of one at least. */
+/* Return the place of the first block of a tree that is not empty. */
 static inline uint32_t *tree_first(struct gm_free_link *links, uint32_t *at)
 {
 	while (links[*at].left)
@@ -127,7 +127,7 @@ static inline uint32_t *tree_first(struct gm_free_link *links, uint32_t *at)
 	return at;
 }
 
-/* The last one before @key; GM_NONE: there is none. */
+/* Return the last block before @key; GM_NONE: none. */
 static inline uint32_t tree_last_before(const struct gm_free_link *links, uint32_t root, tree_key key)
 {
 	uint32_t found = GM_NONE;
@@ -183,7 +183,7 @@ static void put_stream(struct gm_free_stream **table, uint32_t mask, struct gm_f
 	table[i & mask] = s;
 }
 
-/* Streams come and go, and nobody tells: who has no block is out, and its room another's. */
+/* Drop the streams without free blocks and reuse their structs, because nobody tells when a stream ends. */
 static void drop_empty(struct gm_free_set *set)
 {
 	struct gm_free_stream *kept = NULL;
@@ -221,7 +221,7 @@ static int widen(struct gm_free_set *set)
 	return 0;
 }
 
-/* Room for one more, and seldom looked for: a quarter of the table is free then, at least. */
+/* Make room for one more stream. Afterwards at least a quarter of the table is free, so this is seldom needed. */
 static int make_room(struct gm_free_set *set)
 {
 	if (2 * (set->streams_count + 1) <= set->streams_mask + 1)
@@ -236,7 +236,7 @@ static __attribute__((noinline)) int add_stream(struct gm_free_set *set, uint64_
 
 	if (make_room(set))
 		return -ENOMEM;
-	s = set->spare;			/* empty, but for its stream */
+	s = set->spare;			/* all its members are 0 except @stream */
 	if (s)
 		set->spare = s->next;
 	else
@@ -293,7 +293,7 @@ static inline __attribute__((always_inline)) int insert(struct gm_free_set *set,
 
 int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 {
-	/* Words of their own: both at once would wait for the stores of a moment ago. */
+	/* Load size and address as single words, because one wide load would wait for the recent stores to both. */
 	return insert(set, block, __atomic_load_n(&set->blocks[block].size, __ATOMIC_RELAXED), born);
 }
 
@@ -324,7 +324,7 @@ void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
 		take(set, s, c, at);
 }
 
-/* The first class >= @c that is not empty; GM_SIZE_CLASSES when there is none. */
+/* Return the first class >= @c that is not empty; GM_SIZE_CLASSES: none. */
 static uint32_t class_from(const struct gm_free_stream *s, uint32_t c)
 {
 	uint64_t bits;
@@ -343,7 +343,7 @@ static uint32_t class_from(const struct gm_free_stream *s, uint32_t c)
 	return word * 64 + (uint32_t)__builtin_ctzll(bits);
 }
 
-/* The last class <= @c that is not empty; GM_SIZE_CLASSES when there is none. */
+/* Return the last class <= @c that is not empty; GM_SIZE_CLASSES: none. */
 static uint32_t class_down(const struct gm_free_stream *s, uint32_t c)
 {
 	uint32_t word = c / 64;
@@ -359,15 +359,14 @@ static uint32_t class_down(const struct gm_free_stream *s, uint32_t c)
 	return word * 64 + 63u - (uint32_t)__builtin_clzll(bits);
 }
 
-/* The first block with (size, address) >= (@size, @address): its class, and where it hangs. NULL: there
- * is none. */
+/* Return the place of the first block with (size, address) >= (@size, @address), and its class; NULL: none. */
 static inline uint32_t *find(const struct gm_free_set *set, struct gm_free_stream *s, uint64_t size,
 			     uint64_t address, uint32_t *ret_class)
 {
 	uint32_t own = class_of(size), c = class_from(s, own);
 	uint32_t *at;
 
-	/* Most often all of a class will do: it is a larger one, or has one size alone. */
+	/* Most often any block of the class is large enough, because the class is a larger one or has only one size. */
 	if (c == own && (address || c >= 2 * EXACT)) {
 		at = tree_lower_bound(set->links, &s->root[c], key_of(size, address));
 		if (at) {
@@ -429,7 +428,8 @@ uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t si
 	return GM_NONE;
 }
 
-/* The stream after the cursor's that has free blocks. Rare (collection, flushing): unordered. */
+/* Return the next stream with free blocks after the cursor's. Searches the whole unordered table, because this is rare
+ * (collection, flushing). */
 static struct gm_free_stream *stream_after(const struct gm_free_set *set,
 					   const struct gm_free_cursor *cursor)
 {

@@ -1,5 +1,5 @@
 /*
- * heap_config.c - the settings of the segments heap and the sizes that follow from them.
+ * heap_config.c - the settings of the segments heap, and the sizes that follow from them.
  *
  * Source of the rules: PyTorch's CUDACachingAllocator (round_size, get_allocation_size) and its
  * AllocatorConfig (roundup_power2_divisions). Pure functions.
@@ -23,7 +23,7 @@ static unsigned int log2_floor(uint64_t value)
 	return 63u - (unsigned int)__builtin_clzll(value);
 }
 
-/* The setting that applies to @bytes: one a power of two, from 1 MiB to 32 GiB and more. */
+/* Return the setting for @bytes. There is one for each power of two, from 1 MiB to 32 GiB and more. */
 static uint32_t divisions(const struct gm_heap_config *config, uint64_t bytes)
 {
 	unsigned int log = log2_floor(bytes);

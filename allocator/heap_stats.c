@@ -1,8 +1,8 @@
 /*
- * heap_stats.c - what heaps count: PyTorch's statistics, stored as they change.
+ * heap_stats.c - the statistics of heaps, which are PyTorch's.
  *
- * The statistics that one operation changes lie together (enum gm_stat_name): one range of the undo
- * area saves them, whatever their classes.
+ * The statistics that one operation changes lie together (enum gm_stat_name), so that one range in the undo area
+ * saves them for all classes.
  */
 #include "allocator/heap.h"
 

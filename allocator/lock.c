@@ -1,7 +1,7 @@
 /*
- * lock.c - the slow side of the locks, and the check of their ranks.
+ * lock.c - waiting for a lock, and the check of ranks.
  *
- * Thread, signal and fork context: see lock.h. The held ranks of a thread are its own (TLS).
+ * Thread, signal and fork context: see lock.h. The ranks that a thread holds are in its thread-local storage.
  */
 #include "allocator/lock.h"
 
@@ -13,17 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Some 25 us in all: long enough for a queue of holders that are running (a transaction takes 50 ns,
- * a sleep and its wake some 10 us of both), short enough not to matter when one was preempted. The
- * pauses grow, so that those who wait do not keep the word from who holds it. */
+/* Spin for some 25 us in all. This is long enough for a queue of running holders (a transaction takes 50 ns; a
+ * sleep and its wake cost both threads some 10 us), and short enough not to matter when a holder was preempted. The
+ * pauses grow, so that waiting threads do not keep the lock's cache line from the holder. */
 #define SPINS 48
 #define PAUSES 16
 
-#define SLICE_NS UINT64_C(10000000)	/* of a wait, until the holder is looked at again */
+#define SLICE_NS UINT64_C(10000000)	/* of a wait, between looks at the holder */
 #define HOLDER (~(GM_LOCK_WAITED_FOR | GM_LOCK_GIVEN_UP))
 
 __thread uint32_t gm_lock_thread;
-static _Atomic(uint32_t) process;	/* in which threads have their numbers; 0: nobody has asked for one */
+static _Atomic(uint32_t) process;	/* pid for which the ids of threads are valid; 0: none is known yet */
 
 uint64_t gm_now_ns(void)
 {
@@ -38,7 +38,7 @@ static void futex(struct gm_lock *lock, int op, uint32_t value, const struct tim
 	syscall(SYS_futex, (uint32_t *)&lock->word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
-/* Not nanosleep(3): a thread cancelled there would hold for good what it holds. */
+/* Does not use nanosleep(3), which is a cancellation point: a cancelled thread would hold its locks for ever. */
 void gm_nap(long ns)
 {
 	const struct timespec pause = { 0, ns };
@@ -63,8 +63,8 @@ void gm_lock_forked(void)
 	atomic_store(&process, (uint32_t)getpid());
 }
 
-/* The thread of @holder has ended. In a child that came about without gm_lock_forked nobody knows: its first
- * thread goes by the number that it had in the parent. */
+/* Has the thread @holder ended? Not known in a child that did not call gm_lock_forked, because its first thread
+ * still uses the id that it had in the parent. */
 static bool is_gone(uint32_t holder)
 {
 	pid_t pid = getpid();
@@ -73,7 +73,8 @@ static bool is_gone(uint32_t holder)
 	       errno == ESRCH;
 }
 
-/* Say that somebody waits, or that nobody is to. Returns false when @word was not what @lock has. */
+/* Set @bit in the word of the lock: a thread waits, or nobody shall wait. Returns false when the word is no longer
+ * @word. */
 static bool mark(struct gm_lock *lock, uint32_t *word, uint32_t bit)
 {
 	if (*word & bit)
@@ -85,7 +86,8 @@ static bool mark(struct gm_lock *lock, uint32_t *word, uint32_t bit)
 	return true;
 }
 
-/* Who takes the lock here says that somebody waits, since others may: that costs at most one needless wake. */
+/* Wait for the lock and take it. A thread that takes it here also sets GM_LOCK_WAITED_FOR, because other threads may be
+ * waiting; this costs at most one needless wake. */
 static bool wait_for(struct gm_lock *lock, uint64_t limit_ns, bool for_all)
 {
 	const struct timespec slice = { 0, (long)(limit_ns < SLICE_NS ? limit_ns : SLICE_NS) };
@@ -101,10 +103,11 @@ static bool wait_for(struct gm_lock *lock, uint64_t limit_ns, bool for_all)
 				return true;
 			continue;
 		}
-		/* Its own: a handler interrupted the holder, or the holder once jumped out of one of our functions. */
+		/* If this thread holds the lock itself, a signal handler has interrupted the holder, or the holder once
+		 * left one of our functions by longjmp. */
 		if (word & GM_LOCK_GIVEN_UP || (word & HOLDER) == self)
 			return false;
-		if ((word & HOLDER) != holder) {	/* the lock goes from hand to hand */
+		if ((word & HOLDER) != holder) {	/* another thread has it now: the lock moves */
 			holder = word & HOLDER;
 			waited = 0;
 		} else if (is_gone(holder) || (waited >= limit_ns && for_all)) {
@@ -166,7 +169,7 @@ uint64_t gm_lock_violations(void)
 
 static __thread struct { uint32_t count, rank[HELD_MAX]; } held;
 
-/* Said to whoever runs the tests; who reads the count alone may well have wanted it. */
+/* Print a violation for the person who runs the tests. */
 static void violation(const char *what)
 {
 	static const char begin[] = "gm_lock: ";

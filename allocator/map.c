@@ -1,8 +1,8 @@
 /*
- * map.c - from a pointer or handle to the block that it names: see map.h.
+ * map.c - a map from a pointer or handle to the block that it names: see map.h.
  *
- * Thread context: any; one lock a shard, rank leaf, never two at once. Signal context: none.
- * Fork: MADV_DONTFORK on everything, so that a child holds no copy of it.
+ * Thread context: any; one lock for each shard, rank leaf, never two at once. Signal context: none.
+ * Fork: all memory has MADV_DONTFORK, so that a child has no copy of it.
  */
 #include "allocator/map.h"
 
@@ -25,7 +25,7 @@ struct shard {
 
 struct gm_map {
 	struct shard shards[SHARDS];
-	bool locked;			/* by the caller, at every call */
+	bool locked;			/* the caller holds its own lock at every call */
 };
 
 static void *pages(size_t bytes)
@@ -49,7 +49,8 @@ static void pages_free(void *p, size_t bytes)
 	errno = saved_errno;
 }
 
-/* Addresses are multiples of 512 or more: every bit of the key must reach every bit used. */
+/* Every bit of the key must affect every bit of the hash that is used, because addresses are multiples of 512 or
+ * more. */
 static uint64_t hash(enum gm_map_space space, uint64_t key)
 {
 	uint64_t h = key ^ ((uint64_t)space << 57);
@@ -88,7 +89,7 @@ static inline void leave(const struct gm_map *map, struct shard *s)
 		gm_unlock(&s->lock);
 }
 
-/* The entry of (space, key), or the empty one where it would go. The table is never full. */
+/* Find the entry of (space, key), or the empty entry where it would go. The table is never full. */
 static struct entry *find_locked(const struct shard *s, enum gm_map_space space, uint64_t key,
 				 uint64_t h)
 {
@@ -100,7 +101,7 @@ static struct entry *find_locked(const struct shard *s, enum gm_map_space space,
 	}
 }
 
-/* Make room for one more. When memory is short a table may fill up to 15/16 before it refuses. */
+/* Make room for one more entry. When memory is short, a table may fill up to 15/16 before it refuses. */
 static int grow_locked(struct shard *s)
 {
 	uint64_t entries = s->entries ? (s->mask + 1) * 2 : FIRST_ENTRIES;
@@ -139,7 +140,7 @@ int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64
 		return -ETIMEDOUT;
 	r = grow_locked(s);
 	e = s->entries ? find_locked(s, space, key, h) : NULL;
-	if (r < 0 && !(e && e->value))		/* replacing needs no room */
+	if (r < 0 && !(e && e->value))		/* replacing a value needs no room */
 		goto out;
 	r = 0;
 	if (ret_old)
@@ -164,7 +165,7 @@ uint64_t gm_map_get(struct gm_map *map, enum gm_map_space space, uint64_t key)
 	return value;
 }
 
-/* Empty @hole and move back what follows in its run and may lie there. */
+/* Empty @hole, and move back later entries of its run that may lie there. */
 static void remove_locked(struct shard *s, struct entry *hole)
 {
 	uint64_t at = (uint64_t)(hole - s->entries);
@@ -182,7 +183,7 @@ static void remove_locked(struct shard *s, struct entry *hole)
 	s->count--;
 }
 
-/* @only: remove only that value; 0: any. Returns what was removed. */
+/* Remove a value and return it. @only: remove only this value; 0: any. */
 static uint64_t take(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t only)
 {
 	uint64_t h = hash(space, key), value = 0;

@@ -1,15 +1,15 @@
 /*
- * page_map.c - from an address to the block that covers it: see page_map.h.
+ * page_map.c - find the block that covers an address: see page_map.h.
  *
- * Why a reader never gets a wrong answer: each state between two stores of a writer answers every
- * address with a block that has it before or after the whole change (a beginning is made before the
- * word in front of it shrinks, and taken away after that word has grown). A reader whose loads fall
- * into one state, or into two that differ in one store, sees such a state. Before each store the
- * granule's count of changes goes up: a reader that found no word for its address, and sees that
- * the count has changed, reads again. A reader that found one got its answer from one atomic word.
+ * A reader never gets a wrong answer. After each store of a writer the map answers every address with the block
+ * that covers it before or after the whole change: a beginning is added before the word in front of it shrinks, and
+ * removed after that word has grown. A reader whose loads see one such state, or two that differ by one store, gets
+ * an answer of that kind. Before each store the writer increments the granule's count of changes. A reader that
+ * finds no word for its address, and sees that the count has changed, reads again. A reader that finds a word has
+ * its answer from one atomic load.
  *
- * Thread context: the holder of the domain's lock; gm_page_map_find: any. Signal context:
- * gm_page_map_find, which waits for nobody. Lock: "store", a leaf, for pages and leaves.
+ * Thread context: the holder of the domain's lock; gm_page_map_find: any. Signal context: only gm_page_map_find,
+ * which never waits. Lock: "store", a leaf, for pages and leaves.
  */
 #include "allocator/page_map.h"
 
@@ -17,35 +17,35 @@
 
 #include "allocator/lock.h"
 
-#define PAGES_AT_ONCE 16u		/* got from @memory; touched only where blocks begin */
+#define PAGES_AT_ONCE 16u		/* pages taken from @memory at once; only used ones are touched */
 #define UNIT_SHIFT 9			/* 512 bytes */
 #define GRANULE_SHIFT 21
-#define UNITS 4096u		/* of a granule */
-#define LEAF_SHIFT 13		/* granules of a leaf: 16 GiB */
+#define UNITS 4096u		/* in a granule */
+#define LEAF_SHIFT 13		/* granules in a leaf: 16 GiB of addresses */
 #define TOP_SHIFT 15
 #define LEAF_BITS (GRANULE_SHIFT + LEAF_SHIFT)
 #define ADDRESS_LIMIT (UINT64_C(1) << (LEAF_BITS + TOP_SHIFT))
 
 struct page {
-	uint64_t top;			/* bit per word of @map that is not zero */
-	uint64_t map[UNITS / 64];	/* bit per unit where a block begins */
+	uint64_t top;			/* a bit for each word of @map that is not zero */
+	uint64_t map[UNITS / 64];	/* a bit for each unit where a block begins */
 	uint64_t slot[UNITS];
-	struct page *next;		/* list of unused ones; lock: store */
+	struct page *next;		/* list of unused pages; lock: store */
 };
 
 struct granule {
-	uint64_t cover;			/* words: see page_map.h; 0 none */
+	uint64_t cover;			/* words: see page_map.h; 0: none */
 	uint64_t inner[2];
 	struct page *page;
-	uint32_t changes;		/* of anything here */
-	uint32_t owns;			/* changes of @page */
+	uint32_t changes;		/* counts changes of any member */
+	uint32_t owns;			/* counts changes of @page */
 };
 
 struct leaf { struct granule granules[1u << LEAF_SHIFT]; };
 
 struct gm_page_map {
 	struct leaf *leaves[1u << TOP_SHIFT];
-	struct gm_lock store;		/* of the pages, of making leaves */
+	struct gm_lock store;		/* for pages, and for making leaves */
 	struct page *unused;
 	void *(*memory)(void *arg, size_t bytes);
 	void *arg;
@@ -83,7 +83,7 @@ static inline uint64_t word_load(const uint64_t *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* The count before the store, and both before what follows. One writer at a time. */
+/* Increment the count, then store; both before later stores. One writer at a time. */
 static inline void word_put(struct granule *g, uint64_t *word, uint64_t value)
 {
 	__atomic_store_n(&g->changes, g->changes + 1, __ATOMIC_RELEASE);
@@ -113,7 +113,7 @@ static inline uint64_t bits_up_to(uint32_t bit)
 	return ~UINT64_C(0) >> (63 - bit);
 }
 
-/* The slot of the last beginning up to @unit; NULL: none. */
+/* Return the slot of the last beginning up to @unit; NULL: none. */
 static inline uint64_t *page_find(struct page *page, uint32_t unit)
 {
 	uint32_t w = unit / 64;
@@ -142,7 +142,7 @@ static inline void page_end(struct granule *g, struct page *page, uint32_t unit)
 {
 	uint32_t w = unit / 64;
 
-	/* The slot stays: who saw the bit before may read it still. */
+	/* Keep the slot, because a reader that saw the bit before may still read it. */
 	word_put(g, &page->map[w], page->map[w] & ~(UINT64_C(1) << unit % 64));
 	if (!page->map[w])
 		word_put(g, &page->top, page->top & ~(UINT64_C(1) << w));
@@ -175,7 +175,7 @@ static __attribute__((noinline)) struct page *page_new(struct gm_page_map *map)
 	return page;
 }
 
-/* The page of a granule without blocks. One that could not be put into the list is lost. */
+/* Drop the page of a granule without blocks. A page that cannot be put into the list is lost. */
 static void page_drop(struct gm_page_map *map, struct granule *g)
 {
 	struct page *page = g ? g->page : NULL;
@@ -192,8 +192,8 @@ static void page_drop(struct gm_page_map *map, struct granule *g)
 
 /* ---- from an address to its block, beside a writer ---- */
 
-/* A page that was seen in @g when the count was @owns may be another granule's by now. The count
- * alone does not tell: it goes up before the page goes, and may have been read in between. */
+/* Does @page, which was seen in @g when the count was @owns, still belong to @g? The count alone does not tell, because
+ * it is incremented before the page leaves, and may have been read in between. */
 static bool still_owns(const struct granule *g, const struct page *page, uint32_t owns)
 {
 	return __atomic_load_n(&g->page, __ATOMIC_ACQUIRE) == page &&
@@ -221,9 +221,9 @@ static uint32_t find_in(struct granule *g, uint32_t unit)
 	return still_owns(g, page, owns) ? word_block(word) : 0;
 }
 
-/* The block that begins at @unit, where the page says that one does; else 0. Of two words that have
- * it for a moment, when blocks are cut or joined, this is the one that find_in comes to last:
- * the answer of before or of after the change, like the other. */
+/* Return the block that begins at @unit, if the page says that one does; else 0. When blocks are cut or joined, two
+ * words may cover the unit for a moment. This word is the one that find_in reads last; like the other it gives the
+ * answer before or after the change. */
 static inline uint32_t look_at_start(struct granule *g, uint32_t unit)
 {
 	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
@@ -243,7 +243,7 @@ uint32_t gm_page_map_find(const struct gm_page_map *map, uint64_t address)
 
 	if (!g)
 		return 0;
-	/* What is freed is asked for by its beginning. */
+	/* Try the beginning of a block first, because frees pass it. */
 	block = look_at_start(g, unit_of(address));
 	if (block)
 		return block;
@@ -256,7 +256,7 @@ uint32_t gm_page_map_find(const struct gm_page_map *map, uint64_t address)
 
 /* ---- what a granule knows ---- */
 
-/* The word that covers @unit, where it lies; NULL: none. For the writer. */
+/* Return where the word lies that covers @unit; NULL: none. For the writer. */
 static uint64_t *place_of(struct granule *g, uint32_t unit)
 {
 	uint64_t *slot;
@@ -270,7 +270,7 @@ static uint64_t *place_of(struct granule *g, uint32_t unit)
 	return slot && word_has(*slot, unit) ? slot : NULL;
 }
 
-/* The same of the block that begins at @unit, without a search. */
+/* Return where the word of the block lies that begins at @unit. Needs no search. */
 static inline uint64_t *start_at(struct granule *g, uint32_t unit)
 {
 	if (!unit)
@@ -283,7 +283,7 @@ static inline uint64_t *start_at(struct granule *g, uint32_t unit)
 	return NULL;
 }
 
-/* A block begins in @g, whose word is @word. */
+/* Add a block that begins in @g and has the word @word. */
 static void begin(struct gm_page_map *map, struct granule *g, uint64_t word)
 {
 	if (!word_begin(word)) {
@@ -296,15 +296,14 @@ static void begin(struct gm_page_map *map, struct granule *g, uint64_t word)
 				word_put(g, &g->inner[i], word);
 				return;
 			}
-		/* Smaller blocks than its segment promised. */
+		/* The blocks are smaller than the segment promised. */
 		change_page(g, page_new(map));
 	}
 	if (g->page)
 		page_begin(g, g->page, word);
 }
 
-/* No block begins at @unit, past the granule's start, any more: somebody else's word has its
- * bytes. */
+/* Remove the beginning at @unit, which is not the granule's first unit. Another block's word has its bytes already. */
 static void end(struct granule *g, uint32_t unit)
 {
 	uint64_t *place = start_at(g, unit);
@@ -315,7 +314,7 @@ static void end(struct granule *g, uint32_t unit)
 		page_end(g, g->page, unit);
 }
 
-/* No block begins in [@from, @to) of its units. */
+/* Remove all beginnings in the units [@from, @to). */
 static void clear(struct granule *g, uint32_t from, uint32_t to)
 {
 	uint64_t *slot;
@@ -334,10 +333,10 @@ static void clear(struct granule *g, uint32_t from, uint32_t to)
 
 struct part {
 	struct granule *granule;
-	uint32_t begin, end;		/* in its units */
+	uint32_t begin, end;		/* in units of the granule */
 };
 
-/* The part of [*at, @end) that lies in one granule, and *at moved past it. */
+/* Return the part of [*at, @limit) in the granule of *at, and move *at behind it. */
 static struct part next_part(const struct gm_page_map *map, uint64_t *at, uint64_t limit)
 {
 	uint64_t stop = ((*at >> GRANULE_SHIFT) + 1) << GRANULE_SHIFT;
@@ -351,8 +350,7 @@ static struct part next_part(const struct gm_page_map *map, uint64_t *at, uint64
 	return part;
 }
 
-/* The bytes [@at, @limit), which begin with a block and end with one in each granule, are
- * @block's. */
+/* Give the bytes [@at, @limit) to @block. In each granule they begin and end with a block. */
 static void relabel(struct gm_page_map *map, uint64_t at, uint64_t limit, uint32_t block)
 {
 	while (at < limit) {
@@ -393,14 +391,14 @@ static bool make_leaf(struct gm_page_map *map, uint64_t address)
 	return leaf != NULL;
 }
 
-/* Pages of granules that are empty now. */
+/* Drop the pages of granules that are empty now. */
 static void drop_pages(struct gm_page_map *map, uint64_t address, uint64_t limit)
 {
 	for (uint64_t at = address; at < limit;)
 		page_drop(map, next_part(map, &at, limit).granule);
 }
 
-/* Leaves, and pages where blocks may be small or there are more than entries have room for. */
+/* Reserve leaves, and pages for granules whose blocks may be small or more than an entry has room for. */
 static bool reserve(struct gm_page_map *map, uint64_t address, uint64_t limit, bool small)
 {
 	for (uint64_t at = address; at < limit;) {
@@ -477,12 +475,13 @@ void gm_page_map_split(struct gm_page_map *map, uint64_t address, uint64_t bytes
 	bool inside = address >> GRANULE_SHIFT == back >> GRANULE_SHIFT;
 	struct granule *g = granule_at(map, back);
 	uint32_t unit = unit_of(back);
-	/* Where it begins is known; in a granule that it did not begin in, it covers the first byte. */
+	/* In the granule where the block begins its word is found by that unit; in a later granule the block covers the
+	 * first byte. */
 	uint64_t *place = !g || !unit ? NULL : inside ? start_at(g, unit_of(address)) : &g->cover;
 
 	if (place && !word_has(*place, unit))
 		place = NULL;
-	/* On a granule's edge the block's word is there already. */
+	/* At the edge of a granule the block's word already exists. */
 	if (place)
 		begin(map, g, word_of(word_block(*place), unit, word_end(*place)));
 	if (place && inside)
@@ -491,7 +490,7 @@ void gm_page_map_split(struct gm_page_map *map, uint64_t address, uint64_t bytes
 		relabel(map, address, back, front);
 }
 
-/* @into ends at @address: it takes the bytes up to @limit. */
+/* Extend @into, which ends at @address, up to @limit. */
 static void grow(struct gm_page_map *map, uint64_t address, uint64_t limit, uint32_t into)
 {
 	uint32_t unit = unit_of(address);
@@ -520,7 +519,7 @@ void gm_page_map_merge(struct gm_page_map *map, uint64_t address, uint64_t bytes
 		grow(map, address, back, into);
 		return;
 	}
-	/* @into begins at @back: the word before takes in the rest of the granule, first. */
+	/* @into begins at @back. First let the word in front grow over the rest of the granule. */
 	if (!unit) {
 		relabel(map, address, back, into);
 		return;

@@ -1,21 +1,21 @@
 /*
- * pages_place.c - the pages heap: where a request goes that no free block serves. See pages_heap.h.
+ * pages_place.c - the pages heap: choose the place of a request that no free block serves. See pages_heap.h.
  *
- * Nothing here calls the driver or gives up the lock.
+ * Nothing here calls the driver or releases the lock.
  */
 #include "allocator/pages_heap.h"
 
 #include <errno.h>
 
-#define LOOKS 32u			/* at free blocks that are too small by themselves, and at holes */
-#define TOGETHER 2u			/* of such blocks seldom more lie in one hole */
+#define LOOKS 32u			/* looks at free blocks that are too small alone, and at holes */
+#define TOGETHER 2u			/* seldom more such blocks lie in one hole */
 
 /* ---- holes ---- */
 
 struct hole { uint64_t from, to; uint32_t first; };
 
-/* The free blocks around free block @id, one beside another, that @stream may use (NULL: whatever stream's); no more
- * than can be joined, so that any place among them will do. */
+/* Return the adjacent free blocks around free block @id that @stream may use (NULL: of any stream). Returns no more
+ * than can be joined, so any place among them can be taken. */
 static struct hole hole_at(const struct gm_heap *heap, const struct gm_pages_region *region, uint32_t id,
 			   const uint64_t *stream)
 {
@@ -74,7 +74,7 @@ void gm_pages_change_hole(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	list(heap, &gm_pages(heap)->region[pool], id);
 }
 
-/* All unmapped blocks are in the set then. The insert cannot fail: the set has no other stream. */
+/* Move the unmapped blocks of the list into the set. An insert cannot fail, because the set has only one stream. */
 static void sort(struct gm_heap *heap, unsigned int pool)
 {
 	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
@@ -100,7 +100,8 @@ static bool is_better(const struct gm_pages_place *a, const struct gm_pages_plac
 	       a->hole != b->hole ? a->hole < b->hole : a->listed > b->listed;
 }
 
-/* Is [@from, @to) in @hole a better place than @best? The hole's first block GM_NONE: all of it is the region's end. */
+/* Make [@from, @to) in @hole the best place if it is better than @best. If the hole's first block is GM_NONE, the
+ * hole is the end of the region. */
 static void consider(const struct gm_heap *heap, const struct gm_pages_region *region, const struct hole *hole,
 		     uint64_t from, uint64_t to, struct gm_pages_place *best)
 {
@@ -126,7 +127,7 @@ static void consider(const struct gm_heap *heap, const struct gm_pages_region *r
 		*best = place;
 }
 
-/* Both ends of @hole as places for @size bytes. */
+/* Consider both ends of @hole as places for @size bytes. */
 static void consider_hole(const struct gm_heap *heap, const struct gm_pages_region *region, const struct hole *hole,
 			  uint64_t size, struct gm_pages_place *best)
 {
@@ -143,7 +144,7 @@ static bool is_beside_free(const struct gm_heap *heap, uint32_t id)
 	       gm_pages_is_free(&heap->blocks[heap->blocks[id].next]);
 }
 
-/* Holes with the largest free blocks of stream @of, whose memory is not missing there. */
+/* Consider the holes with the largest free blocks of stream @of, because the memory of these blocks is not missing. */
 static void choose_largest(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream, uint64_t of,
 			   struct gm_pages_place *best)
 {
@@ -161,21 +162,21 @@ static void choose_largest(struct gm_heap *heap, unsigned int pool, uint64_t siz
 		if (below < GM_HEAP_PAGE || (best->to && best->missing + TOGETHER * below < size))
 			return;
 		if (!is_beside_free(heap, id))
-			continue;		/* alone it is too small; the region's end is looked at anyway */
+			continue;		/* too small alone; the region's end is considered anyway */
 		hole = hole_at(heap, region, id, &stream);
 		consider_hole(heap, region, &hole, size, best);
 	}
 }
 
-/* The smallest holes that are large enough, one at least. A place in which no whole page has memory lacks, at best, one
- * page fewer than the request takes, since it begins or ends in a page that has some; two fewer in a hole that is
- * smaller than these pages. So the search ends where no larger hole can be better. */
+/* Consider the smallest holes that are large enough, at least one. A place without a whole page of memory lacks at best
+ * one page less than the request takes, because the place begins or ends in a page that has memory. In a hole that is
+ * smaller than these pages it lacks at best two less. So the search ends when no larger hole can be better. */
 static void choose_smallest(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
 			    struct gm_pages_place *best)
 {
 	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
 	uint64_t pages = gm_pages_up(size), above = size, address = 0;
-	bool several = gm_pages(heap)->several;		/* a hole may be smaller for one of them */
+	bool several = gm_pages(heap)->several;		/* one stream may be able to use only a part of a hole */
 	uint32_t id;
 
 	for (unsigned int i = 0; (i < LOOKS || !best->to) &&
@@ -235,7 +236,7 @@ bool gm_pages_is_whole(const struct gm_heap *heap, uint32_t id, uint64_t stream,
 	return false;
 }
 
-/* A free block with memory beside @id that @stream may use; GM_NONE. */
+/* Return a free block with memory beside @id that @stream may use; GM_NONE: none. */
 static uint32_t beside(const struct gm_heap *heap, uint32_t id, uint64_t stream)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
@@ -280,7 +281,7 @@ int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_page
 	return gm_pages_hand_out(heap, pool, id, size, request, ret_block);
 }
 
-/* The blocks with memory around free block @id that @stream may use, one beside another, as a place for @size bytes. */
+/* Return the adjacent blocks with memory around free block @id that @stream may use, as a place for @size bytes. */
 static struct gm_pages_place run_around(const struct gm_heap *heap, uint32_t id, uint64_t size, uint64_t stream)
 {
 	uint32_t first = id, last = id;
