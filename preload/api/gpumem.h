@@ -10,9 +10,10 @@
  *	if (gpumem_snapshot(NULL) == -ENOSYS)
  *		puts("not under gpumem");
  *
- * Without the library every function does nothing. It returns GPUMEM_ABSENT (-ENOSYS), a function
- * that returns a pointer NULL, gpumem_pool_create() and gpumem_pool_find() 0. Build with -fPIE or
- * -fPIC, today's default: with -fno-pic the linker binds a weak symbol to "absent" for good.
+ * Without the library every function does nothing. Functions that return a pointer then return NULL;
+ * gpumem_pool_create() and gpumem_pool_find() return 0; all others return GPUMEM_ABSENT (-ENOSYS).
+ * Build with -fPIE or -fPIC, which compilers do by default: with -fno-pic the linker binds a weak
+ * symbol to "absent" for good.
  *
  * Results: 0 or a value; a negative errno on failure. Every function may return -EINVAL (there is no
  * such device, or a required pointer is NULL) and -ENODATA (nothing is recorded, because the process
@@ -83,9 +84,9 @@ GPUMEM_API int64_t gpumem_memory_reserved(int device);
 GPUMEM_API int64_t gpumem_max_memory_allocated(int device);
 GPUMEM_API int64_t gpumem_max_memory_reserved(int device);
 
-/* Peak: set every peak to its current value. Accumulated: set the totals of allocated and freed
- * memory, and the counters of calls, to 0. PyTorch's functions of the same names do the same.
- * Both return 0. */
+/* The first function sets every peak to its current value. The second sets the totals of allocated and
+ * freed memory, and the counters of calls, to 0. Both do the same as PyTorch's functions of these names,
+ * and return 0. */
 GPUMEM_API int gpumem_reset_peak_memory_stats(int device);
 GPUMEM_API int gpumem_reset_accumulated_memory_stats(int device);
 
@@ -138,8 +139,8 @@ GPUMEM_API int gpumem_record_memory_history(const char *enabled, const char *con
 GPUMEM_API int gpumem_annotate(const char *text);
 
 /* Begin a range of the history named @text ("forward") in this thread. Any thread ends the range by
- * gpumem_range_end() with the value that is returned here. The range counts the memory that the
- * thread which began it allocates until then. Ranges may overlap.
+ * gpumem_range_end() with the value that is returned here. Memory that this thread allocates until then
+ * counts for the range. Ranges may overlap.
  * Ranges may begin before the first CUDA call: up to 16 of them wait and begin with the recording,
  * under the first 255 bytes of their names.
  * Returns a value above 0; -ENODATA when nothing is recorded yet and 16 ranges wait already; -ENOMEM,
@@ -171,8 +172,8 @@ GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
 /* ---- pools: memory that is handed out a second time ----
  *
  * A pool gets memory from the driver in large pieces and hands it out in small blocks, which the
- * driver does not see. PyTorch's pool is recorded by itself, and so are the heaps of programs that
- * use NVTX's memory extension (nvtx3/nvToolsExtMem.h). These calls are for every other pool.
+ * driver does not see. PyTorch's pool, and the heaps of programs that use NVTX's memory extension
+ * (nvtx3/nvToolsExtMem.h), are recorded without any call. These calls are for every other pool.
  *
  *	int pool = gpumem_pool_create("frames", device);
  *
@@ -208,8 +209,8 @@ GPUMEM_API int gpumem_pool_allocated(int pool, uint64_t address, uint64_t size, 
  * @pool is not the number of a pool; -ETIMEDOUT. */
 GPUMEM_API int gpumem_pool_freed(int pool, uint64_t address);
 
-/* Return the number of the pool @name of @device, also of a pool that is recorded by itself: PyTorch's
- * is named "pytorch". Returns 0 when there is no such pool yet. */
+/* Return the number of the pool @name of @device, in whichever way the pool is recorded. PyTorch's pool
+ * has the name "pytorch". Returns 0 when there is no such pool yet. */
 GPUMEM_API int gpumem_pool_find(const char *name, int device);
 
 /* Copy the statistics of a pool, as gpumem_memory_stats() does for a device. Of PyTorch's keys these
