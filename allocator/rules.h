@@ -15,42 +15,42 @@
 
 /* GM_RULE(NAME, "word", what breaks without it) */
 #define GM_RULES(GM_RULE) \
-	GM_RULE(SEAL, "seal", "what was freed is marked before the next submission") \
-	GM_RULE(WAIT_SEALED, "wait-sealed", "only a mark that was made in time is waited for") \
-	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "what was freed in stream order is never waited for") \
-	GM_RULE(WAIT_OWN, "wait-own", "a thread waits only for what its own frees would have waited for") \
+	GM_RULE(SEAL, "seal", "a free is marked before the next submission") \
+	GM_RULE(WAIT_SEALED, "wait-sealed", "a thread waits only for marks that were made in time") \
+	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "no thread waits for a free in stream order") \
+	GM_RULE(WAIT_OWN, "wait-own", "a thread waits only for work for which its own frees would have waited") \
 	GM_RULE(ONE_CONTEXT, "one-context", \
-		"memory is reused early in the one stream's context, while there is no other") \
+		"memory is reused early only in the only stream's context, while there is no other") \
 	GM_RULE(LIMBO, "limbo", "a freed block waits until its context has passed the free") \
-	GM_RULE(OWN_CONTEXT, "own-context", "it waits for no context that cannot touch it") \
-	GM_RULE(OWN_STREAM, "own-stream", "what was freed in stream order is free when that stream alone is past it") \
-	GM_RULE(PEERS, "peers", "it waits for every context that was allowed to touch it") \
-	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in single-stream mode") \
+	GM_RULE(OWN_CONTEXT, "own-context", "a freed block waits for no context that cannot touch it") \
+	GM_RULE(OWN_STREAM, "own-stream", "stream-ordered memory is free when its stream alone is past the free") \
+	GM_RULE(PEERS, "peers", "a freed block waits for every context that was allowed to touch it") \
+	GM_RULE(TRANSITION, "transition", "the first work of another stream waits for frees in single-stream mode") \
 	GM_RULE(TRANSITION_POINT, "transition-point", \
-		"that wait is for the last free's point, not for the stream's end") \
+		"that wait ends at the point of the last free, not at the end of the stream") \
 	GM_RULE(TRANSITION_EVERY, "transition-every", "every other stream waits, not only the second") \
 	GM_RULE(SINGLE_COMPLETE, "single-complete", \
 		"single-stream mode comes back when other streams' work is complete") \
-	GM_RULE(SINGLE_OTHERS, "single-others", "and no other stream is given any meanwhile") \
-	GM_RULE(SINGLE_LATE, "single-late", "nor was given any by a call that had begun before") \
+	GM_RULE(SINGLE_OTHERS, "single-others", "and if no other stream is given work meanwhile") \
+	GM_RULE(SINGLE_LATE, "single-late", "and if no call that had begun before gives one work") \
 	GM_RULE(STREAM_DESTROYED, "stream-destroyed", \
-		"the one stream's end ends single-stream mode: handles are reused") \
+		"the end of the only stream ends single-stream mode, because handles are reused") \
 	GM_RULE(STREAM_FREE, "stream-free", "cudaFreeAsync of a cudaMalloc pointer is not reused early") \
 	GM_RULE(STREAM_ORDER, "stream-order", \
-		"memory freed on another stream waits before it is handed out in stream order") \
+		"in stream order, memory that was freed on another stream waits before it is handed out") \
 	GM_RULE(PROGRAMMATIC, "programmatic", "a launch after an early reuse may not overlap its predecessor") \
-	GM_RULE(OTHER_WRITERS, "other-writers", "no early reuse where something that is no stream work writes") \
+	GM_RULE(OTHER_WRITERS, "other-writers", "no early reuse while a writer that is no work of a stream may write") \
 	GM_RULE(CAPTURE_EVENTS, "capture-events", "no context-wide event while a stream captures") \
 	GM_RULE(CAPTURE_RELAXED, "capture-relaxed", "our own driver calls are made in relaxed mode") \
 	GM_RULE(CAPTURE_PERMISSION, "capture-permission", "during a capture the driver decides on malloc and free") \
-	GM_RULE(CAPTURE_HOLD, "capture-hold", "nothing freed during a capture is recycled before its end") \
+	GM_RULE(CAPTURE_HOLD, "capture-hold", "memory that is freed during a capture is not reused before its end") \
 	GM_RULE(CAPTURED_WORK, "captured-work", "captured work is not work; launching the graph is") \
-	GM_RULE(HOST_FUNCTION, "host-function", "inside a host function malloc and free fail as the driver's do") \
-	GM_RULE(HOST_BARRIER, "host-barrier", "a free is the host's barrier while work that it can see is pending") \
-	GM_RULE(GROWTH, "growth", "nobody reports out of memory while another thread grows or flushes") \
-	GM_RULE(AWAIT, "await", "before out of memory is said, what waits for the GPU is waited for") \
-	GM_RULE(SCARCE, "scarce", "frees wait as the driver's do where memory is scarce") \
-	GM_RULE(PAGES, "pages", "a page is unmapped when the host has seen the GPU past its last free, not before") \
+	GM_RULE(HOST_FUNCTION, "host-function", "inside a host function malloc and free fail as the driver's own") \
+	GM_RULE(HOST_BARRIER, "host-barrier", "a free waits for pending work whose results the host can see") \
+	GM_RULE(GROWTH, "growth", "no thread reports out of memory while another thread grows or flushes") \
+	GM_RULE(AWAIT, "await", "a thread waits for freed memory in use by the GPU before it reports out of memory") \
+	GM_RULE(SCARCE, "scarce", "where memory is scarce, frees wait as the driver's own") \
+	GM_RULE(PAGES, "pages", "a page is not unmapped before the host has seen the GPU past its last free") \
 	GM_RULE(FLUSH, "flush", "a call that fails for want of memory is repeated after a flush")
 
 enum gm_rule_name {
