@@ -118,14 +118,15 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersion, 
  * are passed on before the start, and in forked children. */
 int dlclose(void *handle)
 {
+	void (*bump)(void) = gm_state_is_mine() ? gm_modules_generation_bump : gm_modules_forget;
 	int result;
 
 	if (!gm_libc.dlclose)
 		gm_libc_find();
 	if (!gm_libc.dlclose)
 		return -1;
-	gm_modules_generation_bump();
+	bump();
 	result = gm_libc.dlclose(handle);
-	gm_modules_generation_bump();
+	bump();
 	return result;
 }

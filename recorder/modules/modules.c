@@ -364,6 +364,13 @@ static bool first_asker(const uintptr_t *pcs, int count, uintptr_t return_addres
 	return false;
 }
 
+uint16_t gm_modules_of_caller(const void *return_address)
+{
+	const struct slot *slot = find((uintptr_t)return_address);
+
+	return slot && !slot->passes_on ? slot->module : 0;
+}
+
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc)
 {
 	uintptr_t pc = (uintptr_t)return_address;
@@ -417,10 +424,15 @@ static void sweep(void)
 	end_change();
 }
 
-void gm_modules_generation_bump(void)
+void gm_modules_forget(void)
 {
 	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
 	gm_unwind_flush();
+}
+
+void gm_modules_generation_bump(void)
+{
+	gm_modules_forget();
 	/* If look-ups are expensive, an object counts as unloaded only when another one lies in its place. */
 	if (gm_object_is_exact())
 		sweep();

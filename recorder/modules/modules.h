@@ -55,11 +55,14 @@ uint16_t gm_modules_lookup(uintptr_t pc, uint64_t *ret_offset);
  * Returns as gm_modules_lookup; @ret_pc (may be NULL) is the return address in that module. */
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc);
 
+/* As gm_modules_caller, if the answer is the same for every call from that object; 0 if it is not. */
+uint16_t gm_modules_of_caller(const void *return_address);
+
 /* As gm_modules_caller, for a stack that has been walked: return the module of the first of @pcs that does
  * not merely pass calls on; if all do, the module of the first. */
 uint16_t gm_modules_asker(const uintptr_t *pcs, int count);
 
-/* The number of the generation, which every gm_modules_generation_bump increments. Results that were derived
+/* The number of the generation, which every gm_modules_forget increments. Results that were derived
  * from addresses in another generation may be wrong now. */
 extern _Atomic(uint32_t) gm_modules_epoch __attribute__((visibility("hidden")));
 static inline uint32_t gm_modules_generation(void)
@@ -71,5 +74,8 @@ static inline uint32_t gm_modules_generation(void)
  * sink is told which were unloaded, and cached unwind rules are dropped. The dlclose hook calls this before
  * and after the real call. */
 void gm_modules_generation_bump(void);
+
+/* The same without the sink: where nothing is recorded, as in a forked child, which has no journal. */
+void gm_modules_forget(void);
 
 #endif
