@@ -44,15 +44,15 @@ int gpumem_pool_allocated(int pool, uint64_t address, uint64_t size, void *strea
 {
 	uint8_t domain = domain_of(pool);
 
-	return domain ? gm_pool_give(domain, address, size, (uintptr_t)stream,
-				     __builtin_return_address(0)) : -EINVAL;
+	return domain ? gm_pool_give(gm_pool_of(domain), address, size, (uintptr_t)stream,
+				     __builtin_return_address(0), 0) : -EINVAL;
 }
 
 int gpumem_pool_freed(int pool, uint64_t address)
 {
 	uint8_t domain = domain_of(pool);
 
-	return domain ? gm_pool_take(domain, address) : -EINVAL;
+	return domain ? gm_pool_take(gm_pool_of(domain), address) : -EINVAL;
 }
 
 int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int max)

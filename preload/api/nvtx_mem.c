@@ -174,7 +174,8 @@ static void regions_register(const void *domain, const struct register_batch *ba
 		const struct range *range = (const void *)((const char *)batch->elements + i * batch->bytes);
 		uint64_t address = (uintptr_t)range->ptr;
 
-		if (!gm_pool_give(heap->domain, address, range->size, 0, __builtin_return_address(0)) &&
+		if (!gm_pool_give(gm_pool_of(heap->domain), address, range->size, 0,
+					__builtin_return_address(0), 0) &&
 		    batch->handles)
 			batch->handles[i] = (void *)(uintptr_t)((uint64_t)(heap - heaps + 1) << ADDRESS_BITS |
 								address);
@@ -192,8 +193,9 @@ static void regions_resize(const void *domain, const struct resize_batch *batch)
 		uint64_t address;
 		struct heap *heap = heap_of_region(REF_POINTER, (uintptr_t)range->ptr, &address);
 
-		if (heap && !gm_pool_take(heap->domain, address))
-			gm_pool_give(heap->domain, address, range->size, 0, __builtin_return_address(0));
+		if (heap && !gm_pool_take(gm_pool_of(heap->domain), address))
+			gm_pool_give(gm_pool_of(heap->domain), address, range->size, 0,
+					__builtin_return_address(0), 0);
 	}
 }
 
@@ -209,7 +211,7 @@ static void regions_unregister(const void *domain, const struct unregister_batch
 		memcpy(&ref, (const char *)batch->elements + i * batch->bytes, sizeof(ref));
 		heap = heap_of_region(batch->head.field, ref, &address);
 		if (heap)
-			gm_pool_take(heap->domain, address);
+			gm_pool_take(gm_pool_of(heap->domain), address);
 	}
 }
 

@@ -46,15 +46,17 @@ static const char *const oom_names[SIGNATURES] = {
  * that of now before and after. From then on the place stays as it is: its object, which is calling us, is loaded. */
 struct teller {
 	_Alignas(64) _Atomic(uint32_t) generation;	/* of the modules when it was looked at last; 0: free */
-	_Atomic(uintptr_t) start, end;	/* of the caller's object */
+	_Atomic(uintptr_t) start, bytes;	/* of the caller's object */
 	usage_fn *usage[SIGNATURES];	/* NULL: nobody has it */
-	_Atomic(uint8_t) pools[GM_MAX_DEVICES];	/* their domains; 0: not asked for yet, or none */
 	oom_fn *oom[SIGNATURES];
+	uint16_t module;		/* of the caller; 0: the stack has to tell */
+	_Atomic(struct gm_program_pool *) pools[GM_MAX_DEVICES];	/* NULL: not asked for yet, or none */
 	struct gm_object caller, real;	/* the caller's object; the one that has the functions */
 	uint64_t caller_identity, real_identity;
 };
 static struct teller tellers[TELLERS];
 static _Atomic(uint32_t) teller_count;
+static _Atomic(struct teller *) met = tellers;	/* one that called lately */
 static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* who changes them */
 
 /* ---- who calls, and whom it means --------------------------------------------------------------- */
@@ -73,9 +75,9 @@ static void look_for(struct teller *teller, const struct gm_object *of, uintptr_
 	teller->caller = *of;
 	teller->real = (struct gm_object){ 0 };
 	gm_set_release(&teller->start, of->start);	/* behind the 0 in @generation, as is all that follows */
-	gm_set_release(&teller->end, of->end);
+	gm_set_release(&teller->bytes, of->end - of->start);
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++)
-		gm_set(&teller->pools[d], 0);
+		gm_set(&teller->pools[d], NULL);
 	for (unsigned int i = 0; i < SIGNATURES; i++) {
 		teller->usage[i] = (usage_fn *)gm_next_symbol(caller, usage_names[i], &object);
 		if (teller->usage[i])
@@ -84,6 +86,7 @@ static void look_for(struct teller *teller, const struct gm_object *of, uintptr_
 		if (teller->oom[i] && !teller->real.start)
 			teller->real = object;
 	}
+	teller->module = gm_pools_recording() ? gm_modules_of_caller((const void *)caller) : 0;
 	teller->caller_identity = identity_of(&teller->caller);
 	teller->real_identity = identity_of(&teller->real);
 }
@@ -170,51 +173,56 @@ static struct teller *teller_anew(uintptr_t caller, struct teller *spare)
 	return teller;
 }
 
-/* The newest first: older ones may be gone. NULL: it is to be looked for. */
-static inline struct teller *teller_known(uintptr_t caller)
+static inline bool is_of(const struct teller *teller, uintptr_t caller, uint32_t generation)
 {
-	uint32_t generation = gm_modules_generation();
+	return gm_get_acquire(&teller->generation) == generation &&
+	       caller - gm_get_acquire(&teller->start) < gm_get_acquire(&teller->bytes) &&
+	       gm_get_acquire(&teller->generation) == generation;
+}
 
-	for (uint32_t i = gm_get_acquire(&teller_count); i-- > 0;) {
-		struct teller *teller = &tellers[i];
-
-		if (gm_get_acquire(&teller->generation) == generation &&
-		    caller >= gm_get_acquire(&teller->start) && caller < gm_get_acquire(&teller->end) &&
-		    gm_get_acquire(&teller->generation) == generation)
-			return teller;
-	}
+/* The newest first: older ones may be gone. NULL: it is to be looked for. */
+static struct teller *teller_known(uintptr_t caller)
+{
+	for (uint32_t i = gm_get_acquire(&teller_count); i-- > 0;)
+		if (is_of(&tellers[i], caller, gm_modules_generation()))
+			return &tellers[i];
 	return NULL;
 }
 
 /* Never NULL: who has no place among the tellers is looked for in @spare at every call. That takes
  * longer, but the profiler gets the call. */
+__attribute__((noinline))
 static struct teller *teller_of(uintptr_t caller, struct teller *spare)
 {
 	struct teller *teller = teller_known(caller);
 
-	return teller ? teller : teller_anew(caller, spare);
+	if (!teller)
+		return teller_anew(caller, spare);
+	gm_set_release(&met, teller);
+	return teller;
 }
 
 /* ---- what is told ------------------------------------------------------------------------------- */
 
 __attribute__((noinline))
-static uint8_t open_pool(struct teller *teller, uint32_t device)
+static struct gm_program_pool *open_pool(struct teller *teller, uint32_t device)
 {
 	uint64_t key = teller->real.start ? teller->real.start : teller->caller.start;
 	uint8_t domain = gm_pool_open(GM_POOL_LIBC10, device, gm_pool_name_id("pytorch"), key);
+	struct gm_program_pool *pool = gm_pool_of(domain);
 
-	gm_set_release(&teller->pools[device], domain);	/* behind what makes the pool known */
-	return domain;
+	gm_set_release(&teller->pools[device], pool);	/* behind what makes the pool known */
+	return pool;
 }
 
-static inline uint8_t pool_of(struct teller *teller, int device)
+static inline struct gm_program_pool *pool_of(struct teller *teller, int device)
 {
-	uint8_t domain;
+	struct gm_program_pool *pool;
 
-	if (device < 0 || device >= (int)GM_MAX_DEVICES)
-		return 0;
-	domain = gm_get_acquire(&teller->pools[device]);
-	return gm_likely(domain) ? domain : open_pool(teller, (uint32_t)device);
+	if ((unsigned int)device >= GM_MAX_DEVICES)
+		return NULL;
+	pool = gm_get_acquire(&teller->pools[device]);
+	return gm_likely(pool) ? pool : open_pool(teller, (uint32_t)device);
 }
 
 /* What the profiler is told is told here first. */
@@ -222,26 +230,27 @@ static inline __attribute__((always_inline)) void
 tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes, size_t allocated,
 	   size_t reserved, struct device device, const void *caller)
 {
-	uint8_t domain = device.type == CUDA && gm_pools_recording() ? pool_of(teller, device.index) : 0;
+	bool ours = device.type == CUDA && gm_pools_recording();
+	struct gm_program_pool *pool = ours ? pool_of(teller, device.index) : NULL;
 	usage_fn *next = teller->usage[which];
 
-	if (gm_likely(domain)) {
-		gm_record_told(domain, allocated, reserved);
+	if (gm_likely(pool)) {
+		gm_record_told(pool->lives.pool, allocated, reserved);
 		if (bytes > 0)
-			gm_pool_give(domain, (uintptr_t)block, (uint64_t)bytes, 0, caller);
+			gm_pool_give(pool, (uintptr_t)block, (uint64_t)bytes, 0, caller, teller->module);
 		else if (bytes < 0)
-			gm_pool_take(domain, (uintptr_t)block);
+			gm_pool_take(pool, (uintptr_t)block);
 	}
 	if (next)
 		next(block, bytes, allocated, reserved, device);
 }
 
-/* By a caller that is not known. */
+/* By another caller than the last one. */
 __attribute__((noinline))
-static void tell_usage_anew(unsigned int which, void *block, int64_t bytes, size_t allocated,
-			    size_t reserved, struct device device, const void *caller)
+static void tell_usage_of(unsigned int which, void *block, int64_t bytes, size_t allocated, size_t reserved,
+			  struct device device, const void *caller)
 {
-	struct teller spare, *teller = teller_anew((uintptr_t)caller, &spare);
+	struct teller spare, *teller = teller_of((uintptr_t)caller, &spare);
 
 	tell_usage(teller, which, block, bytes, allocated, reserved, device, caller);
 }
@@ -249,17 +258,18 @@ static void tell_usage_anew(unsigned int which, void *block, int64_t bytes, size
 static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, size_t reserved,
 		     int device, const void *caller)
 {
-	uint8_t domain = pool_of(teller, device);
+	struct gm_program_pool *pool = pool_of(teller, device);
 	struct gm_failure failure = {
 		.requested_bytes = (uint64_t)bytes, .result = CUDA_ERROR_OUT_OF_MEMORY,
 		.reserved_bytes = reserved, .cached_bytes = reserved - allocated,
-		.domain = domain, .kind = GM_KIND_DEVICE, .entry = "c10::reportOutOfMemoryToProfiler",
+		.domain = pool ? pool->lives.domain : 0,
+		.kind = GM_KIND_DEVICE, .entry = "c10::reportOutOfMemoryToProfiler",
 	};
 	struct gm_alloc alloc = { 0 };
 
-	if (!domain || bytes <= 0)
+	if (!pool || bytes <= 0)
 		return;
-	gm_record_told(domain, allocated, reserved);
+	gm_record_told(pool->lives.pool, allocated, reserved);
 	gm_record_memory_of((uint8_t)device, &failure.free_bytes, &failure.total_bytes);
 	gm_alloc_caller(&alloc, caller);
 	failure.stack = alloc.stack;
@@ -276,12 +286,12 @@ static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, siz
 			struct device device) \
 	{ \
 		const void *caller = GM_CALLER; \
-		struct teller *teller = teller_known((uintptr_t)caller); \
+		struct teller *teller = gm_get_acquire(&met); \
 		\
-		if (gm_likely(teller)) \
+		if (gm_likely(is_of(teller, (uintptr_t)caller, gm_modules_generation()))) \
 			tell_usage(teller, which, block, bytes, allocated, reserved, device, caller); \
 		else \
-			tell_usage_anew(which, block, bytes, allocated, reserved, device, caller); \
+			tell_usage_of(which, block, bytes, allocated, reserved, device, caller); \
 	} \
 	\
 	void oom_name(int64_t bytes, size_t allocated, size_t reserved, struct device device) \

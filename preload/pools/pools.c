@@ -12,9 +12,9 @@
 #include "preload/api/history.h"
 #include "preload/cache/cache.h"
 #include "preload/hooks/record.h"
-#include "preload/pools/held.h"
 #include "recorder/journal/sys.h"
-#include "recorder/record/lives.h"
+#include "recorder/modules/modules.h"
+#include "recorder/record/lives_change.h"
 #include "recorder/stacks/stacks.h"
 
 #define NAME_BYTES 256u
@@ -23,28 +23,11 @@
 #define GRANULE_BITS 21u		/* 2 MiB: the driver's large pages, of which pools get whole ones */
 #define GRANULES 65536u			/* in the array; addresses 128 GiB apart share an entry */
 
-/* What is known of 2 MiB of addresses. */
-struct granule {
-	_Atomic(uint64_t) held;		/* held_word() where one piece has all of it; else 0 */
-	_Atomic(uint64_t) live;		/* blocks handed out that begin in it (or in one that shares the entry) */
-};
-
-struct pool {
-	struct gm_lock lock;
-	struct gm_lives lives;
-	struct granule *granules;	/* GRANULES of them */
-	struct gm_held_list held;	/* lock: @lock */
-	_Atomic(uint64_t) low, high;	/* all of @held lies between them; without the lock, too */
-	/* where nothing of the driver's was found, and gm_record_comings then */
-	uint64_t vain_low, vain_high;
-	uint32_t vain_comings;
-};
-
-static struct pool pools[GM_MAX_POOLS];
+static struct gm_program_pool pools[GM_MAX_POOLS];
 static _Atomic(uint32_t) pool_count;
 static struct gm_lock making = { .rank = GM_RANK_POOL };
 
-static struct pool *pool_of(uint8_t domain)
+struct gm_program_pool *gm_pool_of(uint8_t domain)
 {
 	uint32_t index = (uint32_t)domain - GM_DOMAIN_POOLS;
 
@@ -80,7 +63,7 @@ static void going(uint64_t address, uint64_t size);
 static uint8_t make_pool(enum gm_pool_source source, uint32_t device, uint32_t name, uint64_t key)
 {
 	uint32_t count = gm_get(&pool_count);
-	struct pool *pool = &pools[count];
+	struct gm_program_pool *pool = &pools[count];
 	uint8_t domain;
 
 	if (count == GM_MAX_POOLS)
@@ -116,7 +99,7 @@ uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name,
 
 /* ---- what is known of addresses ---- */
 
-static inline struct granule *granule_of(const struct pool *pool, uint64_t address)
+static inline struct gm_granule *granule_of(const struct gm_program_pool *pool, uint64_t address)
 {
 	return &pool->granules[(address >> GRANULE_BITS) % GRANULES];
 }
@@ -127,14 +110,14 @@ static inline uint64_t held_word(uint64_t address, uint8_t kind)
 }
 
 /* Store @word, or 0, for each granule that [@address, @end) has the whole of. */
-static void tell_granules(struct pool *pool, uint64_t address, uint64_t end, uint8_t kind, bool held)
+static void tell_granules(struct gm_program_pool *pool, uint64_t address, uint64_t end, uint8_t kind, bool held)
 {
 	uint64_t step = UINT64_C(1) << GRANULE_BITS;
 
 	if (end - address > (uint64_t)GRANULES << GRANULE_BITS)	/* each entry once */
 		end = address + ((uint64_t)GRANULES << GRANULE_BITS);
 	for (uint64_t at = (address + step - 1) & ~(step - 1); at + step <= end; at += step) {
-		struct granule *granule = granule_of(pool, at);
+		struct gm_granule *granule = granule_of(pool, at);
 
 		if (held)
 			gm_set(&granule->held, held_word(at, kind));
@@ -144,7 +127,7 @@ static void tell_granules(struct pool *pool, uint64_t address, uint64_t end, uin
 }
 
 /* May a block be live that begins in [@address, @end)? */
-static bool may_be_live(const struct pool *pool, uint64_t address, uint64_t end)
+static bool may_be_live(const struct gm_program_pool *pool, uint64_t address, uint64_t end)
 {
 	uint64_t last = (end - 1) >> GRANULE_BITS;
 
@@ -154,7 +137,7 @@ static bool may_be_live(const struct pool *pool, uint64_t address, uint64_t end)
 	return false;
 }
 
-static void end_blocks(struct pool *pool, uint64_t address, uint64_t size)
+static void end_blocks(struct gm_program_pool *pool, uint64_t address, uint64_t size)
 {
 	uint64_t ended = 0, at;
 
@@ -165,7 +148,7 @@ static void end_blocks(struct pool *pool, uint64_t address, uint64_t size)
 /* ---- pieces ---- */
 
 /* A piece ends, with what is handed out in it. */
-static void drop_piece(struct pool *pool, size_t index)
+static void drop_piece(struct gm_program_pool *pool, size_t index)
 {
 	struct gm_held_piece *piece = &pool->held.at[index];
 
@@ -177,7 +160,7 @@ static void drop_piece(struct pool *pool, size_t index)
 }
 
 /* Find what of the driver's has @address. */
-static bool find_piece(struct pool *pool, uint8_t device, uint64_t address, struct gm_piece *ret)
+static bool find_piece(struct gm_program_pool *pool, uint8_t device, uint64_t address, struct gm_piece *ret)
 {
 	uint32_t comings = gm_record_comings(device);
 	struct gm_block block;
@@ -200,7 +183,7 @@ static bool find_piece(struct pool *pool, uint8_t device, uint64_t address, stru
 }
 
 /* What has @address is held from now on, at @index of the list or before. */
-static bool hold(struct pool *pool, uint8_t domain, uint8_t device, uint64_t address, bool small)
+static bool hold(struct gm_program_pool *pool, uint8_t domain, uint8_t device, uint64_t address, bool small)
 {
 	struct gm_held_piece piece;
 	struct gm_piece found;
@@ -238,7 +221,7 @@ static bool hold(struct pool *pool, uint8_t domain, uint8_t device, uint64_t add
 }
 
 /* All of [@address, @end) is held, as far as anything is known of it. False: of some of it nothing is. */
-static bool hold_all(struct pool *pool, uint8_t domain, uint64_t address, uint64_t end, bool small)
+static bool hold_all(struct gm_program_pool *pool, uint8_t domain, uint64_t address, uint64_t end, bool small)
 {
 	uint8_t device = (uint8_t)gm_pool_at(domain)->device;
 	size_t i = gm_held_from(&pool->held, address);
@@ -262,7 +245,7 @@ static bool hold_all(struct pool *pool, uint8_t domain, uint64_t address, uint64
 }
 
 /* [@address, +@size) is given back to the driver; @size 0: the piece that begins there, if one does. */
-static void pool_going(struct pool *pool, uint64_t address, uint64_t size)
+static void pool_going(struct gm_program_pool *pool, uint64_t address, uint64_t size)
 {
 	uint64_t end = address + (size ? size : 1);
 	size_t i;
@@ -289,7 +272,7 @@ static void context_ended(uint32_t context, CUcontext handle, const struct gm_en
 	(void)handle;
 	(void)ending;
 	for (uint32_t i = 0; context && i < gm_get_acquire(&pool_count); i++) {
-		struct pool *pool = &pools[i];
+		struct gm_program_pool *pool = &pools[i];
 
 		if (!gm_lock(&pool->lock))
 			continue;
@@ -305,7 +288,7 @@ const struct gm_context_watcher gm_pools_of_contexts = { .ended = context_ended 
 /* ---- what is told ---- */
 
 /* The piece in which @address lies; NULL where nothing is known of it. */
-static inline const struct gm_held_piece *piece_at(struct pool *pool, uint64_t address)
+static inline const struct gm_held_piece *piece_at(struct gm_program_pool *pool, uint64_t address)
 {
 	size_t index = gm_held_from(&pool->held, address);
 	const struct gm_held_piece *piece = &pool->held.at[index];
@@ -316,7 +299,7 @@ static inline const struct gm_held_piece *piece_at(struct pool *pool, uint64_t a
 /* The kind of the memory of [@address, @end), found under the pool's lock: pieces that were not known become known. A
  * block in memory of which nothing is known counts as outside. */
 __attribute__((noinline))
-static uint8_t kind_slow(struct pool *pool, uint64_t address, uint64_t end)
+static uint8_t kind_slow(struct gm_program_pool *pool, uint64_t address, uint64_t end)
 {
 	uint8_t domain = pool->lives.domain, kind = GM_KIND_DEVICE;
 	const struct gm_held_piece *piece;
@@ -337,81 +320,94 @@ static uint8_t kind_slow(struct pool *pool, uint64_t address, uint64_t end)
 	return kind;
 }
 
-static inline uint8_t kind_of(struct pool *pool, uint64_t address, uint64_t end)
+static inline uint8_t kind_of(struct gm_program_pool *pool, uint64_t address, uint64_t end, uint64_t first)
 {
-	uint64_t first = gm_get(&granule_of(pool, address)->held), last = gm_get(&granule_of(pool, end - 1)->held);
+	uint64_t word = gm_get(&pool->granules[first % GRANULES].held), last = (end - 1) >> GRANULE_BITS;
+	uint8_t kind = (uint8_t)word;
 
 	/* One kind: another piece that follows at once is found the slow way. */
-	if (gm_likely(first >> 8 == (address >> GRANULE_BITS) + 1 &&
-		      (last == first || (last >> 8 == ((end - 1) >> GRANULE_BITS) + 1 &&
-					 (uint8_t)last == (uint8_t)first))))
-		return (uint8_t)first;
+	if (gm_likely(word >> 8 == first + 1) &&
+	    (gm_likely(first == last) ||
+	     gm_get(&granule_of(pool, end - 1)->held) == held_word(end - 1, kind)))
+		return kind;
 	return kind_slow(pool, address, end);
 }
 
 /* Blocks may lie in one another, but not so that the sums of their sizes pass 64 bits. */
-static bool is_possible(uint8_t domain, uint64_t address, uint64_t size)
+__attribute__((noinline))
+static bool is_possible(const struct gm_program_pool *pool, uint64_t address, uint64_t size)
 {
-	const struct gm_pool_sums *classes = gm_rec.domains[domain].pool.classes;
+	const struct gm_pool_counts *of = pool->lives.pool->classes;
 
 	if (!address || !size || size > ADDRESSES || address > ADDRESSES - size)
 		return false;
-	return gm_likely(size <= LARGE) ||
-	       (uint64_t)gm_get(&classes[0].bytes) + (uint64_t)gm_get(&classes[1].bytes) <= ADDRESSES - size;
+	return size <= LARGE ||
+	       (uint64_t)gm_pool_live_bytes(&of[0]) + (uint64_t)gm_pool_live_bytes(&of[1]) <= ADDRESSES - size;
 }
 
-int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t stream, const void *caller)
+int gm_pool_give(struct gm_program_pool *pool, uint64_t address, uint64_t size, uint64_t stream, const void *caller,
+		 uint16_t module)
 {
-	struct pool *pool = pool_of(domain);
+	uint64_t granule = address >> GRANULE_BITS;
 	struct gm_handed block;
-	bool twice = false;
+	struct gm_regs regs;
 	int r;
 
-	if (gm_unlikely(!pool || !is_possible(domain, address, size)))
+	if (gm_unlikely(!pool))
 		return -EINVAL;
+	/* Most are so small, and lie so low, that nothing else has to be looked at. */
+	if (gm_unlikely(size - 1 >= LARGE || address - 1 >= LARGE << 8) && !is_possible(pool, address, size))
+		return -EINVAL;
+	if (gm_stacks_wanted()) {
+		gm_regs_capture(&regs);
+		block.stack = gm_stacks_capture(&regs, &module);
+	} else {
+		block.stack = GM_NONE;
+		if (!module && caller)
+			module = gm_modules_caller(caller, NULL);
+	}
 	block.address = address;
 	block.size = size;
 	block.stream = stream;
-	block.stack = gm_caller_stack(caller, &block.module);
-	block.kind = kind_of(pool, address, address + size);
+	block.module = module;
+	block.kind = kind_of(pool, address, address + size, granule);
 	block.stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
-	r = gm_lives_add(&pool->lives, &block, &twice);
+	r = gm_lives_add(&pool->lives, &block);
 	if (gm_unlikely(r))
-		gm_count(&gm_pool_at(domain)->lost, 1);
-	else if (gm_unlikely(twice))
-		gm_count(&gm_pool_at(domain)->double_allocations, 1);
+		gm_count(r > 0 ? &pool->lives.pool->double_allocations : &pool->lives.pool->lost, 1);
 	else
-		gm_count(&granule_of(pool, address)->live, 1);
-	return r;
+		gm_count(&pool->granules[granule % GRANULES].live, 1);
+	return r < 0 ? r : 0;
 }
 
-int gm_pool_take(uint8_t domain, uint64_t address)
+int gm_pool_take(struct gm_program_pool *pool, uint64_t address)
 {
-	struct pool *pool = pool_of(domain);
 	uint32_t stack = gm_stacks_wanted() && gm_history_context() != GM_CONTEXT_STATE ?
 			 GM_STACK_OF_BLOCK : GM_NONE;	/* a walk of its own would double the cost */
 	int r;
 
-	if (!pool || !address)
+	if (gm_unlikely(!pool))
 		return -EINVAL;
 	r = gm_lives_end(&pool->lives, address, stack);
 	if (gm_likely(!r))
 		gm_count(&granule_of(pool, address)->live, -1);
+	else if (!address)
+		r = -EINVAL;
 	else
-		gm_count(r == -ENOENT ? &gm_pool_at(domain)->unknown_frees : &gm_pool_at(domain)->lost, 1);
+		gm_count(r == -ENOENT ? &pool->lives.pool->unknown_frees : &pool->lives.pool->lost, 1);
 	return r;
 }
 
 uint64_t gm_pool_size_at(uint8_t domain, uint64_t address)
 {
-	struct pool *pool = pool_of(domain);
+	struct gm_program_pool *pool = gm_pool_of(domain);
 
 	return pool && address ? gm_lives_size(&pool->lives, address) : 0;
 }
 
 void gm_pool_name(uint8_t domain, uint64_t address, uint32_t name)
 {
-	struct pool *pool = pool_of(domain);
+	struct gm_program_pool *pool = gm_pool_of(domain);
 
 	if (pool && address)
 		gm_lives_name(&pool->lives, address, name);
@@ -433,7 +429,7 @@ uint8_t gm_pool_device_of(uint64_t address)
 
 void gm_pool_take_all(uint8_t domain, uint64_t address, uint64_t size)
 {
-	struct pool *pool = pool_of(domain);
+	struct gm_program_pool *pool = gm_pool_of(domain);
 
 	if (pool)
 		end_blocks(pool, address, size);

@@ -22,8 +22,28 @@
 #include <stdint.h>
 
 #include "preload/order/context.h"
+#include "preload/pools/held.h"
 #include "preload/process/state.h"
+#include "recorder/record/lives.h"
 #include "recorder/record/pools.h"
+
+/* What is known of 2 MiB of addresses. */
+struct gm_granule {
+	_Atomic(uint64_t) held;		/* held_word() (pools.c) where one piece has all of it; else 0 */
+	_Atomic(uint64_t) live;		/* blocks handed out that begin in it (or in one that shares the entry) */
+};
+
+/* A pool of the program's. */
+struct gm_program_pool {
+	struct gm_lives lives;
+	struct gm_granule *granules;
+	struct gm_lock lock;
+	struct gm_held_list held;	/* lock: @lock */
+	_Atomic(uint64_t) low, high;	/* all of @held lies between them; without the lock, too */
+	/* where nothing of the driver's was found, and gm_record_comings then */
+	uint64_t vain_low, vain_high;
+	uint32_t vain_comings;
+};
 
 /* Can something be recorded now, in this process? */
 static inline bool gm_pools_recording(void)
@@ -44,14 +64,18 @@ uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name,
 /* The domain of the first pool that has @name and @device, whatever its source; 0: none. */
 uint8_t gm_pool_find(const char *name, uint32_t device);
 
-/* The pool hands [@address, +@size) out; it takes the block at @address back. @caller:
- * __builtin_return_address(0) of the function that the program called. Returns 0; -EINVAL; -ENOENT
- * where nothing is handed out at @address; -ENOMEM, -ETIMEDOUT. All but -EINVAL are counted. */
-int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t stream, const void *caller);
-int gm_pool_take(uint8_t domain, uint64_t address);
+/* The pool of that domain; NULL: there is none. */
+struct gm_program_pool *gm_pool_of(uint8_t domain);
 
-/* The size of the block that is handed out at @address, rounded up to 512 bytes; 0: there is
- * none. */
+/* @pool hands [@address, +@size) out; it takes the block at @address back. @caller:
+ * __builtin_return_address(0) of the function that the program called; @module: its module, if stacks need
+ * not tell, or 0. @pool may be NULL. Returns 0; -EINVAL; -ENOENT where nothing is handed out at @address; -ENOMEM,
+ * -ETIMEDOUT. All but -EINVAL are counted. */
+int gm_pool_give(struct gm_program_pool *pool, uint64_t address, uint64_t size, uint64_t stream, const void *caller,
+		 uint16_t module);
+int gm_pool_take(struct gm_program_pool *pool, uint64_t address);
+
+/* The size of the block that is handed out at @address; 0: there is none. */
 uint64_t gm_pool_size_at(uint8_t domain, uint64_t address);
 
 /* The block at @address has this name from now on; @name: a string id. */

@@ -15,9 +15,6 @@
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 #include "recorder/journal/recorder.h"
 #include "recorder/journal/state.h"
@@ -25,10 +22,10 @@
 
 enum { SOURCE_TSC = 0, SOURCE_MONOTONIC = 1 };		/* gm_clock.source */
 
-static _Atomic(bool) use_tsc;
+_Atomic(bool) gm_clock_is_tsc;
 static _Atomic(uint64_t) last_stamp;			/* SOURCE_MONOTONIC */
 
-static uint64_t monotonic_stamp(void)
+uint64_t gm_clock_monotonic(void)
 {
 	uint64_t now = gm_now_ns(), last = gm_get(&last_stamp), next;
 
@@ -39,45 +36,13 @@ static uint64_t monotonic_stamp(void)
 	return next;
 }
 
-#if defined(__x86_64__)
-/*
- * The fence makes rdtsc wait for all earlier loads. An allocation that reuses an address has loaded a
- * store of the freeing thread (the driver's lock); without the fence the counter could be read before
- * that load, and the allocation could be stamped before the free. The freeing thread needs no fence:
- * its store becomes visible only after all earlier instructions, rdtsc included, have retired.
- */
-static uint64_t tsc_after_loads(void)
-{
-	_mm_lfence();
-	return __rdtsc();
-}
-
-static uint64_t tsc(void)
-{
-	return __rdtsc();
-}
-#else
-#define tsc_after_loads monotonic_stamp
-#define tsc monotonic_stamp
-#endif
-
-uint64_t gm_stamp(void)
-{
-	return gm_likely(gm_get(&use_tsc)) ? tsc_after_loads() : monotonic_stamp();
-}
-
-uint64_t gm_stamp_before(void)
-{
-	return gm_likely(gm_get(&use_tsc)) ? tsc() : monotonic_stamp();
-}
-
 void gm_clock_init(void)
 {
 	char name[32];
 	int mode = 0;
 	ssize_t n = gm_file_read(gm_sys.clocksource, name, sizeof(name));
 
-	gm_set(&use_tsc, n >= 3 && !strncmp(name, "tsc", 3) && (n == 3 || name[3] == '\n') &&
+	gm_set(&gm_clock_is_tsc, n >= 3 && !strncmp(name, "tsc", 3) && (n == 3 || name[3] == '\n') &&
 	       prctl(PR_GET_TSC, &mode) == 0 && mode == PR_TSC_ENABLE);
 }
 
@@ -120,7 +85,7 @@ static void set_pair(struct gm_clock *clock, int i, const struct gm_clock_pair *
 
 void gm_clock_begin(struct gm_clock *clock, const struct gm_clock_pair *first)
 {
-	clock->source = gm_get(&use_tsc) ? SOURCE_TSC : SOURCE_MONOTONIC;
+	clock->source = gm_get(&gm_clock_is_tsc) ? SOURCE_TSC : SOURCE_MONOTONIC;
 	set_pair(clock, 0, first);
 	gm_clock_refresh(clock);
 }

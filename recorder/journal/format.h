@@ -62,7 +62,7 @@
 #include "recorder/journal/control.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when the journal is complete */
-#define GM_FORMAT_VERSION 9u
+#define GM_FORMAT_VERSION 10u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_PAGE 4096u		/* page of the layout; the kernel's pages may be larger */
@@ -122,6 +122,19 @@ enum gm_history_enabled { GM_HISTORY_ALL, GM_HISTORY_STATE, GM_HISTORY_NONE, GM_
  * stack of its allocation; ALL: also events, where a free has its own stack. */
 enum gm_history_context { GM_CONTEXT_NONE, GM_CONTEXT_STATE, GM_CONTEXT_ALLOC, GM_CONTEXT_ALL };
 
+/* What an event and a line have in common, as one word, too. */
+#define GM_WHOSE \
+	union { \
+		struct { uint16_t module; uint8_t domain, kind; }; \
+		uint32_t whose; \
+	}
+
+static inline uint32_t gm_whose(uint16_t module, uint8_t domain, uint8_t kind)
+{
+	return (uint32_t)kind << 24 | (uint32_t)domain << 16 | module;
+}
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "gm_whose and struct gm_event agree");
+
 /*
  * One event. @commit is stored last (release): (generation of the chunk << 8) + place in the chunk
  * (1..63). With any other value the record is not complete.
@@ -136,13 +149,20 @@ struct gm_event {			/* 64 bytes */
 	uint64_t stream;
 	uint32_t stack;			/* offset in STACKS; annotate: string id */
 	uint32_t context;		/* annotate: string id of the text's scope, or 0 */
-	uint16_t module;
-	uint8_t domain;
-	uint8_t action;
-	uint8_t kind;
-	uint8_t flags;			/* annotate: enum gm_stage */
-	uint16_t reserved16;
+	GM_WHOSE;
+	union {
+		struct {
+			uint8_t action;
+			uint8_t flags;	/* annotate: enum gm_stage; GM_FREE_AT_ONCE */
+			uint16_t reserved16;
+		};
+		uint32_t how;		/* these in one word */
+	};
 };
+
+/* In @flags of a GM_ACTION_FREE_COMPLETED: the record stands for a GM_ACTION_FREE_REQUESTED, too, which comes right
+ * before and is the same otherwise. */
+#define GM_FREE_AT_ONCE 1u
 
 /* Head of a chunk of events. An open chunk has one thread as its owner, a closed chunk has none. Threads
  * without a slot or a chunk share one chunk (GM_CHUNK_SHARED), which belongs to slot 0: an event's thread
@@ -152,7 +172,7 @@ struct gm_chunk {			/* 64 bytes */
 	_Atomic(uint32_t) state;	/* enum gm_chunk_state */
 	uint32_t slot;			/* thread slot of the owner */
 	uint32_t tid;			/* of the owner, in the pid namespace of the process */
-	uint32_t count;			/* events written: a hint, because the commit words decide */
+	uint32_t count;			/* in a copy: how many events had been written when it was made */
 	uint64_t first_tsc;		/* when the chunk was opened; no event has this stamp */
 	_Atomic(uint64_t) last_tsc;	/* the latest stamp of its events */
 	uint64_t reserved64[3];
@@ -167,8 +187,8 @@ struct gm_thread {			/* 128 bytes */
 	_Atomic(uint32_t) tid;		/* 0: the slot is free */
 	_Atomic(uint32_t) chunk;	/* index + 1 of its open chunk; 0: none */
 	char name[16];
-	_Atomic(uint64_t) operations;	/* counter of the last operation begun */
-	_Atomic(uint64_t) events;	/* events written ever, by all owners of the slot */
+	_Atomic(uint64_t) operations;	/* number of the last operation begun */
+	_Atomic(uint64_t) events;	/* written ever, by all owners of the slot; few of those of pools' blocks */
 	/* The operation under way, unless flight_op is 0. flight_op is stored last and cleared last. */
 	_Atomic(uint64_t) flight_op;
 	uint64_t flight_address;
@@ -244,28 +264,33 @@ struct gm_live {			/* 64 bytes */
 	uint32_t stack;
 	uint32_t thread;		/* tid of the thread that asked for the block */
 	uint32_t name;			/* string id: the program's name for the block; 0: none */
-	uint16_t module;
-	uint8_t domain;
-	uint8_t kind;			/* enum gm_kind of the memory below the block */
-	uint32_t untraced;		/* 1: the block is too small to leave events */
+	GM_WHOSE;			/* @kind: enum gm_kind of the memory below the block */
+	uint32_t reserved32;
 	/* Of the line, not the block: how many lines behind this one a block of this hash may lie. For the
 	 * writer only. */
 	_Atomic(uint32_t) reach;
 };
 
-/* Sums over the blocks of one class (small or large) of a pool. Any thread adds to them. */
-struct gm_pool_sums {			/* 32 bytes */
-	_Atomic(int64_t) blocks, bytes;	/* now */
-	_Atomic(int64_t) total_blocks, total_bytes;	/* since the start or the last reset */
+/* The blocks of one class (small or large) that a pool has handed out, and those that it has taken back, since it
+ * began. Any thread adds to these counters. The difference is live. */
+struct gm_pool_sums {
+	_Atomic(int64_t) given_blocks, given_bytes, taken_blocks, taken_bytes;
+};
+struct gm_pool_counts {			/* 64 bytes */
+	struct gm_pool_sums sums;
+	_Atomic(int64_t) peak_blocks, peak_bytes;	/* of the live blocks */
+	uint64_t reserved64[2];
 };
 
-/* A pool of the program, in its own domain (allocator/table.h). Not part of transactions. Readers of a copy
- * add up the pool's lines instead of reading @blocks and @bytes. */
+/* A pool of the program, in its own domain (allocator/table.h). Not part of transactions. In a copy the pool's lines
+ * decide which blocks are live, and the reader sets the @taken counters accordingly. */
 enum gm_pool_source { GM_POOL_NONE, GM_POOL_LIBC10, GM_POOL_NVTX, GM_POOL_API, GM_POOL_SOURCES };
 struct __attribute__((aligned(64))) gm_pool {
-	struct gm_pool_sums classes[2];	/* small blocks, large blocks */
-	_Atomic(int64_t) peak_blocks[GM_POOL_CLASSES], peak_bytes[GM_POOL_CLASSES];
-	int64_t kept_blocks[2], kept_bytes[2];	/* live when the totals were reset; small, large */
+	struct gm_pool_counts classes[2];	/* small blocks, large blocks */
+	_Atomic(int64_t) peak_blocks, peak_bytes;	/* both classes together */
+	/* Events that were not written: a block leaves one when it begins and two when it ends. */
+	_Atomic(uint64_t) unwritten;
+	struct gm_pool_sums reset[2];	/* @sums at the last reset of the totals: small, large */
 	uint32_t source;		/* enum gm_pool_source; stored after @device and @name */
 	uint32_t device;		/* CUDA ordinal, which is the number of the device's domain */
 	uint32_t name;			/* string id */
@@ -280,35 +305,52 @@ struct __attribute__((aligned(64))) gm_pool {
 	uint64_t reserved64[4];
 };
 
+static inline int64_t gm_pool_live(int64_t given, int64_t taken)
+{
+	return (int64_t)((uint64_t)given - (uint64_t)taken);
+}
+
+static inline int64_t gm_pool_live_blocks(const struct gm_pool_counts *class)
+{
+	return gm_pool_live(class->sums.given_blocks, class->sums.taken_blocks);
+}
+
+static inline int64_t gm_pool_live_bytes(const struct gm_pool_counts *class)
+{
+	return gm_pool_live(class->sums.given_bytes, class->sums.taken_bytes);
+}
+
+/* Add @part to @all, except the peak. */
+static inline void gm_stat_join(struct gm_stat *all, const struct gm_stat *part)
+{
+	all->current = (int64_t)((uint64_t)all->current + (uint64_t)part->current);
+	all->allocated = (int64_t)((uint64_t)all->allocated + (uint64_t)part->allocated);
+	all->freed = (int64_t)((uint64_t)all->freed + (uint64_t)part->freed);
+}
+
 /* Set the statistics of a pool's blocks in @stats, which are those of its domain. */
 static inline void gm_pool_count(const struct gm_pool *pool, struct gm_stats *stats)
 {
 	struct gm_stat *blocks = stats->stat[GM_STAT_ALLOCATION], *bytes = stats->stat[GM_STAT_ALLOCATED_BYTES];
 
-	blocks[GM_POOL_ALL] = bytes[GM_POOL_ALL] = (struct gm_stat){ 0, 0, 0, 0 };
+	blocks[GM_POOL_ALL] = (struct gm_stat){ .peak = pool->peak_blocks };
+	bytes[GM_POOL_ALL] = (struct gm_stat){ .peak = pool->peak_bytes };
 	for (unsigned int i = 0; i < 2; i++) {
-		const struct gm_pool_sums *from = &pool->classes[i];
-		struct gm_stat *in[2] = { &blocks[GM_POOL_SMALL + i], &bytes[GM_POOL_SMALL + i] };
+		const struct gm_pool_counts *class = &pool->classes[i];
+		const struct gm_pool_sums *now = &class->sums, *reset = &pool->reset[i];
 
-		in[0]->current = from->blocks;
-		in[0]->allocated = from->total_blocks;
-		in[0]->freed = (int64_t)((uint64_t)pool->kept_blocks[i] + (uint64_t)from->total_blocks -
-					 (uint64_t)from->blocks);
-		in[1]->current = from->bytes;
-		in[1]->allocated = from->total_bytes;
-		in[1]->freed = (int64_t)((uint64_t)pool->kept_bytes[i] + (uint64_t)from->total_bytes -
-					 (uint64_t)from->bytes);
-		for (unsigned int k = 0; k < 2; k++) {
-			struct gm_stat *all = k ? &bytes[GM_POOL_ALL] : &blocks[GM_POOL_ALL];
-
-			all->current = (int64_t)((uint64_t)all->current + (uint64_t)in[k]->current);
-			all->allocated = (int64_t)((uint64_t)all->allocated + (uint64_t)in[k]->allocated);
-			all->freed = (int64_t)((uint64_t)all->freed + (uint64_t)in[k]->freed);
-		}
-	}
-	for (unsigned int i = 0; i < GM_POOL_CLASSES; i++) {
-		blocks[i].peak = pool->peak_blocks[i];
-		bytes[i].peak = pool->peak_bytes[i];
+		blocks[GM_POOL_SMALL + i] = (struct gm_stat){
+			.current = gm_pool_live_blocks(class), .peak = class->peak_blocks,
+			.allocated = gm_pool_live(now->given_blocks, reset->given_blocks),
+			.freed = gm_pool_live(now->taken_blocks, reset->taken_blocks),
+		};
+		bytes[GM_POOL_SMALL + i] = (struct gm_stat){
+			.current = gm_pool_live_bytes(class), .peak = class->peak_bytes,
+			.allocated = gm_pool_live(now->given_bytes, reset->given_bytes),
+			.freed = gm_pool_live(now->taken_bytes, reset->taken_bytes),
+		};
+		gm_stat_join(&blocks[GM_POOL_ALL], &blocks[GM_POOL_SMALL + i]);
+		gm_stat_join(&bytes[GM_POOL_ALL], &bytes[GM_POOL_SMALL + i]);
 	}
 }
 
@@ -567,6 +609,7 @@ _Static_assert(sizeof(struct gm_thread) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_domain) <= 8192, "on-disk layout");
 _Static_assert(sizeof(struct gm_usage) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_live) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_pool_counts) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_tally) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_tcache_record) == 1280 &&
 	       offsetof(struct gm_tcache_record, undo_op) % 64 == 0, "on-disk layout");

@@ -38,6 +38,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "recorder/journal/atomic.h"
 #include "recorder/journal/format.h"
 
 /* The configuration. Its strings are copied. */
@@ -103,8 +104,32 @@ void gm_recorder_keep_up(void);
  * gm_stamp reads the clock after everything that precedes it in the program. gm_stamp_before is a third
  * cheaper and only reads the clock before everything that follows; it is for frees, which are stamped
  * before the driver's call. Async-signal-safe. */
-uint64_t gm_stamp(void);
-uint64_t gm_stamp_before(void);
+extern _Atomic(bool) gm_clock_is_tsc __attribute__((visibility("hidden")));
+uint64_t gm_clock_monotonic(void);
+
+#if defined(__x86_64__)
+/*
+ * The fence makes rdtsc wait for all earlier loads. An allocation that reuses an address has loaded a
+ * store of the freeing thread (the driver's lock); without the fence the counter could be read before
+ * that load, and the allocation could be stamped before the free. The freeing thread needs no fence:
+ * its store becomes visible only after all earlier instructions, rdtsc included, have retired.
+ */
+static inline uint64_t gm_stamp(void)
+{
+	if (gm_unlikely(!gm_get(&gm_clock_is_tsc)))
+		return gm_clock_monotonic();
+	__builtin_ia32_lfence();
+	return __builtin_ia32_rdtsc();
+}
+
+static inline uint64_t gm_stamp_before(void)
+{
+	return gm_likely(gm_get(&gm_clock_is_tsc)) ? __builtin_ia32_rdtsc() : gm_clock_monotonic();
+}
+#else
+#define gm_stamp gm_clock_monotonic
+#define gm_stamp_before gm_clock_monotonic
+#endif
 
 struct gm_alloc {
 	uint64_t address;

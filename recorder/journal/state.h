@@ -32,6 +32,7 @@ struct gm_slot {
 	_Atomic(uint32_t) busy;		/* 1: an event is being written through the slot */
 	uint32_t index;
 	uint32_t place;			/* next place in @chunk, 1..63; 64: full */
+	struct gm_thread *thread;	/* its record in the journal */
 	struct gm_chunk *chunk;		/* NULL: none; changes under the lock journal */
 	uint64_t commit;		/* generation of the chunk << 8 */
 	uint32_t chunk_wait;		/* events until the thread asks for its own chunk again */

@@ -219,7 +219,7 @@ const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *re
 
 uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event *event)
 {
-	/* Chunks are aligned to their size, in the copy and in the memory of copy_frees.c. */
+	/* Chunks are aligned to their size, in the copy and in the memory of copy_frees.c and copy_events.c. */
 	const struct gm_chunk *chunk =
 		(const struct gm_chunk *)((uintptr_t)event & ~(uintptr_t)(GM_CHUNK_BYTES - 1));
 	const struct gm_thread *thread;

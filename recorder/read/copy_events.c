@@ -19,6 +19,7 @@ struct scan {
 	uint64_t undone_op[GM_DOMAINS];	/* by domain: the operation that was taken back; 0: none */
 	uint64_t *undone_of;		/* by thread slot: the operation of its thread cache or pool that
 					 * was taken back */
+	struct gm_chunk *requests;	/* memory for the events that GM_FREE_AT_ONCE adds: the next chunk */
 	bool any_undone;
 	uint64_t kept[GM_DOMAINS], undone[GM_DOMAINS], old[GM_DOMAINS];
 	struct gm_frees frees;
@@ -112,14 +113,52 @@ static void scan_event(struct scan *scan, const struct gm_event *event)
 	scan->pairs[scan->count++] = (struct gm_pair){ event->tsc, (uintptr_t)event };
 }
 
+static inline bool is_at_once(const struct gm_event *event)
+{
+	return event->action == GM_ACTION_FREE_COMPLETED && event->flags & GM_FREE_AT_ONCE;
+}
+
+/* Has @chunk records of GM_FREE_AT_ONCE? */
+static bool has_at_once(const struct gm_chunk *chunk)
+{
+	const struct gm_event *event = (const struct gm_event *)chunk + 1;
+	bool found = false;
+
+	for (unsigned int place = 1; place <= GM_CHUNK_EVENTS && chunk->generation; place++, event++)
+		found |= event->commit == (chunk->generation << 8 | place) && is_at_once(event);
+	return found;
+}
+
+/* The event that @event stands for, too, at the same place of @requests, which has the head of its chunk. */
+static const struct gm_event *request_of(struct gm_chunk *requests, const struct gm_event *event, unsigned int place)
+{
+	struct gm_event *request = (struct gm_event *)requests + place;
+
+	*request = *event;
+	request->how = GM_ACTION_FREE_REQUESTED;
+	return request;
+}
+
 static void scan_chunk(struct scan *scan, const struct gm_chunk *chunk)
 {
 	const struct gm_event *event = (const struct gm_event *)chunk + 1;
+	struct gm_chunk *requests = scan->requests;
 	uint64_t commit = chunk->generation << 8;
+	bool used = false;
 
-	for (unsigned int place = 1; place <= GM_CHUNK_EVENTS; place++, event++)
-		if (event->commit == (commit | place))
-			scan_event(scan, event);
+	for (unsigned int place = 1; place <= GM_CHUNK_EVENTS; place++, event++) {
+		if (event->commit != (commit | place))
+			continue;
+		if (requests && is_at_once(event)) {
+			scan_event(scan, request_of(requests, event, place));
+			used = true;
+		}
+		scan_event(scan, event);
+	}
+	if (used) {
+		*requests = *chunk;
+		scan->requests = (struct gm_chunk *)((uint8_t *)requests + GM_CHUNK_BYTES);
+	}
 }
 
 /* Sort the chunks by (thread slot, when they were opened). Returns the sorted list. */
@@ -274,14 +313,20 @@ static int collect(struct scan *scan)
 	size_t chunks = copy->copied[GM_REGION_EVENTS] / GM_CHUNK_BYTES;
 	struct gm_pair *list = gm_scratch_get(&copy->scratch, (chunks + 1) * sizeof(*list));
 	struct gm_pair *scratch = gm_scratch_get(&copy->scratch, (chunks + 1) * sizeof(*scratch));
+	size_t at_once = 0;
 	struct gm_pair *order;
 	int r;
 
-	scan->pairs = gm_scratch_get(&copy->scratch, (chunks + frees->count + 1) * GM_CHUNK_EVENTS *
-				    sizeof(*scan->pairs));
-	if (!list || !scratch || !scan->pairs)
+	if (!list || !scratch)
 		return -ENOMEM;
 	order = order_chunks(copy, list, scratch, &chunks);
+	for (size_t c = 0; c < chunks; c++)
+		at_once += has_at_once((const struct gm_chunk *)order[c].value);
+	scan->requests = at_once ? gm_scratch_get(&copy->scratch, at_once * GM_CHUNK_BYTES) : NULL;
+	scan->pairs = gm_scratch_get(&copy->scratch, (chunks + at_once + frees->count + 1) * GM_CHUNK_EVENTS *
+				    sizeof(*scan->pairs));
+	if ((at_once && !scan->requests) || !scan->pairs)
+		return -ENOMEM;
 	for (size_t c = 0; c < chunks; c++)
 		scan_chunk(scan, (const struct gm_chunk *)order[c].value);
 	gm_scratch_drop(&copy->scratch, list);
@@ -293,6 +338,7 @@ static int collect(struct scan *scan)
 	/* The program did not write the made events, so they count as neither kept nor dropped. Keep them even
 	 * if their operation was taken back. */
 	scan->any_undone = false;
+	scan->requests = NULL;
 	for (size_t c = 0; !r && c < frees->made_count; c++)
 		scan_chunk(scan, (const void *)((const uint8_t *)frees->made + c * GM_CHUNK_BYTES));
 	return r;

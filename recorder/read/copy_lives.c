@@ -142,28 +142,34 @@ static void count_row(struct gm_copy *copy, struct rows *rows, const struct gm_u
 static void count_block(struct gm_copy *copy, struct rows *rows, const struct gm_block *block)
 {
 	struct gm_pool *pool = &gm_copy_domain(copy, block->domain)->pool;
-	struct gm_pool_sums *sums = &pool->classes[block->size > GM_SMALL_BYTES];
+	struct gm_pool_sums *sums = &pool->classes[block->size > GM_SMALL_BYTES].sums;
 	const struct gm_flow flow = { .in = 1, .in_bytes = block->size };
 	const struct gm_usage by_module = { .used = 1, .module = block->module, .domain = block->domain,
 					    .kind = GM_USAGE_ALL_KINDS };
 	const struct gm_usage by_kind = { .used = 1, .module = GM_USAGE_ALL_MODULES, .domain = block->domain,
 					  .kind = block->kind };
 
-	sums->blocks++;
-	sums->bytes += (int64_t)block->size;
+	sums->taken_blocks = gm_pool_live(sums->taken_blocks, 1);
+	sums->taken_bytes = gm_pool_live(sums->taken_bytes, (int64_t)block->size);
 	count_row(copy, rows, &by_module, &flow);
 	count_row(copy, rows, &by_kind, &flow);
 }
 
+/* Count the events of each pool's blocks, and take all blocks for taken: those of the lines are not (count_block). */
 static void begin_sums(struct gm_copy *copy)
 {
 	for (unsigned int d = GM_DOMAIN_POOLS; d < GM_DOMAINS; d++) {
 		struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		for (unsigned int i = 0; domain && i < 2; i++) {
-			domain->pool.classes[i].blocks = 0;
-			domain->pool.classes[i].bytes = 0;
+			struct gm_pool_sums *sums = &domain->pool.classes[i].sums;
+
+			domain->counts.events += (uint64_t)sums->given_blocks + 2 * (uint64_t)sums->taken_blocks;
+			sums->taken_blocks = sums->given_blocks;
+			sums->taken_bytes = sums->given_bytes;
 		}
+		if (domain)
+			domain->counts.events -= domain->pool.unwritten;
 	}
 }
 
@@ -193,7 +199,8 @@ static void make_record(struct gm_copy *copy, struct rows *rows, const struct gm
 	copy->pool_blocks[copy->pool_count] = (struct gm_block){
 		.address = address, .size = line->size, .requested = line->size, .stream = line->stream,
 		.segment = segment, .domain = line->domain, .kind = line->kind, .tsc = line->tsc, .op = line->op,
-		.state = GM_BLOCK_ACTIVE, .flags = line->untraced ? GM_BLOCK_UNTRACED : 0, .module = line->module,
+		.state = GM_BLOCK_ACTIVE, .module = line->module,
+		.flags = line->size < copy->header->history_min_size ? GM_BLOCK_UNTRACED : 0,
 		.thread = line->thread, .stack = line->stack, .name = line->name,
 	};
 	count_block(copy, rows, &copy->pool_blocks[copy->pool_count]);

@@ -67,7 +67,6 @@ void gm_chunk_open_locked(struct gm_slot *slot, uint32_t index)
 	gm_set(&chunk->last_tsc, 0);
 	chunk->slot = slot->index;
 	chunk->tid = gm_get(&thread->tid);
-	chunk->count = 0;
 	gm_set_release(&chunk->state, shared ? GM_CHUNK_SHARED : GM_CHUNK_OPEN);
 	gm_set_release(&thread->chunk, index + 1);
 	gm_rec.pool.owned += !shared;

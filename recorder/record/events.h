@@ -63,7 +63,7 @@ static inline void gm_event_commit(const struct gm_writer *writer, struct gm_eve
 	if (gm_likely(at.event->tsc > gm_get(&chunk->last_tsc)))
 		gm_set(&chunk->last_tsc, at.event->tsc);
 	gm_set_release(&at.event->commit, at.slot->commit | at.slot->place);
-	chunk->count = at.slot->place++;
+	at.slot->place++;
 	gm_set(&at.counts->events, gm_get(&at.counts->events) + 1);
 	if (gm_likely(index)) {
 		gm_set(&thread->events, gm_get(&thread->events) + 1);

@@ -37,8 +37,8 @@ static uint64_t live_of(const struct gm_domain *domain)
 	uint64_t live = 0;
 
 	if (domain->pool.source)
-		return (uint64_t)gm_get(&domain->pool.classes[0].bytes) +
-		       (uint64_t)gm_get(&domain->pool.classes[1].bytes);
+		return (uint64_t)gm_pool_live_bytes(&domain->pool.classes[0]) +
+		       (uint64_t)gm_pool_live_bytes(&domain->pool.classes[1]);
 	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
 		live += domain->live_bytes[kind];
 	return live;

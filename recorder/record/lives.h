@@ -27,13 +27,36 @@
 #define GM_LIVES_PROBE 64u
 
 struct gm_lives {
-	struct gm_lock lock;		/* of growth; rank GM_RANK_POOL */
-	_Atomic(uint32_t) levels;	/* how many there are */
+	struct gm_pool *pool;		/* its record */
+	_Atomic(const struct gm_lives_level *) newest;	/* NULL: there is none */
 	_Atomic(uint32_t) crowded;	/* 1: the newest level should get a successor */
 	uint32_t patience;		/* blocks until memory for a level is asked for again; lock: @lock */
-	struct { struct gm_live *lines; uint32_t bits; } level[GM_LIVES_LEVELS];
 	uint8_t domain;
+	struct gm_lock lock;		/* of growth; rank GM_RANK_POOL */
+	struct gm_lives_level { struct gm_live *lines; uint32_t bits, shift; } level[GM_LIVES_LEVELS];
 };
+
+#define GM_LIVES_INLINE static inline __attribute__((always_inline))
+
+/* 0 and a number with one of the marks are none: they would find an empty line, or one that another thread is
+ * changing. */
+GM_LIVES_INLINE bool gm_lives_is_address(uint64_t address)
+{
+	return address - 1 < GM_LIVE_BEGINNING - 1;
+}
+
+GM_LIVES_INLINE struct gm_live *gm_lives_place(const struct gm_lives_level *level, uint64_t address)
+{
+	return &level->lines[address * UINT64_C(0x9e3779b97f4a7c15) >> level->shift];
+}
+
+GM_LIVES_INLINE bool gm_lives_claim_line(struct gm_live *line)
+{
+	uint64_t empty = 0;
+
+	return atomic_compare_exchange_strong_explicit(&line->address, &empty, GM_LIVE_BEGINNING, memory_order_acquire,
+						       memory_order_relaxed);
+}
 
 /* A block that is handed out. */
 struct gm_handed {
@@ -47,18 +70,14 @@ struct gm_handed {
 /* Make the first level of the table of @domain. False: there is no memory for it. */
 bool gm_lives_begin(struct gm_lives *lives, uint8_t domain);
 
-/* Record that [@of->address, +@of->size) was handed out. A block that is live at that address ends first; *@ret_twice
- * says so. Returns 0; -ENOMEM, there is no room; -ETIMEDOUT, the thread is changing a table already, or no
- * lock could be had. */
-int gm_lives_add(struct gm_lives *lives, const struct gm_handed *of, bool *ret_twice);
+/* The line of the block at @address; NULL: there is none. */
+struct gm_live *gm_lives_find(const struct gm_lives *lives, uint64_t address);
 
-/* Record that the block at @address was taken back. @stack: as in gm_record_free_stack. Returns 0; -ENOENT, there
- * is none; -ETIMEDOUT as above. */
-int gm_lives_end(struct gm_lives *lives, uint64_t address, uint32_t stack);
+/* Claim an empty line for @address: its place, or the next one behind; NULL: there is none near it. */
+struct gm_live *gm_lives_claim(struct gm_lives *lives, uint64_t address);
 
-/* End the blocks that begin in [@address, +@size), one at a call, in the order in which their lines lie. *@at: 0 before
- * the first call, then what the last one left there. Returns the address of a block that ended; 0: there is no more. */
-uint64_t gm_lives_end_next(struct gm_lives *lives, uint64_t address, uint64_t size, uint64_t *at);
+/* The newest level is crowded: add one, if there is memory. Outside of any change. */
+bool gm_lives_grow(struct gm_lives *lives);
 
 /* The size of the block at @address; 0: there is none. Takes no lock. */
 uint64_t gm_lives_size(const struct gm_lives *lives, uint64_t address);

@@ -52,11 +52,9 @@ uint32_t gm_record_context_of(uint32_t block);
 /* The memory of a device in bytes, and how much of it was free when the driver was last asked. */
 void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
 
-/* The totals that the pool in @domain itself reports, while something is recorded. */
-static inline void gm_record_told(uint8_t domain, uint64_t allocated_bytes, uint64_t reserved_bytes)
+/* The totals that @pool itself reports, while something is recorded. */
+static inline void gm_record_told(struct gm_pool *pool, uint64_t allocated_bytes, uint64_t reserved_bytes)
 {
-	struct gm_pool *pool = &gm_rec.domains[domain].pool;
-
 	gm_set(&pool->told_allocated_bytes, allocated_bytes);
 	gm_set(&pool->told_reserved_bytes, reserved_bytes);
 }

@@ -66,26 +66,24 @@ static void reset(struct gm_domain *domain, struct gm_txn *txn, enum gm_reset wh
 /* What the pool handed out, under the domain's lock, while threads go on counting. */
 static void reset_pool(struct gm_pool *pool, enum gm_reset which)
 {
-	int64_t blocks[2], bytes[2];
+	int64_t all_blocks = 0, all_bytes = 0;
 
 	for (unsigned int i = 0; i < 2; i++) {
-		struct gm_pool_sums *class = &pool->classes[i];
+		struct gm_pool_counts *class = &pool->classes[i];
+		int64_t blocks = gm_pool_live_blocks(class), bytes = gm_pool_live_bytes(class);
 
-		blocks[i] = gm_get(&class->blocks);
-		bytes[i] = gm_get(&class->bytes);
+		all_blocks += blocks;
+		all_bytes += bytes;
 		if (which == GM_RESET_PEAK) {
-			gm_set(&pool->peak_blocks[GM_POOL_SMALL + i], blocks[i]);
-			gm_set(&pool->peak_bytes[GM_POOL_SMALL + i], bytes[i]);
+			gm_set(&class->peak_blocks, blocks);
+			gm_set(&class->peak_bytes, bytes);
 		} else {
-			gm_set(&class->total_blocks, 0);
-			gm_set(&class->total_bytes, 0);
-			pool->kept_blocks[i] = blocks[i];
-			pool->kept_bytes[i] = bytes[i];
+			pool->reset[i] = class->sums;
 		}
 	}
 	if (which == GM_RESET_PEAK) {
-		gm_set(&pool->peak_blocks[GM_POOL_ALL], blocks[0] + blocks[1]);
-		gm_set(&pool->peak_bytes[GM_POOL_ALL], bytes[0] + bytes[1]);
+		gm_set(&pool->peak_blocks, all_blocks);
+		gm_set(&pool->peak_bytes, all_bytes);
 	}
 }
 

@@ -131,6 +131,9 @@ static struct gm_slot *acquire(struct gm_header *header)
 	if (gm_rec.tids[index])		/* its owner had our number, so it has ended */
 		release_locked(index);
 	slot->index = index;
+	slot->thread = thread;
+	if (!gm_get(&thread->operations))
+		gm_set(&thread->operations, (uint64_t)index << GM_OP_SLOT_SHIFT);
 	slot->chunk = NULL;
 	slot->place = GM_CHUNK_FULL;
 	slot->chunk_wait = 0;

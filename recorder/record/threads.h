@@ -104,11 +104,11 @@ static inline void gm_slot_leave_own(struct gm_slot *slot)
 static inline uint64_t gm_writer_op(const struct gm_writer *writer)
 {
 	if (gm_likely(writer->slot)) {
-		struct gm_thread *thread = &gm_rec.threads[writer->slot->index];
-		uint64_t counter = gm_get(&thread->operations) + 1;
+		struct gm_thread *thread = writer->slot->thread;
+		uint64_t op = gm_get(&thread->operations) + 1;
 
-		gm_set(&thread->operations, counter);
-		return (uint64_t)writer->slot->index << GM_OP_SLOT_SHIFT | counter;
+		gm_set(&thread->operations, op);
+		return op;
 	}
 	return atomic_fetch_add_explicit(&gm_rec.threads[0].operations, 1,
 					 memory_order_relaxed) + 1;
@@ -118,7 +118,7 @@ static inline uint64_t gm_writer_op(const struct gm_writer *writer)
 static inline uint32_t gm_writer_tid(const struct gm_writer *writer)
 {
 	if (gm_likely(writer->slot))
-		return gm_get(&gm_rec.threads[writer->slot->index].tid);
+		return gm_get(&writer->slot->thread->tid);
 	return (uint32_t)gm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
 }
 

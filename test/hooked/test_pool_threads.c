@@ -43,7 +43,7 @@ static void *hand_out(void *arg)
 		uint64_t offset = (me * 16 + slot) * PART;
 
 		if (mine[slot]) {
-			int r = gm_pool_take(pool, mine[slot]);
+			int r = gm_pool_take(gm_pool_of(pool), mine[slot]);
 
 			ck_assert(r == 0 || r == -ENOENT);	/* its piece is gone */
 			mine[slot] = 0;
@@ -51,7 +51,7 @@ static void *hand_out(void *arg)
 		}
 		pthread_rwlock_rdlock(&swapping);
 		mine[slot] = pieces[next_random(&random) % PIECES] + offset;
-		ck_assert_int_eq(gm_pool_give(pool, mine[slot], 512 + next_random(&random) % (PART - 512), 0, NULL), 0);
+		ck_assert_int_eq(gm_pool_give(gm_pool_of(pool), mine[slot], 512 + next_random(&random) % (PART - 512), 0, NULL, 0), 0);
 		ck_assert_uint_ge(gm_pool_size_at(pool, mine[slot]), 512);
 		for (uint32_t other = 0; other < 64; other++)	/* another thread may have it, or nobody */
 			gm_pool_size_at(pool, pieces[0] + other * PART);
@@ -59,7 +59,7 @@ static void *hand_out(void *arg)
 	}
 	for (uint32_t slot = 0; slot < 16; slot++)
 		if (mine[slot])
-			gm_pool_take(pool, mine[slot]);
+			gm_pool_take(gm_pool_of(pool), mine[slot]);
 	running--;
 	return NULL;
 }

@@ -384,12 +384,12 @@ JB_UNUSED static struct gm_live *jb_line(struct jb *jb, struct jb_what what)
 	struct gm_pool *pool = &jb_domain(jb, what.domain)->pool;
 	unsigned int large = what.size > GM_SMALL_BYTES;
 
-	pool->classes[large].total_blocks++;
-	pool->classes[large].total_bytes += (int64_t)what.size;
-	for (unsigned int i = 0; i < 2; i++) {		/* all and its class */
-		pool->peak_blocks[i ? GM_POOL_SMALL + large : GM_POOL_ALL]++;
-		pool->peak_bytes[i ? GM_POOL_SMALL + large : GM_POOL_ALL] += (int64_t)what.size;
-	}
+	pool->classes[large].sums.given_blocks++;
+	pool->classes[large].sums.given_bytes += (int64_t)what.size;
+	pool->classes[large].peak_blocks++;
+	pool->classes[large].peak_bytes += (int64_t)what.size;
+	pool->peak_blocks++;
+	pool->peak_bytes += (int64_t)what.size;
 	*line = (struct gm_live){
 		.address = what.address, .size = what.size, .stream = what.stream, .tsc = what.tsc, .op = what.op,
 		.stack = what.stack, .thread = what.thread, .module = what.module, .domain = what.domain,

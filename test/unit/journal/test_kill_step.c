@@ -19,7 +19,7 @@
 
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
-#include "recorder/record/lives.h"
+#include "recorder/record/lives_change.h"
 #include "recorder/record/pools.h"
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
@@ -56,9 +56,8 @@ static struct gm_lives lives;
 static void hand_out(unsigned int cell, uint64_t size)
 {
 	const struct gm_handed block = { .address = STEP_FIRST + cell * STEP_STRIDE, .size = size, .module = 1 };
-	bool twice = false;
 
-	gm_lives_add(&lives, &block, &twice);
+	gm_lives_add(&lives, &block);
 }
 
 static void step_one(unsigned int n, uint32_t *block)

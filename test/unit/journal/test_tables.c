@@ -13,7 +13,7 @@
 #include "recorder/journal/sys.h"
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
-#include "recorder/record/lives.h"
+#include "recorder/record/lives_change.h"
 #include "recorder/record/pools.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -171,7 +171,6 @@ START_TEST(test_pool)
 	uint64_t low, high, at = 0;
 	struct gm_piece found;
 	uint32_t held, first;
-	bool twice = false;
 	uint8_t pool;
 
 	aux_start(1000);
@@ -196,11 +195,10 @@ START_TEST(test_pool)
 	ck_assert(gm_lives_begin(&lives, pool));
 	block.address = 0x10000000;
 	block.size = MIB;
-	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+	ck_assert_int_eq(gm_lives_add(&lives, &block), 0);
 	block.address += 2 * MIB;
 	block.size = 2 * MIB;
-	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
-	ck_assert(!twice);
+	ck_assert_int_eq(gm_lives_add(&lives, &block), 0);
 	aux_sound();
 	stat_is(pool, GM_STAT_ALLOCATED_BYTES, GM_POOL_ALL, 3 * MIB, 3 * MIB, 3 * MIB, 0);
 	stat_is(pool, GM_STAT_ALLOCATED_BYTES, GM_POOL_SMALL, MIB, MIB, MIB, 0);
@@ -219,6 +217,7 @@ START_TEST(test_pool)
 	ck_assert_int_eq(gm_record_free(0, held, 0, 0), 0);
 	aux_sound();
 	stat_is(pool, GM_STAT_RESERVED_BYTES, GM_POOL_ALL, 0, 4 * MIB, 4 * MIB, 4 * MIB);
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_FREE_REQUESTED), 2);
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_FREE_COMPLETED), 2);
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_SEGMENT_FREE), 1);
 	for (unsigned int i = 2; i < GM_MAX_POOLS; i++)
@@ -252,7 +251,6 @@ START_TEST(test_pool_grows)
 	struct gm_lives lives = { .domain = 0 };
 	uint64_t before, count = 40000, at = 0, ended = 0;
 	struct gm_handed block = { .module = 7 };
-	bool twice = false;
 	uint8_t pool;
 
 	aux_start(1000);
@@ -261,17 +259,15 @@ START_TEST(test_pool_grows)
 	for (uint64_t i = 0; i < count; i++) {
 		block.address = 0x10000000 + i * 512;
 		block.size = 512 + i % 7;
-		ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+		ck_assert_int_eq(gm_lives_add(&lives, &block), 0);
 	}
-	ck_assert(!twice);
-	ck_assert_uint_ge(gm_get(&lives.levels), 3);
+	ck_assert(gm_get(&lives.newest) >= &lives.level[2]);
 	for (uint64_t i = 0; i < count; i++)
 		ck_assert_uint_eq(gm_lives_size(&lives, 0x10000000 + i * 512), 512 + i % 7);
 	aux_sound();
 	/* One that is handed out again is one that ended, also where it lies in an old level. */
 	block.address = 0x10000000;
-	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
-	ck_assert(twice);
+	ck_assert_int_eq(gm_lives_add(&lives, &block), 1);
 	stat_is(pool, GM_STAT_ALLOCATION, GM_POOL_ALL, (int64_t)count, (int64_t)count, (int64_t)count + 1, 1);
 	aux_sound();
 	before = gm_region(GM_REGION_LIVES)->used;
@@ -281,7 +277,7 @@ START_TEST(test_pool_grows)
 	}
 	for (uint64_t i = 0; i < count; i++) {
 		block.address = 0x90000000 + i * 768;
-		ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), 0);
+		ck_assert_int_eq(gm_lives_add(&lives, &block), 0);
 	}
 	ck_assert_uint_eq(gm_region(GM_REGION_LIVES)->used, before);
 	while (gm_lives_end_next(&lives, 0x90000000, UINT64_MAX, &at))
@@ -487,20 +483,19 @@ static void fill_pool(void)
 	uint8_t pool = gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5);
 	struct gm_handed block = { .address = 0x10000000, .size = 512 };
 	struct gm_lives lives = { .domain = 0 };
-	bool twice = false;
 	int r = 0;
 
 	ck_assert_uint_eq(pool, GM_DOMAIN_POOLS);
 	gm_lives_begin(&lives, pool);
 	for (unsigned int i = 0; i < 1 << 16 && !r; i++, block.address += 512)
-		r = gm_lives_add(&lives, &block, &twice);
+		r = gm_lives_add(&lives, &block);
 	ck_assert_int_eq(r, -ENOMEM);
 	ck_assert_uint_gt(gm_region(GM_REGION_LIVES)->refused, 0);
 	aux_sound();
 	for (uint64_t at = 0; gm_lives_end_next(&lives, 0, UINT64_MAX, &at);)
 		;
 	block.address -= 512;
-	ck_assert_int_eq(gm_lives_add(&lives, &block, &twice), gm_get(&lives.levels) ? 0 : -ENOMEM);
+	ck_assert_int_eq(gm_lives_add(&lives, &block), gm_get(&lives.newest) ? 0 : -ENOMEM);
 	gm_lives_end(&lives, block.address, GM_NONE);
 	aux_sound();
 }

@@ -1,0 +1,225 @@
+/*
+ * lives_change.h - a block of a pool begins, and ends: what stands in the way of every tensor (lives.h).
+ *
+ * All of it is inlined into whoever reports blocks, because calls and what they pass would cost as much again. What is
+ * seldom needed is in lives_change.c.
+ *
+ * Order of a change, for a reader of a killed process: pool_op of the thread, the event, the line's last store,
+ * pool_op again. The counters of the pool are no part of it: readers of a copy add up the lines.
+ *
+ * Thread context and signal context: as lives.h.
+ */
+#ifndef GM_RECORDER_LIVES_CHANGE_H
+#define GM_RECORDER_LIVES_CHANGE_H
+
+#include <errno.h>
+
+#include "recorder/record/lives.h"
+#include "recorder/record/tables.h"
+
+/* A change under way. */
+struct gm_lives_work {
+	struct gm_lives *lives;
+	struct gm_thread *thread;
+	uint64_t op;
+	struct gm_writer writer;	/* its slot is entered, or the domain's lock is held */
+};
+
+/* What an event says of its block. */
+struct gm_lives_said { uint64_t address, size, stream, tsc; uint32_t stack, whose; };
+
+/* What is seldom needed: a line that lies elsewhere than in its place of the only level, and so on. @work and such are
+ * passed as they are: a pointer to them would keep them in memory. */
+int gm_lives_add_beside(struct gm_lives_work work, struct gm_handed of);
+int gm_lives_end_beside(struct gm_lives_work work, uint64_t address, uint64_t tsc, uint32_t stack);
+void gm_lives_put_slow(struct gm_lives_work work, struct gm_lives_said said, enum gm_action last);
+void gm_lives_raise_slow(_Atomic(int64_t) *peak, int64_t now);
+int gm_lives_add_locked(struct gm_lives *lives, struct gm_handed of);
+int gm_lives_end_locked(struct gm_lives *lives, uint64_t address, uint64_t tsc, uint32_t stack);
+
+/* ---- the event ----------------------------------------------------------------------------------- */
+
+GM_LIVES_INLINE void gm_lives_fill_event(struct gm_event *event, uint64_t op, const struct gm_lives_said *said,
+					 enum gm_action action, uint32_t flags)
+{
+	event->tsc = said->tsc;
+	event->op = op;
+	event->address = said->address;
+	event->size = said->size;
+	event->stream = said->stream;
+	event->stack = said->stack;
+	event->context = 0;
+	event->whose = said->whose;
+	event->how = flags << 8 | (uint32_t)action;
+}
+
+/* Write the event of a block that begins, or the one record of a block that ends, which stands for two. They are not
+ * counted: their number follows from the pool's counters and @unwritten (struct gm_pool). */
+GM_LIVES_INLINE void gm_lives_put(const struct gm_lives_work *work, const struct gm_lives_said *said,
+				  enum gm_action action)
+{
+	struct gm_slot *slot = work->writer.slot;
+	struct gm_event *event;
+	uint32_t place;
+
+	if (gm_unlikely(!slot || gm_untraced(said->size) || gm_get(&gm_rec.left_out) ||
+			(place = slot->place) >= GM_CHUNK_FULL)) {
+		gm_lives_put_slow(*work, *said, action);
+		return;
+	}
+	event = (struct gm_event *)slot->chunk + place;
+	slot->place = place + 1;
+	if (gm_likely(said->tsc > gm_get(&slot->chunk->last_tsc)))
+		gm_set(&slot->chunk->last_tsc, said->tsc);
+	gm_lives_fill_event(event, work->op, said, action, action == GM_ACTION_FREE_COMPLETED ? GM_FREE_AT_ONCE : 0);
+	gm_set_release(&event->commit, slot->commit | place);
+}
+
+/* ---- the pool's counters ------------------------------------------------------------------------- */
+
+GM_LIVES_INLINE void gm_lives_raise(_Atomic(int64_t) *peak, int64_t now)
+{
+	if (gm_unlikely(now > gm_get(peak)))
+		gm_lives_raise_slow(peak, now);
+}
+
+/* What is live is what was given less what was taken by now: a thread that takes meanwhile counts as before. */
+GM_LIVES_INLINE void gm_lives_count_in(struct gm_pool *pool, int64_t size)
+{
+	unsigned int large = size > (int64_t)GM_SMALL_BYTES;
+	struct gm_pool_counts *class = &pool->classes[large];
+	const struct gm_pool_sums *other = &pool->classes[!large].sums;
+	int64_t blocks = atomic_fetch_add_explicit(&class->sums.given_blocks, 1, memory_order_relaxed) + 1;
+	int64_t bytes = atomic_fetch_add_explicit(&class->sums.given_bytes, size, memory_order_relaxed) + size;
+
+	blocks -= gm_get(&class->sums.taken_blocks);
+	bytes -= gm_get(&class->sums.taken_bytes);
+	gm_lives_raise(&class->peak_blocks, blocks);
+	gm_lives_raise(&class->peak_bytes, bytes);
+	gm_lives_raise(&pool->peak_blocks, blocks + gm_get(&other->given_blocks) - gm_get(&other->taken_blocks));
+	gm_lives_raise(&pool->peak_bytes, bytes + gm_get(&other->given_bytes) - gm_get(&other->taken_bytes));
+}
+
+GM_LIVES_INLINE void gm_lives_count_out(struct gm_pool *pool, int64_t size)
+{
+	struct gm_pool_sums *sums = &pool->classes[size > (int64_t)GM_SMALL_BYTES].sums;
+
+	gm_count(&sums->taken_blocks, 1);
+	gm_count(&sums->taken_bytes, size);
+}
+
+/* ---- one change ---------------------------------------------------------------------------------- */
+
+/* @address: what begins; with GM_LIVE_ENDING, what ends. False: only the domain's lock will do. */
+GM_LIVES_INLINE bool gm_lives_enter(struct gm_lives_work *work, struct gm_lives *lives, uint64_t address)
+{
+	struct gm_slot *slot = gm_slot_enter_own();
+
+	if (gm_unlikely(!slot))
+		return false;
+	*work = (struct gm_lives_work){ .lives = lives, .thread = slot->thread, .writer = { .slot = slot } };
+	work->op = gm_writer_op(&work->writer);
+	work->thread->pool_address = address;
+	gm_order();
+	gm_set_release(&work->thread->pool_op, work->op);
+	return true;
+}
+
+GM_LIVES_INLINE void gm_lives_leave(const struct gm_lives_work *work)
+{
+	gm_order();
+	gm_set_release(&work->thread->pool_op, 0);
+	gm_slot_leave_own(work->writer.slot);
+}
+
+/* End the block of @line, unless another thread does. @tsc: of its event. */
+GM_LIVES_INLINE bool gm_lives_end_line(const struct gm_lives_work *work, struct gm_live *line, uint64_t address,
+				       uint64_t tsc, uint32_t stack)
+{
+	struct gm_lives_said said;
+	uint64_t is = address;
+
+	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&line->address, &is, address | GM_LIVE_ENDING,
+								 memory_order_acquire, memory_order_relaxed)))
+		return false;
+	said = (struct gm_lives_said){
+		.address = address, .size = line->size, .tsc = tsc, .whose = line->whose,
+		.stack = stack == GM_STACK_OF_BLOCK ? line->stack : stack,
+	};
+	gm_lives_put(work, &said, GM_ACTION_FREE_COMPLETED);
+	gm_lives_count_out(work->lives->pool, (int64_t)said.size);
+	gm_order();
+	gm_set_release(&line->address, 0);
+	return true;
+}
+
+GM_LIVES_INLINE void gm_lives_begin_line(const struct gm_lives_work *work, struct gm_live *line,
+					 const struct gm_handed *of, uint64_t tsc)
+{
+	const struct gm_lives_said said = {
+		.address = of->address, .size = of->size, .stream = of->stream, .tsc = tsc,
+		.stack = of->stack_of_block_only ? GM_NONE : of->stack,
+		.whose = gm_whose(of->module, work->lives->domain, of->kind),
+	};
+
+	__atomic_store_n(&line->size, said.size, __ATOMIC_RELAXED);	/* gm_lives_size may be reading */
+	line->stream = said.stream;
+	line->tsc = tsc;
+	line->op = work->op;
+	line->stack = of->stack;
+	line->thread = gm_writer_tid(&work->writer);
+	__atomic_store_n(&line->name, GM_NONE, __ATOMIC_RELAXED);
+	line->whose = said.whose;
+	gm_lives_put(work, &said, GM_ACTION_ALLOC);
+	gm_lives_count_in(work->lives->pool, (int64_t)said.size);
+	gm_order();
+	gm_set_release(&line->address, said.address);
+}
+
+/* Record that [@of->address, +@of->size) was handed out. Returns 0; 1, a block that was live at that address ended
+ * before; -ENOMEM, there is no room; -ETIMEDOUT, the thread is changing a table already, or no lock could be
+ * had. */
+GM_LIVES_INLINE int gm_lives_add(struct gm_lives *lives, const struct gm_handed *of)
+{
+	const struct gm_lives_level *level;
+	struct gm_lives_work work;
+	struct gm_live *place;
+
+	if (gm_unlikely(!gm_lives_enter(&work, lives, of->address)))
+		return gm_lives_add_locked(lives, *of);
+	level = gm_get_acquire(&lives->newest);
+	if (gm_likely(level == lives->level)) {
+		place = gm_lives_place(level, of->address);
+		if (gm_likely(!gm_get(&place->reach) && gm_lives_claim_line(place))) {
+			gm_lives_begin_line(&work, place, of, gm_stamp());
+			gm_lives_leave(&work);
+			return 0;
+		}
+	}
+	return gm_lives_add_beside(work, *of);
+}
+
+/* Record that the block at @address was taken back. @stack: as in gm_record_free_stack. Returns 0; -ENOENT, there
+ * is none; -ETIMEDOUT as above. */
+GM_LIVES_INLINE int gm_lives_end(struct gm_lives *lives, uint64_t address, uint32_t stack)
+{
+	uint64_t tsc = gm_stamp_before();
+	const struct gm_lives_level *level;
+	struct gm_lives_work work;
+
+	if (gm_unlikely(!gm_lives_enter(&work, lives, address | GM_LIVE_ENDING)))
+		return gm_lives_end_locked(lives, address, tsc, stack);
+	level = gm_get_acquire(&lives->newest);
+	if (gm_likely(level && gm_lives_is_address(address) &&
+		      gm_lives_end_line(&work, gm_lives_place(level, address), address, tsc, stack))) {
+		gm_lives_leave(&work);
+		return 0;
+	}
+	return gm_lives_end_beside(work, address, tsc, stack);
+}
+
+/* End the blocks that begin in [@address, +@size), one at a call, in the order in which their lines lie. *@at: 0 before
+ * the first call, then what the last one left there. Returns the address of a block that ended; 0: there is no more. */
+uint64_t gm_lives_end_next(struct gm_lives *lives, uint64_t address, uint64_t size, uint64_t *at);
+
+#endif
