@@ -93,7 +93,7 @@ int gm_argument_wrong(const char *verb, const char *option, const char *value, c
 int gm_usage_wrong(const char *verb)
 {
 	put_usage(stderr, gm_verb_find(verb));
-	fprintf(stderr, "(gpumem help %s says more)\n", verb);
+	fprintf(stderr, "(gpumem help %s explains it)\n", verb);
 	return GM_EXIT_USAGE;
 }
 
@@ -470,7 +470,7 @@ static void put_options(FILE *out, const struct gm_verb *verb)
 		put_wrapped(out, opt->help, strlen(opt->help), width + 10, width + 10);
 	}
 	fprintf(out, "  -h, --help%*s", width - 2, "");
-	put_wrapped(out, "this text", 9, width + 10, width + 10);
+	put_wrapped(out, "print this text", 9, width + 10, width + 10);
 }
 
 static void put_examples(FILE *out, const char *at)

@@ -17,14 +17,14 @@ static int list(FILE *out, int status)
 	const char *group = "";
 
 	fputs("usage: gpumem VERB [ARGUMENT...]\n\n"
-	      "See and explain the GPU memory of CUDA programs that nobody changed.\n", out);
+	      "Record and explain the GPU memory of unchanged CUDA programs.\n", out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
 		if (strcmp(group, verb->group))
 			fprintf(out, "\n%s\n", verb->group);
 		group = verb->group;
 		fprintf(out, "  %-9s %s\n", verb->name, verb->brief);
 	}
-	fputs("\n`gpumem help VERB` says more; `gpumem --version` the version.\n", out);
+	fputs("\n`gpumem help VERB` explains a verb; `gpumem --version` prints the version.\n", out);
 	return status;
 }
 

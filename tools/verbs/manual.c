@@ -243,7 +243,7 @@ int gm_manual_page(FILE *out, const char *name)
 	const struct gm_verb *verb = gm_verb_find(name);
 
 	if (!strcmp(name, "gpumem")) {
-		put_head(out, "gpumem", "1", "see and explain the GPU memory of CUDA programs that nobody changed");
+		put_head(out, "gpumem", "1", "record and explain the GPU memory of unchanged CUDA programs");
 		gm_put_parts(out, gm_command_page, command_parts);
 	} else if (!strcmp(name, "libgpumem")) {
 		put_head(out, "libgpumem", "7", "a flight recorder of the GPU memory of CUDA programs");
