@@ -21,7 +21,6 @@ struct hook {
 	void *hook;			/* NULL: GM_CALL */
 	void *lost;			/* in gm_real until the driver's function is found */
 	uint8_t class;
-	bool has_body;
 };
 
 /* ---- where the driver, or the function, is missing ------------------------------------------- */
@@ -52,10 +51,8 @@ struct gm_real gm_real = {
 /* In the order of struct gm_real, which consists of pointers only. */
 static const struct hook hooks[] = {
 #define GM_HOOK(class, name, type, params, args) \
-	{ #name, (void *)name, (void *)lost_##name, GM_CLASS_##class, true },
-#define GM_PASS(class, name, type, params, args) \
-	{ #name, (void *)name, (void *)lost_##name, GM_CLASS_##class, false },
-#define GM_CALL(name, type, params, args) { #name, NULL, (void *)lost_##name, 0, false },
+	{ #name, (void *)name, (void *)lost_##name, GM_CLASS_##class },
+#define GM_CALL(name, type, params, args) { #name, NULL, (void *)lost_##name, 0 },
 #include "preload/hooks/hooks.def"
 };
 #define HOOKS (sizeof(hooks) / sizeof(hooks[0]))
@@ -75,9 +72,8 @@ void gm_hooks_of_work(bool is_wanted)
 }
 
 /*
- * Do the resolvers hand out this hook? A body that only passes the call on is not worth a call. With
- * allocator:native, hooks of work and identity are not needed. A direct call of an exported name goes
- * through the hook in any case.
+ * Do the resolvers hand out this hook? With allocator:native, hooks of work and identity are not needed.
+ * A direct call of an exported name goes through the hook in any case.
  */
 static bool wanted(const struct hook *hook)
 {
@@ -87,7 +83,7 @@ static bool wanted(const struct hook *hook)
 
 	if (work_wanted)
 		classes |= 1u << GM_CLASS_WORK | 1u << GM_CLASS_IDENTITY;
-	return hook->has_body && (classes >> hook->class & 1);
+	return classes >> hook->class & 1;
 }
 
 /* ---- from an address of the driver to the hook ------------------------------------------------ */

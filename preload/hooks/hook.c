@@ -1,6 +1,6 @@
 /*
  * hook.c - the guard of every hook, the repetition of calls that failed for want of memory (see hook.h), and
- * the bodies of the plain rows of hooks.def: GM_PASS, GM_RETRY and GM_NOTE.
+ * the bodies of the plain rows of hooks.def: GM_RETRY and GM_NOTE.
  *
  * Thread and signal context: any, as for the driver's function; after a failure as for any hook.
  */
@@ -62,11 +62,6 @@ static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tri
 }
 
 #define GM_HOOK(class, name, type, params, args)
-#define GM_PASS(class, name, type, params, args) \
-	CUresult name params \
-	{ \
-		return GM_REAL(name) args; \
-	}
 #define GM_RETRY(class, name, type, params, args) \
 	CUresult name params \
 	{ \

@@ -1,7 +1,7 @@
 /*
  * hook.h - what every hook body needs: the real functions, the guard, the prototypes.
  *
- * A body, in hook_*.c, with its row in hooks.def turned from GM_PASS to GM_HOOK:
+ * A body, in hook_*.c, of a GM_HOOK row in hooks.def:
  *
  *	CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
  *	{
