@@ -73,7 +73,7 @@ def main():
     only = sys.argv[1:]
     table, in_pages = {}, set()
     with open("allocator/rules.h", encoding="utf-8") as header:
-        words = re.findall(r'GM_RULE\([A-Z_]+, "([a-z-]+)", "', header.read())
+        words = re.findall(r'^\tGM_RULE\([A-Z_]+, "([a-z-]+)",', header.read(), re.M)
     with Room() as room:
         shutil.copy(WRITERS, os.path.join(room.path, "libgdrapi.so.2"))
         for name, rules, environment, alone, what in rows(room):
