@@ -55,6 +55,24 @@ int gpumem_pool_freed(int pool, uint64_t address)
 	return domain ? gm_pool_take(gm_pool_of(domain), address) : -EINVAL;
 }
 
+int gpumem_pool_label(int pool, const uint64_t *addresses, int count, const char *label)
+{
+	uint8_t domain = domain_of(pool);
+	uint32_t name = domain && label && *label ? gm_pool_name_id(label) : 0;
+	int found = 0;
+
+	if (!domain || count < 0)
+		return -EINVAL;
+	if (label && *label && !name)
+		return -ENOMEM;
+	for (int i = 0; i < count; i++)
+		if (gm_pool_size_at(domain, addresses[i])) {
+			gm_pool_name(domain, addresses[i], name);
+			found++;
+		}
+	return found;
+}
+
 int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int max)
 {
 	uint8_t domain = domain_of(pool);

@@ -218,6 +218,14 @@ GPUMEM_API int gpumem_pool_find(const char *name, int device);
  * and num_ooms. Returns -EINVAL when @pool is not the number of a pool. */
 GPUMEM_API int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int max);
 
+/* Label the blocks that @pool has handed out at @addresses (@count of them) with @label, as
+ * "gradient", of which at most 256 bytes are kept; NULL removes labels. A block keeps its label until
+ * it is taken back, and snapshots have the label as its "name". An address at which no block begins is
+ * passed over. A block that is taken back during the call may leave its label to the next block at its
+ * address. Returns how many blocks were labelled; -EINVAL when @pool is not the number of a pool or
+ * @count is below 0; -ENOMEM when there is no room for another text. */
+GPUMEM_API int gpumem_pool_label(int pool, const uint64_t *addresses, int count, const char *label);
+
 /* Set every peak of a pool to its current value. Returns 0; -EINVAL when @pool is not the number of a
  * pool. */
 GPUMEM_API int gpumem_pool_reset_peak_memory_stats(int pool);
@@ -262,6 +270,8 @@ GPUMEM_API int gpumem_pool_reset_peak_memory_stats(int pool);
 #define gpumem_pool_find(name, device) (gpumem_pool_find ? (gpumem_pool_find)(name, device) : 0)
 #define gpumem_pool_memory_stats(pool, stats, max) \
 	GPUMEM_CALL(gpumem_pool_memory_stats, pool, stats, max)
+#define gpumem_pool_label(pool, addresses, count, label) \
+	GPUMEM_CALL(gpumem_pool_label, pool, addresses, count, label)
 #define gpumem_pool_reset_peak_memory_stats(pool) \
 	GPUMEM_CALL(gpumem_pool_reset_peak_memory_stats, pool)
 #endif

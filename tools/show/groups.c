@@ -22,7 +22,7 @@
 #define NATIVE_FIRST 2u
 #define NATIVE_LAST 3u
 
-static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation" };
+static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation", "class" };
 
 /* Of the stacks of all allocations. A request that failed may be of another kind than all others. */
 static int share(struct gm_scene *scene)
@@ -234,6 +234,10 @@ static const char *key_of(struct gm_groups *groups, int side, const struct gm_sc
 		break;
 	case GM_BY_STREAM:
 		snprintf(text, sizeof(text), "%#llx", (unsigned long long)life->stream);
+		break;
+	case GM_BY_CLASS:
+		snprintf(text, sizeof(text), "%.256s", life->name ? life->name : life->died == GM_LIFE_LIVE ? "other" :
+			 "freed since (class not known)");
 		break;
 	case GM_BY_ANNOTATION:		/* add_phases */
 		return NULL;

@@ -33,8 +33,10 @@ int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device);
 struct gm_totals gm_scene_totals(const struct gm_scene *scene, const char *device, bool pools);
 
 /* GM_BY_STACK tells kinds apart, too, and modules where there is no stack. GM_BY_ANNOTATION: a block counts in every
- * phase (phases.h) that was open when it was allocated. */
-enum gm_by { GM_BY_SITE, GM_BY_STACK, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM, GM_BY_ANNOTATION };
+ * phase (phases.h) that was open when it was allocated. GM_BY_CLASS: by the label that the program gave a pool's block,
+ * which is known while the block lives. */
+enum gm_by { GM_BY_SITE, GM_BY_STACK, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM, GM_BY_ANNOTATION,
+	     GM_BY_CLASS };
 
 /* "site", "stack" ... */
 const char *gm_by_name(enum gm_by by);

@@ -24,7 +24,7 @@ static int add_frames(struct gm_stacks *stacks, const struct gm_phases *phases)
 		if (!name)
 			return -ENOMEM;
 		larger[stacks->frame_count + i] = (struct gm_frame){
-			.name = name, .symbol = name, .file = "", .module = "", .sort = GM_FRAME_PLUMBING,
+			.name = name, .symbol = name, .file = "", .module = "", .sort = GM_FRAME_NATIVE,
 		};
 	}
 	return 0;

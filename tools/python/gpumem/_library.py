@@ -49,6 +49,7 @@ PROTOTYPES: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "gpumem_pool_find": (_INT, (_TEXT, _INT)),
     "gpumem_pool_allocated": (_INT, (_INT, _U64, _U64, ctypes.c_void_p)),
     "gpumem_pool_freed": (_INT, (_INT, _U64)),
+    "gpumem_pool_label": (_INT, (_INT, ctypes.POINTER(_U64), _INT, _TEXT)),
     "gpumem_pool_memory_stats": (_INT, (_INT, ctypes.POINTER(Stat), _INT)),
     "gpumem_pool_reset_peak_memory_stats": (_INT, (_INT,)),
 }
@@ -56,7 +57,7 @@ PROTOTYPES: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
 # These only note something and return. The interpreter's lock is kept over them: giving it away and
 # getting it back takes longer than the call, and on a busy program much longer.
 SHORT = {"gpumem_annotate", "gpumem_range_start", "gpumem_range_end", "gpumem_pool_create", "gpumem_pool_find",
-         "gpumem_pool_allocated", "gpumem_pool_freed"}
+         "gpumem_pool_allocated", "gpumem_pool_freed", "gpumem_pool_label"}
 
 
 def _absent(*_: Any) -> int:
