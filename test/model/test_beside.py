@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # timeout: 1200
-"""A capture on another thread before each single driver call of the library's own, one at a time (beside.c).
+"""Another thread begins a capture before each driver call of the library, one call at a time (beside.c).
 
-No such capture may be lost, nor the program's call fail or do something else, but where the driver by itself does
-that. Fails, too, where a driver call that preload/ makes for itself was never beside a capture.
+The capture may be lost, and the program's call may fail, only where the driver alone does the same. The test also fails
+if a driver call that preload/ makes for itself was never made during a capture.
 """
 import collections
 import glob
@@ -18,12 +18,12 @@ from tap import B, Room, check, finish, tell  # noqa: E402
 
 BESIDE = os.path.join(B, "test/model/beside")
 RULES = os.path.abspath("build/rules/libgpumem.so")
-# Thousands of short programs would spend their time on files on a disk.
+# In memory, because thousands of short programs would spend their time on files on a disk.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 LEAN = {"GPUMEM_JOURNAL": JOURNALS, "snapshot_on": "none", "history": "4096", "stacks": "none",
         "FAKECUDA_RACE": "exit", "FAKECUDA_HANG": "exit"}
 
-# Driver calls of our own that no capture can be beside of here, and why.
+# Our own driver calls that cannot be made during a capture here, and why.
 NEVER = {
     "cuDeviceGetCount": "at the library's start, in the first call of the process",
     "cuGetProcAddress": "at the library's start",
@@ -43,13 +43,13 @@ NEVER = {
 }
 
 
-# Memory that moves in pages has no IPC handle, as that of PyTorch's expandable segments has none: these ask for one.
+# These programs ask for an IPC handle, which memory in pages does not have (nor do PyTorch's expandable segments).
 NO_IPC = ("imports", "questions")
 ROWS = re.compile(r"^program (\w+): (\d+) calls, (\d+) runs, (\d+) failed$", re.M)
 
 
 def own_calls():
-    """Names that preload/ calls in the driver elsewhere than in the hook of that name, and where."""
+    """The functions of the driver that preload/ calls outside the hook of that name, and where."""
     names = collections.defaultdict(list)
     for path in sorted(glob.glob("preload/*/*.c")):
         function = None
@@ -69,12 +69,12 @@ def enumerated(room, table, programs=(), **more):
 
 
 def calls_beside(done):
-    """The driver calls that are not the program's and were made beside a capture, and how often."""
+    """The driver calls that the library made during a capture, and how often."""
     return dict(re.findall(r"^beside (\w+): (\d+)$", done.stdout, re.M))
 
 
 def judge(done, heap=""):
-    """A test for each program that was run. Their names."""
+    """Make a test for each program that was run. Return their names."""
     found = ROWS.findall(done.stdout)
     for name, calls, runs, failed in found:
         bad = re.findall(r"^failed: %s, .*$" % name, done.stdout, re.M)

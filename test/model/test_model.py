@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # timeout: 900
-"""Thousands of random programs (model.c): right alone; with the cache, still: no race, no hang, no wrong word or result.
+"""Thousands of random programs (model.c), alone and with the cache: no race, no hang, no wrong word, no wrong result.
 
-MODEL_PROGRAMS=N runs N of them in place of 4,000, MODEL_FIRST=N from another seed on.
+MODEL_PROGRAMS=N runs N programs in place of 4,000; MODEL_FIRST=N begins with another seed.
 """
 import os
 import re
@@ -18,9 +18,9 @@ RULES = os.path.join("build", "rules", "libgpumem.so")
 JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
 PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "4000"))
 FIRST = int(os.environ.get("MODEL_FIRST", "1"))
-# What thousands of short programs would spend their time on: files on a disk, stacks, snapshots.
+# Without files on a disk, stacks and snapshots, on which thousands of short programs would spend their time.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-# A kernel that waits for a flag makes no progress: a tenth of a second shows it as well as ten seconds.
+# A kernel that waits for a flag makes no progress, which a tenth of a second shows as well as ten seconds.
 LEAN = {"snapshot_on": "none", "history": "4096", "stacks": "none", "GM_TEST_PATIENCE": "100"}
 TOTALS = re.compile(r"(\d+) programs, (\d+) steps, (\d+) addresses handed out again, (\d+) refused for want of memory, "
                     r"(\d+) allocations of the driver's, (\d+) failed")
@@ -30,13 +30,13 @@ DRAWN = re.compile(r"^drawn: .*$", re.M)
 
 
 def failures(done):
-    """The seeds that failed, and what the first of them said."""
+    """Return the seeds that failed, and the output of the first."""
     seeds = re.findall(r"^seed (\d+): (\S+ \d+)$", done.stdout, re.M)
     return "%s; %s" % (", ".join("%s (%s)" % s for s in seeds[:20]) or tell(done), done.stderr[:900])
 
 
 def run(room, name, count, *options, first=FIRST, preload=True, **env):
-    """@count programs; one test. The totals, or None."""
+    """Run @count programs as one test. Return the totals, or None."""
     library = os.path.abspath(RULES)
     extra = {"LD_PRELOAD": library, "GPUMEM_JOURNAL": JOURNALS} if preload else {}
     extra.update(env)
@@ -61,7 +61,7 @@ def run(room, name, count, *options, first=FIRST, preload=True, **env):
 
 
 def back_to_single(room, name, count, *options):
-    """Other streams had work, and one alone has it for a while: in programs this short, for one free."""
+    """Other streams had work, then one stream alone has work for a while: in such short programs, for one free."""
     lean = dict(LEAN, GM_TEST_SINGLE="1", GPUMEM_VERBOSE="1")
     library = os.path.abspath(RULES)
     done = room.run([MODEL, *options, str(FIRST + 30000), "200"], LD_PRELOAD=library,
@@ -72,13 +72,13 @@ def back_to_single(room, name, count, *options):
 
 
 def killed(name="killed", **options):
-    """What programs leave that are killed at any step: their journals are whole, and become snapshots."""
+    """Programs are killed at any step. Their journals must be whole, and become snapshots."""
     count = max(PROGRAMS // 100, 20)
     with Room() as room:
         kept = os.path.join(room.path, "kept")
         os.mkdir(kept, 0o700)
         failed = []
-        for first in range(FIRST, FIRST + count, 4):        # the library keeps no more dead ones than four
+        for first in range(FIRST, FIRST + count, 4):        # the library keeps at most four dead journals
             done = room.run([MODEL, "-k", str(first), "4"], LD_PRELOAD=os.path.abspath(RULES),
                             FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **options)
             if done.returncode:
@@ -94,7 +94,7 @@ def killed(name="killed", **options):
         done = room.run([GPUMEM, "recover", "-o", os.path.join(room.out, "%p.%r.json"), kept],
                         preload=False, timeout=300)
         check("%s: recovered" % name, done.returncode == 0, tell(done))
-        snapshots = room.snapshots("recovered")     # one that ran out of memory first wrote another
+        snapshots = room.snapshots("recovered")     # a program that ran out of memory wrote another snapshot
         check("%s: a snapshot each" % name, len(snapshots) == len(journals), "%d of %d" % (len(snapshots), len(journals)))
         bad = []
         for snapshot in snapshots:
@@ -106,7 +106,7 @@ def killed(name="killed", **options):
 
 
 def in_pages(room):
-    """Memory that comes and goes in pages, with room and without."""
+    """Memory in pages, with room and without."""
     pages = dict(LEAN, expandable_segments="True")
     totals = run(room, "in pages", max(PROGRAMS // 5, 50), first=FIRST + 40000, **pages)
     check("in pages: memory is handed out again", totals and totals[2] > PROGRAMS // 5, totals)

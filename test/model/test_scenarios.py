@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # timeout: 600
-"""Named programs that a wrong reuse of memory breaks (scenarios.def), and every rule of reuse switched off by itself.
+"""Named programs that a wrong reuse of memory breaks (scenarios.def), with every rule of reuse switched off in turn.
 
-Each is right without the library and with the cache; with one of its rules off it must fail: a race, a hang, a wrong
-word, a wrong result. Arguments: the scenarios to run, all without.
+Each is correct without the library and with the cache. With one of its rules off it must fail: by a race, a hang, a
+wrong word or a wrong result. Arguments: the scenarios to run; without arguments, all.
 """
 import os
 import re
@@ -16,14 +16,14 @@ from tap import B, LIBRARY, Room, check, finish, tell  # noqa: E402
 SCENARIOS = os.path.join(B, "test/model/scenarios")
 WRITERS = os.path.join(B, "test/preload/libwriters.so")
 RULES = os.path.abspath("build/rules/libgpumem.so")
-# Memory that comes and goes in pages: it has no holes that a free's wait could spare; two threads that grow at once find
-# no false out of memory in each run (pages_growing_together breaks); what is idle is moved without the driver; and it is
-# not exported by IPC, as PyTorch's expandable segments are not.
+# Memory in pages needs no test of some rules: it has no holes that the wait of a free could avoid; two threads that grow
+# at once are not refused wrongly in every run (pages_growing_together tests that); and idle memory moves without the
+# driver. It is also not exported by IPC, as PyTorch's expandable segments are not.
 NO_NEED = {("scarce", "scarce"), ("growing_together", "growth"), ("back_is_late", "await")}
 NOT_IN_PAGES = {"scarce"}
 REFUSED = {"ipc_preloaded": "cuIpcGetMemHandle(&message.handle, base): CUresult 1\n"}
 PAGES = {"GPUMEM_EXPANDABLE_SEGMENTS": "True"}
-TRIES = {"growth": 40}         # what takes two threads at the same moment
+TRIES = {"growth": 40}         # fails only if two threads meet at the same moment
 ENDS = {66: "a race", 67: "a hang", 1: "a wrong result", -14: "a hang", -11: "a crash", None: "a hang"}
 
 
@@ -38,7 +38,7 @@ def rows(room):
 def run(room, name, library, environment, **more):
     for left in room.files():
         os.unlink(os.path.join(room.out, left))
-    # However busy the machine is, pages move rather than take more memory.
+    # Let pages move rather than take more memory, however busy the machine is.
     env = dict(environment, FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", GPUMEM_VERBOSE="0", GPUMEM_COMPACTION_TIME="1",
                SCENARIO_WRITERS=os.path.join(room.path, "libgdrapi.so.2"), SCENARIO_ROOM=room.path, **more)
     if not library:
@@ -54,7 +54,7 @@ def reason(done):
 
 
 def oom_report(room):
-    """What the snapshot of scenario oom_report says."""
+    """Check the snapshot of scenario oom_report."""
     failures = [s.get("failure") or {} for s in room.snapshots("oom")]
     wanted = {"requested_bytes": 100 << 20, "device": 0, "total_bytes": 64 << 20, "limbo_bytes": 5 << 20,
               "largest_free_bytes": 5 << 20, "result_name": "CUDA_ERROR_OUT_OF_MEMORY", "entry": "cuMemAlloc_v2"}
