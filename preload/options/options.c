@@ -146,34 +146,13 @@ static const struct gm_option_row *find(struct gm_slice name)
 	return NULL;
 }
 
-/* Check PyTorch's rules that go beyond the type. Returns what is wrong; NULL: nothing. */
+/* What a type alone does not say. NULL: fine. */
 static const char *refused(const struct gm_option_row *row, const struct gm_options *options)
 {
-	struct gm_options scratch;
-	struct gm_option_row size = { .type = GM_TYPE_SIZE, .max = GM_UNLIMITED - 1 };
-	struct gm_option_row fraction = { .type = GM_TYPE_FRACTION, .max = 1024 };
+	double threshold = options->garbage_collection_threshold;
 
-	switch ((enum gm_option_id)(row - rows)) {
-	case GM_OPTION_garbage_collection_threshold:
-		return options->garbage_collection_threshold > 0 &&
-		       options->garbage_collection_threshold < 1 ? NULL :
-		       "a fraction above 0 and below 1";
-	case GM_OPTION_pinned_num_register_threads:
-		return options->pinned_num_register_threads &
-		       (options->pinned_num_register_threads - 1) ?
-		       "a power of two from 1 to 128" : NULL;
-	case GM_OPTION_pinned_reserve_segment_size_mb:
-		return options->pinned_reserve_segment_size_mb ? NULL :
-		       "a number of MiB above 0";
-	case GM_OPTION_expandable_segments_reserve:
-		return gm_value_parse(&fraction, gm_slice_of(options->expandable_segments_reserve),
-				      &scratch) ||
-		       gm_value_parse(&size, gm_slice_of(options->expandable_segments_reserve),
-				      &scratch) ? NULL :
-		       "a fraction of the device's memory, or bytes, as 40G";
-	default:
-		return NULL;
-	}
+	return row - rows == GM_OPTION_garbage_collection_threshold && !(threshold > 0 && threshold < 1) ?
+	       "a fraction above 0 and below 1" : NULL;
 }
 
 static void set(struct reader *reader, const struct gm_option_row *row, struct gm_slice value,
