@@ -44,7 +44,7 @@ const openFile = (path) => {
 	return { doc, stacks: models[0]?.stacks, models };
 };
 
-const TEXTS = ["kind", "type", "state"], NUMBERS = ["stream", "thread"];
+const TEXTS = ["kind", "type", "state", "name"], NUMBERS = ["stream", "thread"];
 /* Columns as what they name. */
 const said = (doc, columns) => Object.fromEntries(Object.entries(columns).filter(([name]) => name !== "stack").map(([name, list]) =>
 	[name, Array.from(list, (value) => TEXTS.includes(name) ? doc.texts[value] : NUMBERS.includes(name) ? doc.numbers[value] : value)]));

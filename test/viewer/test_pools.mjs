@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { ACT, ACTIONS } from "../../tools/viewer/src/model/document.js";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
-import { modelsOf } from "../../tools/viewer/src/model/model.js";
+import { modelsOf, wholesOf } from "../../tools/viewer/src/model/model.js";
 import { phasesOf } from "../../tools/viewer/src/model/groups.js";
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { rangesOf, stateAt } from "../../tools/viewer/src/model/segments.js";
@@ -18,6 +18,23 @@ import { gpumem, packsOf, pageOf, readPage, room, runApp, runPools } from "./doc
 
 /* A snapshot of the program under the library, whose pools are a stand-in's of PyTorch and its own. */
 const snapshotOf = (expandable) => runPools(`kept = both_levels(${expandable}, 400)\nsnapshot()`)("api-1");
+
+test("classes are the labels that the program gave, as gpumem summary --by class has them", async () => {
+	const path = runPools("kept = both_levels(0, 100)\nbase = kept[2]\nlabel = lambda text, *at: this.gpumem_pool_label(kept[1], (u64 * len(at))(*at), len(at), text)\n" +
+		"assert label(b'gradient', base, base + 131072, base + 1) == 2 and label(b'parameter', base + 196608) == 1 and label(None, base) == 1\n" +
+		"assert label(b'x', base + 65536) == 0 and this.gpumem_pool_label(99, None, 0, b'x') == -22 and this.gpumem_pool_label(kept[1], None, -1, b'x') == -22\nsnapshot()")("api-1");
+	const [{ doc, models }] = await readPage(pageOf("classes", path)), [whole] = wholesOf(doc, models);
+	for (const [model, words] of [[whole, []], [modelsOf(fileDocument(readFileSync(path), "dropped")).find(({ source }) => source.name.startsWith("mine")), null]]) {
+		const { group, names } = model.grouped("class"), found = {}, { lives, weight, count } = model;
+		for (let l = 0; l < lives.count; l++)
+			if (lives.died[l] === count + 1 && !lives.pending[l])
+				found[names[group[l]]] = (found[names[group[l]]] ?? 0) + weight[l];
+		const wanted = words ? Object.fromEntries(JSON.parse(gpumem("summary", "--json", "--by", "class", path)).by_class.filter(({ blocks }) => blocks).map((row) => [row.class, row.allocated_bytes])) :
+			{ gradient: 40000, parameter: 40000, other: 40000 };
+		assert.deepEqual(found, wanted);
+		assert.ok(found.gradient === 40000 && found.parameter === 40000 && found.other);
+	}
+});
 
 test("a pool has its own events, segments, blocks and sums", async () => {
 	for (const expandable of [0, 1]) {

@@ -178,6 +178,7 @@ static void pack_segments(struct gm_packing *p, const struct gm_snapshot_segment
 	BLOCK("block.thread", GM_PLAIN, gm_pack_number(p, b->thread));
 	BLOCK("block.module", GM_PLAIN, b->module);
 	BLOCK("block.flags", GM_PLAIN, b->freeing | b->untraced << 1);
+	BLOCK("block.name", GM_PLAIN, gm_pack_text(p, b->name ? b->name : ""));
 	BLOCK("block.event", GM_PLAIN, event_of(p, b));
 }
 

@@ -17,7 +17,7 @@ export const EVENT_COLUMNS = ["mate", "action", "time", "addr", "size", "stream"
 export const SEGMENT_COLUMNS = ["addr", "size", "stream", "type", "kind", "pool0", "pool1", "flags", "module", "stack",
 	"time", "handle", "blocks"];
 export const BLOCK_COLUMNS = ["addr", "size", "requested", "state", "kind", "stack", "time", "thread", "module",
-	"flags", "event"];
+	"flags", "event", "name"];
 export const SEGMENT_EXPANDABLE = 1, SEGMENT_REGISTERED = 2, SEGMENT_UNMAPPED = 4;
 
 /*

@@ -1,12 +1,12 @@
 /*
- * groups.js - lives by what they have in common: call site, stack, module, stream, size, kind, thread, or the phase
- * (range of an annotation) that they were born in. Each way gives every life a number, and every number a text.
+ * groups.js - lives by what they have in common: call site, stack, module, stream, size, kind, thread, the phase (range
+ * of an annotation) that they were born in, or the class that the program labelled them with. Each way gives every life a number, and every number a text.
  */
 import { baseName } from "./stacks.js";
 import { bytes } from "../ui/format.js";
 import { ACT } from "./document.js";
 
-export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phase", "stack"];
+export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phase", "class", "stack"];
 
 /*
  * Numbers for the values of @column (by life), in the order in which they first appear. All values that are not below
@@ -161,6 +161,11 @@ export const groupLives = (model, by) => {
 		return number(lives.kind, doc.texts.length, (id) => doc.texts[id] || "(unknown)");
 	case "size":
 		return number(Uint8Array.from(lives.size, doublings), MOST_DOUBLINGS + 1, (times) => `up to ${bytes(512 * 2 ** times)}`);
+	case "class": {
+		const { blocks } = source, ended = doc.texts.length, left = source.count + 1;
+		return number(lives.block.map((block, l) => lives.died[l] < left ? ended : block < 0 ? -1 : blocks.name[block]), ended + 1, (id) =>
+			id === ended ? "freed since (class not known)" : doc.texts[id] || "other");
+	}
 	case "phase": {
 		const { phase, names } = model.phases;
 		return number(lives.born.map((row) => row < 0 ? 0 : phase[row]), names.length, (id) => names[id]);

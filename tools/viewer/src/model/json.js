@@ -172,6 +172,7 @@ class Reading {
 			blocks.requested[i] = one?.requested_size === undefined ? blocks.size[i] : number(one.requested_size);
 			blocks.state[i] = this.texts.of(text(one?.state));
 			blocks.kind[i] = this.texts.of(text(one?.kind) || "device");
+			blocks.name[i] = this.texts.of(text(one?.name));
 			blocks.stack[i] = index(one?.stack);
 			blocks.time[i] = number(one?.time_us);
 			blocks.thread[i] = this.numbers.of(number(one?.thread));

@@ -4,7 +4,7 @@ import { h, replace } from "./dom.js";
 import { brief, bytes, count } from "./format.js";
 
 const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["stream", "stream"], ["kind", "kind"],
-	["thread", "thread"], ["phase", "phase"], ["stack", "stack"]];
+	["thread", "thread"], ["phase", "phase"], ["class", "class"], ["stack", "stack"]];
 const MOST = 14;
 
 /* What colours and sums are by: one choice of all views. */

@@ -7,7 +7,7 @@ import { brief, bytes, count, duration, plural } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
 
 const GROUPS = [["site", "Call sites"], ["stack", "Stacks"], ["module", "Modules"], ["stream", "Streams"], ["size", "Sizes"],
-	["kind", "Kinds"], ["thread", "Threads"], ["phase", "Phases"]];
+	["kind", "Kinds"], ["thread", "Threads"], ["phase", "Phases"], ["class", "Classes"]];
 /* name of the tab, what it sets, and what it is sorted by at first */
 const TABS = [
 	...GROUPS.map(([by, title]) => [title, { table: "groups", by, sort: "" }]), ["Never freed", { table: "leaks", sort: "" }],
