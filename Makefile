@@ -50,7 +50,7 @@ CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
 # The part of the cache that needs no driver: heaps whose records lie in the journal, thread caches, and the order of reuse.
-CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c preload/order/reuse*.c preload/order/timeline.c)
+CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c preload/order/reuse*.c preload/order/timeline*.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
 # What only the library with RULES=1 has; the unit tests use its two checks of structures.

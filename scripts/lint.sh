@@ -38,7 +38,7 @@ if grep -nE '#include "allocator/' recorder/*/*.[ch] | grep -vE '"allocator/(tab
 fi
 # What of the cache needs no driver is tested without one.
 if grep -nE '#include "preload/' preload/cache/cache_heap*.[ch] preload/cache/thread_cache*.[ch] preload/order/reuse*.[ch] \
-	preload/order/timeline.[ch] | grep -vE '"preload/(cache/(cache_heap|thread_cache)|order/(reuse|timeline))'; then
+	preload/order/timeline*.[ch] | grep -vE '"preload/(cache/(cache_heap|thread_cache)|order/(reuse|timeline))'; then
 	echo 'lint: the heaps and thread caches of preload/cache/, reuse and the timeline may read nothing else of preload/'; status=1
 fi
 if grep -nE '#include "preload/' tools/*/*.[ch] | grep -vE '"preload/options/'; then

@@ -36,7 +36,6 @@ static void host_function_added(void)
 int gm_cache_start(void)
 {
 	static const struct gm_order_blocks blocks = { .context_of = context_of,
-						       .stream_passed = gm_cache_stream_look,
 						       .complete = gm_cache_heap_complete };
 	static const struct gm_context_watcher contexts = { .ending = gm_cache_context_ending,
 							    .ended = context_ended };

@@ -82,9 +82,6 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack);
  * errors. */
 void gm_cache_fault(CUresult result);
 
-/* @stream is about to be destroyed. */
-void gm_cache_stream_ends(uint64_t key, CUstream stream);
-
 /* What is served from @domain's default pool (pool_attributes.c). False: nothing ever was. */
 struct gm_cache_pool {
 	bool pages;			/* in pages: nothing of it is the driver's pool's */

@@ -75,24 +75,50 @@ static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
 	       (gm_cache_back_waits(heap->domain) && !gm_cache_is_past_device(heap));
 }
 
+/* Have the request's stream wait, on the device, for what another stream freed of @heap's pages, a block of @least
+ * bytes among it: that is its own then. Returns its bytes; 0: there is no further such stream. Begin with *@at 0. */
+static uint64_t take_over_next(struct gm_cache_heap *heap, uint64_t key, uint64_t least, uint32_t *at)
+{
+	CUstream own = gm_cache_request.stream;
+	struct gm_stream_track from;
+	uint64_t point, bytes = 0;
+
+	/* A default stream could join a capture. */
+	while (!bytes && (own > CU_STREAM_PER_THREAD || !gm_capturing())) {
+		/* First: a free that comes later may not have recorded the event that is waited for. */
+		point = gm_reuse_turn(gm_order_reuse());
+		if (!gm_timeline_stream_next(gm_reuse_time(gm_order_reuse()), at, &from))
+			break;
+		if (from.key == key || !gm_cache_heap_freed_on(heap, from.key, least) ||
+		    !gm_order_behind_stream(from.key, own, false))
+			continue;
+		/* An event before the wait would say that the GPU is past it. */
+		gm_order_stream_meet(key, own, false);
+		gm_timeline_stream_freed(gm_reuse_time(gm_order_reuse()), key, (uintptr_t)own, true);
+		bytes = gm_cache_heap_take_over(heap, from.key, key, point);
+	}
+	return bytes;
+}
+
 /* Of pages, where they are: behind what one other stream freed that is large enough, else behind what several
- * did. The
- * request's stream waits for no more of them than that, since they may be waiting for it. */
+ * did. The request's stream waits for no more of them than that, since they may be waiting for it. */
 static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	uint64_t least = call->alloc.requested;
+	struct gm_relaxed relaxed;
 	bool any = false;
 	int r = -EAGAIN;
 
 	if (!could_fit(heap, least))
 		return -ENOMEM;
-	gm_cache_mark_frees();		/* an event that no later free records would say too much */
+	gm_order_tell_frees();		/* an event that no later free records would say too much */
+	relaxed = gm_relax();
 	for (unsigned int i = 0; r == -EAGAIN && i < 2; i++, least = 0)
-		for (uint32_t at = 0; r == -EAGAIN && gm_cache_streams_take_over(heap, call->alloc.stream,
-									 gm_cache_request.stream, least, &at);) {
+		for (uint32_t at = 0; r == -EAGAIN && take_over_next(heap, call->alloc.stream, least, &at);) {
 			r = from_free(heap, call);
 			any = true;
 		}
+	gm_unrelax(&relaxed);
 	if (r == -EAGAIN)
 		r = any ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
 	return r;
@@ -169,7 +195,7 @@ static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
 		/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools
 		 * hand it out behind the point of the free. For PyTorch's interface nobody else does. */
 		return grow_and_wait(heap, call, !pool && call->alloc.stream);
-	gm_cache_stream_meet(call->alloc.stream, gm_cache_request.stream);
+	gm_order_stream_meet(call->alloc.stream, gm_cache_request.stream, false);
 	r = grow_and_wait(heap, call, false);
 	/* Behind that point nothing was found that fits where it is: pages move when the host has seen it. */
 	return r == -ENOMEM ? grow_and_wait(heap, call, true) : r;

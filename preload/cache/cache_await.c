@@ -39,7 +39,6 @@ void gm_cache_await_begin(struct gm_cache_await *await)
 {
 	await->point = gm_reuse_now(gm_order_reuse());
 	await->progress = gm_reuse_progress(gm_order_reuse());
-	await->streams = gm_cache_streams_arrived();
 	await->at_ns = gm_now_ns();
 	await->left_ns = PATIENCE_NS;
 	await->again = false;
@@ -61,6 +60,11 @@ static bool idle_anywhere(uint8_t domain, bool of_streams)
 		if ((of_streams || heap->kind != GM_KIND_POOL) && gm_cache_heap_idle_bytes(heap))
 			return true;
 	return false;
+}
+
+static bool streams_pending(void)
+{
+	return gm_timeline_streams_pending(gm_reuse_time(gm_order_reuse()));
 }
 
 /* The time since the last time, of which a stop of the process is @most_ns at most. */
@@ -93,7 +97,7 @@ static int waits(const struct gm_cache_await *await, uint8_t domain, bool stream
 	int r = waits_in_heaps(await->point, domain, streams, await->left_ns != 0);
 
 	if (r <= 0 && streams && await->left_ns &&
-	    (gm_cache_orphans_any() || (idle_anywhere(domain, true) && gm_cache_streams_pending())))
+	    (gm_cache_orphans_any() || (idle_anywhere(domain, true) && streams_pending())))
 		r = 1;
 	if (r <= 0 && gm_cache_back_waits(domain))	/* idle segments, behind the GPU's work */
 		r = 1;
@@ -102,8 +106,7 @@ static int waits(const struct gm_cache_await *await, uint8_t domain, bool stream
 
 static uint64_t progress(void)
 {
-	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_back_progress() << 32) +
-	       (gm_cache_streams_arrived() << 48);
+	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_back_progress() << 32);
 }
 
 static void poll(uint8_t domain, bool streams)
@@ -113,7 +116,7 @@ static void poll(uint8_t domain, bool streams)
 	gm_cache_back_look(domain);
 	if (!streams)
 		return;
-	gm_cache_streams_poll();
+	gm_reuse_look_streams(gm_order_reuse(), false);
 	gm_cache_orphans_back();
 }
 
@@ -154,7 +157,7 @@ static bool wait_for_gpu(struct gm_cache_await *await, uint8_t domain, uint64_t 
 
 bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams)
 {
-	uint64_t got_on, arrived, back = gm_cache_back_progress();
+	uint64_t got_on, back = gm_cache_back_progress();
 	bool waited, more;
 
 	waited = waits_in_heaps(await->point, domain, false, false);
@@ -163,13 +166,11 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 	if (gm_rule(GM_RULE_AWAIT) && !gm_in_host_function())
 		waited |= wait_for_gpu(await, domain, bytes, streams);
 	got_on = gm_reuse_progress(gm_order_reuse());
-	arrived = gm_cache_streams_arrived();
-	more = got_on != await->progress || arrived != await->streams;
+	more = got_on != await->progress;
 	/* Others free and complete without end: only what waited, or had just come, is a reason. */
 	more &= waited || !await->again;
 	more |= gm_cache_back_progress() != back && await->left_ns;
 	await->progress = got_on;
-	await->streams = arrived;
 	await->again = true;
 	return more;
 }
@@ -178,16 +179,16 @@ bool gm_cache_await_pages(struct gm_cache_heap *heap)
 {
 	uint64_t patience = PATIENCE_NS < VAIN_NS ? PATIENCE_NS : VAIN_NS;
 	uint64_t before = gm_cache_pages_passed(heap, UINT64_MAX);
-	uint64_t at = gm_now_ns(), waited = 0, arrived = gm_cache_streams_arrived();
+	uint64_t at = gm_now_ns(), waited = 0, arrived = gm_reuse_time(gm_order_reuse())->streams_moves;
 	int saved_errno = errno;
 	bool pool = heap->kind == GM_KIND_POOL, more, vain = false;
 
 	for (long pause_ns = 10000;; pause_ns += pause_ns < 200000 ? pause_ns / 4 : 0) {
 		gm_reuse_look(gm_order_reuse());
 		if (pool)		/* its streams may be past their frees, and another one stand still */
-			gm_cache_streams_poll();
+			gm_reuse_look_streams(gm_order_reuse(), false);
 		more = gm_cache_pages_passed(heap, UINT64_MAX) != before ||
-		       (pool && gm_cache_streams_arrived() != arrived);
+		       (pool && gm_reuse_time(gm_order_reuse())->streams_moves != arrived);
 		waited += gm_passed_ns(&at, SLICE_NS);
 		vain = !more && waited >= patience;
 		if (more || vain || gm_cache_pages_waits(heap, UINT64_MAX) <= 0)
@@ -240,5 +241,5 @@ void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call)
 		set_scarce(heap->domain, free_bytes, total_bytes);
 	}
 	if (call->alloc.stream && heap->segments >= total_bytes / MARKED_PART)
-		gm_cache_mark_frees();
+		gm_order_tell_frees();
 }

@@ -196,7 +196,7 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
 	heap->segments += bytes;
 	if (stream)
-		gm_cache_stream_add_segment(stream, gm_cache_request.stream, heap->kind == GM_KIND_POOL);
+		gm_order_stream_meet(stream, gm_cache_request.stream, true);
 	*ret_address = address;
 	return 0;
 }
@@ -213,7 +213,6 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 	heap->segments -= bytes;
 	if (stream) {
 		gm_cache_ordered_segment_free(heap, address, bytes, stream);
-		gm_cache_stream_drop_segment(stream, heap->kind == GM_KIND_POOL);
 	} else {
 		back = gm_cache_back_stream(heap);
 		if (back)
@@ -230,25 +229,25 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 static bool may_go(void *arg, uint64_t stream)
 {
 	const struct gm_cache_heap *heap = arg;
-	enum gm_cache_freed seen;
+	enum gm_stream_frees seen;
 	bool ended;
 
 	if (heap->ending)
 		return false;
 	if (!stream || heap->pages)	/* of pages the moment tells */
 		return !gm_cache_request.ended_only;
-	seen = gm_cache_stream_answer(stream, &ended);
+	seen = gm_timeline_stream_frees(gm_reuse_time(gm_order_reuse()), stream, &ended);
 	if (gm_cache_request.ended_only && !ended)
 		return false;
-	return seen == GM_FREED_COMPLETE || ((seen == GM_FREED_UNKNOWN || gm_cache_request.chains) &&
-					     gm_cache_orphans_room());
+	return seen == GM_FREES_PASSED || ((seen == GM_FREES_UNKNOWN || gm_cache_request.chains) &&
+					   gm_cache_orphans_room());
 }
 
 /* Before idle segments go back. Nothing is waited for: the growth lock is held. */
 static void synchronize(void *arg)
 {
 	gm_reuse_poll(gm_order_reuse());
-	gm_cache_streams_poll();
+	gm_reuse_look_streams(gm_order_reuse(), false);
 	if (((const struct gm_cache_heap *)arg)->pages)
 		gm_reuse_look(gm_order_reuse());
 }
@@ -372,7 +371,6 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		}
 		heap->ending = ending;
 	}
-	gm_cache_streams_ending(context, ending);
 	if (locked)
 		gm_unlock(&growth[device]);
 	if (held)
@@ -391,8 +389,6 @@ static void end_pages(struct gm_cache_heap *heap)
 
 void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 {
-	if (gm_cache_on())
-		gm_cache_streams_context_ended(context);
 	for (struct gm_cache_heap *heap = NULL;
 	     gm_cache_on() && (heap = gm_cache_heap_next(heap, GM_DOMAIN_UNKNOWN));) {
 		if (heap->kind == GM_KIND_POOL)
@@ -446,7 +442,7 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 void gm_cache_release_ended(uint8_t domain)
 {
 	static uint32_t seen[GM_MAX_DEVICES];	/* lock: growth */
-	uint32_t left = gm_cache_streams_poll_ended();
+	uint32_t left = gm_order_streams_over();
 	uint64_t bytes = 0;
 
 	if (gm_state.options.expandable_segments)

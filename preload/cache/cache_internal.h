@@ -77,7 +77,6 @@ void gm_cache_release_ended(uint8_t domain);
 struct gm_cache_await {
 	uint64_t point;			/* what was freed later is not waited for */
 	uint64_t progress;		/* what was complete (gm_reuse_progress) */
-	uint64_t streams;		/* streams that have got to their frees */
 	uint64_t at_ns, left_ns;	/* streams and pages are waited for so long (gm_passed_ns) */
 	bool again;			/* it has waited before */
 };
@@ -185,51 +184,6 @@ void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
 /* Was little unused memory left on @domain's device when that was last checked? Checks now and then
  * by itself. */
 bool gm_cache_scarce(uint8_t domain);
-
-/* ---- streams by key (cache_stream.c, cache_stream_frees.c) ---- */
-
-/* There is one more segment from which the stream of @key is served, which the caller names
- * @stream, in its current context; one less. @of_pool: the segment outlives contexts. */
-void gm_cache_stream_add_segment(uint64_t key, CUstream stream, bool of_pool);
-void gm_cache_stream_drop_segment(uint64_t key, bool of_pool);
-/* The same stream is served from pages. */
-void gm_cache_stream_meet(uint64_t key, CUstream stream);
-/* The point up to which the host has seen it past its frees; 0: none that is known. */
-uint64_t gm_cache_stream_passed(uint64_t key);
-uint32_t gm_cache_stream_context(uint64_t key);	/* 0: it is not known */
-/* The context of streams is about to end (or, @ending false, did not); it has ended. */
-void gm_cache_streams_ending(uint32_t context, bool ending);
-void gm_cache_streams_context_ended(uint32_t context);
-
-/* There is so much stream-ordered memory that another request could lack it: from now on a free in
- * the order of a stream is marked by an event there before the block can be handed out again. @meets: a stream that
- * is not known has to be, since the block is no part of a segment of its own. */
-void gm_cache_mark_frees(void);
-extern _Atomic(bool) gm_cache_frees_marked GM_HIDDEN;
-void gm_cache_stream_freed_slow(uint64_t key, CUstream stream, bool meets);
-/* Ask that stream alone, if its frees have an event: gm_cache_stream_passed. The retire lock may be held. */
-uint64_t gm_cache_stream_look(uint64_t key);
-
-/* Has that stream got to the last free in its order? UNKNOWN: it cannot be found out. */
-enum gm_cache_freed { GM_FREED_COMPLETE, GM_FREED_PENDING, GM_FREED_UNKNOWN };
-enum gm_cache_freed gm_cache_stream_ask(uint64_t key);
-/* Ask this of all streams; the last answer. @ret_ended: the stream has ended, so that its segments
- * serve no request. */
-void gm_cache_streams_poll(void);
-enum gm_cache_freed gm_cache_stream_answer(uint64_t key, bool *ret_ended);
-/* How often a stream was found to have got to its frees. Is there a stream that has not? */
-uint64_t gm_cache_streams_arrived(void);
-bool gm_cache_streams_pending(void);
-/* Ask the streams that have ended. Returns a number that rises when segments of one may go back. */
-uint32_t gm_cache_streams_poll_ended(void);
-/* Have the stream @own, whose key is @key, wait on the device for what another stream freed of @heap's pages and
- * has not got to, a block of @least bytes among it; that is its own then. Returns its bytes; 0: there is no further
- * such stream. Begin with *@at 0. Frees have events (gm_cache_mark_frees). The growth lock is held. */
-uint64_t gm_cache_streams_take_over(struct gm_cache_heap *heap, uint64_t key, CUstream own,
-				    uint64_t least, uint32_t *at);
-/* Free the segment @address behind that stream's last free, on @own, a private stream that waits
- * for it. False: it could not be done. */
-bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);
 
 /* A block that was freed from inside another hook is freed in fact (gm_cache_heap_ask; cache_free.c). */
 enum gm_cache_when gm_cache_ask(uint32_t block, uint32_t number, uint64_t bytes);

@@ -21,8 +21,8 @@
 #define LOOKING_NS 20000
 #define ORPHANS 1024u			/* more than fit stay in their heap */
 
-/* @context: of its stream; 0: not known, any may have used it. */
-static struct orphan { uint64_t address, bytes, point; uint32_t number, context; } orphans[ORPHANS];
+/* @context: of its stream @key; 0: not known, any may have used it. */
+static struct orphan { uint64_t address, bytes, point, key; uint32_t number, context; } orphans[ORPHANS];
 static struct gm_lock orphans_lock;
 static _Atomic(uint32_t) waiting;	/* how many orphans there are */
 static _Atomic(bool) looking;		/* some thread gives them back, or none may */
@@ -52,7 +52,10 @@ bool gm_cache_orphans_any(void)
 
 static bool is_passed(const struct orphan *orphan)
 {
-	return gm_timeline_passed(gm_reuse_time(gm_order_reuse()), orphan->context) >= orphan->point;
+	struct gm_timeline *time = gm_reuse_time(gm_order_reuse());
+
+	return gm_timeline_stream_passed(time, orphan->key) >= orphan->point ||
+	       gm_timeline_passed(time, orphan->context) >= orphan->point;
 }
 
 /* One that is passed, of any heap; or with @number any one of that heap. */
@@ -105,23 +108,25 @@ static bool free_behind(struct gm_cache_heap *heap, uint64_t address, uint64_t k
 {
 	CUstream own = stream_behind(heap, key);
 
-	return own && (gm_cache_stream_behind(key, address, own) ||
-		       (gm_order_behind_all(own) && !GM_REAL(cuMemFreeAsync)(address, own)));
+	return own && (gm_order_behind_stream(key, own, true) || gm_order_behind_all(own)) &&
+	       !GM_REAL(cuMemFreeAsync)(address, own);
 }
 
 void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t bytes,
 				   uint64_t key)
 {
-	struct orphan orphan = { .address = address, .bytes = bytes, .number = heap->number,
-				 .context = gm_cache_stream_context(key) };
+	struct orphan orphan = { .address = address, .bytes = bytes, .number = heap->number, .key = key };
+	struct gm_stream_track stream;
 
 	/* Every context of the device has ended, and with them all that could use it. */
 	if (!heap->handle && !GM_REAL(cuMemFree_v2)(address))
 		return;
-	if (heap->handle && gm_cache_stream_ask(key) == GM_FREED_COMPLETE && give_back(heap, address))
+	if (heap->handle && gm_reuse_stream_is_past(gm_order_reuse(), key) && give_back(heap, address))
 		return;
 	if (heap->handle && gm_cache_request.chains && free_behind(heap, address, key))
 		return;
+	if (gm_timeline_stream_copy(gm_reuse_time(gm_order_reuse()), key, &stream))
+		orphan.context = stream.context;
 	orphan.point = gm_timeline_free(gm_reuse_time(gm_order_reuse()));
 	keep_orphan(&orphan);
 }

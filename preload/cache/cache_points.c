@@ -4,7 +4,7 @@
  *
  * A page moves, or goes back to the driver, when the host has seen that the contexts which may touch it have
  * passed the point of its last free. What was freed in the order of a stream, from a default pool, may also
- * move where that stream alone is known to have got to it (cache_stream_frees.c): a program may wait for just
+ * move where that stream alone is known to have passed it (timeline_streams.c): a program may wait for just
  * that memory with other work. A free that the host has seen complete, because it waited or because the block
  * was in limbo, has point 0.
  *
@@ -43,7 +43,7 @@ uint64_t gm_cache_pages_passed(void *arg, uint64_t stream)
 	if (!gm_rule(GM_RULE_PAGES))
 		return gm_reuse_now(gm_order_reuse());
 	if (heap->kind == GM_KIND_POOL && stream != UINT64_MAX)
-		own = gm_cache_stream_passed(stream);
+		own = gm_timeline_stream_passed(timeline(), stream);
 	return own > point ? own : point;
 }
 

@@ -81,7 +81,6 @@ static void stream_ends(CUstream stream)
 {
 	if (!gm_order_on || !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
 		return;
-	gm_cache_stream_ends(gm_stream_key(stream, false), stream);
 	gm_order_stream_ends(stream);
 }
 

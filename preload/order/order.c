@@ -265,7 +265,10 @@ void gm_order_stream_ends(CUstream stream)
 {
 	uint64_t handle = (uint64_t)(uintptr_t)stream;
 
-	if (!gm_order_on || handle <= 2 || !gm_rule(GM_RULE_STREAM_DESTROYED))
+	if (!gm_order_on || handle <= 2)
+		return;
+	gm_order_stream_over(key_of_handle(handle), stream);
+	if (!gm_rule(GM_RULE_STREAM_DESTROYED))
 		return;
 	gm_reuse_stream_ends(reuse, key_of_handle(handle));
 	/* From here on the handle means another stream. In vain when the call fails: harmless. */
@@ -292,6 +295,7 @@ static void context_ended(uint32_t context, CUcontext handle, const struct gm_en
 {
 	(void)handle;
 	(void)ending;
+	gm_order_streams_lost(context);		/* another stream may get the handle */
 	gm_ticket_context_ended(context);
 	gm_capture_context_ended(context);
 	forget_seen();
@@ -383,13 +387,6 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	return context ? context : gm_context_only();
 }
 
-static uint64_t stream_passed(void *arg, uint64_t stream)
-{
-	const struct gm_order_blocks *blocks = arg;
-
-	return blocks->stream_passed ? blocks->stream_passed(stream) : 0;
-}
-
 static bool is_only(void *arg, uint32_t context, uint64_t stream)
 {
 	(void)arg;
@@ -431,7 +428,6 @@ int gm_order_start(const struct gm_order_blocks *blocks)
 		.stream_wait = stream_wait,
 		.query = gm_ticket_query,
 		.drop = gm_ticket_drop,
-		.stream_passed = stream_passed,
 		.context_of = context_of,
 		.is_only = is_only,
 		.complete = complete,

@@ -84,7 +84,6 @@ extern struct gm_reuse_hot gm_order_hot GM_HIDDEN;
 /* Whose blocks are reused: struct gm_reuse_ops has both. */
 struct gm_order_blocks {
 	uint32_t (*context_of)(uint32_t owner);
-	uint64_t (*stream_passed)(uint64_t stream);	/* NULL: nothing is known of streams */
 	size_t (*complete)(const struct gm_reuse_item *items, size_t count);
 };
 
@@ -160,8 +159,27 @@ void gm_order_context_waits(CUcontext context);
  * real call, gm_order_stream_ended after it, with its result. */
 void gm_order_stream_ends(CUstream stream);
 void gm_order_stream_ended(CUstream stream, CUresult result);
-/* A stream ended with its context: its key is never used again. */
-void gm_order_stream_destroyed(CUstream stream);
+
+/* ---- streams that memory is freed on (streams.c) ---- */
+
+/* Stream-ordered memory of the stream of @key, which the caller names @stream, in its current context, is served or
+ * freed. @fresh: nothing was freed on it. */
+void gm_order_stream_meet(uint64_t key, CUstream stream, bool fresh);
+/* There is so much stream-ordered memory that another request could lack it: from now on a free in the order of
+ * a stream is told of, before the block can be handed out again. */
+void gm_order_tell_frees(void);
+extern _Atomic(bool) gm_order_frees_told GM_HIDDEN;
+/* Something is freed so. @meets: a stream that is not known is met. */
+void gm_order_stream_freed(uint64_t key, CUstream stream, bool meets);
+/* @own waits, on the device, for all that was freed on the stream of @key; @may_record: else for all that the
+ * stream was given. False: that could not be arranged. */
+bool gm_order_behind_stream(uint64_t key, CUstream own, bool may_record);
+/* Ask the streams that have ended. A number that rises when one of them is complete. */
+uint32_t gm_order_streams_over(void);
+/* It is about to be destroyed; those of @context were. */
+void gm_order_stream_over(uint64_t key, CUstream stream);
+void gm_order_streams_lost(uint32_t context);
+void gm_order_stream_destroyed(CUstream stream);	/* its key is never used again */
 
 /* Was no other context than @context (NULL: the current one) ever given work? A green context
  * counts as one of its own here: a synchronise of it does not cover the primary context's work. */

@@ -369,7 +369,7 @@ void gm_reuse_end_single(struct gm_reuse *reuse)
 	gm_unlock(&reuse->limbo);
 }
 
-/* ---- ends of streams, captures ----------------------------------------------------------------- */
+/* ---- ends of streams --------------------------------------------------------------------------- */
 
 void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream)
 {
@@ -421,6 +421,82 @@ int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg)
 	gm_unlock(&reuse->order);
 	return r;
 }
+
+/* ---- streams ----------------------------------------------------------------------------------- */
+
+/* No default stream may be asked, nor get an event, while any stream captures. */
+static void ask_stream(struct gm_reuse *reuse, const struct gm_stream_track *stream, uint64_t point, bool mark)
+{
+	if (!gm_lock(&reuse->order))
+		return;
+	if (may_record_locked(reuse, false) && mark)
+		gm_timeline_stream_mark(&reuse->time, stream, point);
+	else if (may_record_locked(reuse, false))
+		gm_timeline_stream_ask(&reuse->time, stream, point);
+	gm_unlock(&reuse->order);
+}
+
+static void look_at_stream(struct gm_reuse *reuse, const struct gm_stream_track *stream, uint64_t point)
+{
+	if (gm_timeline_stream_asks(stream)) {
+		ask_stream(reuse, stream, point, false);
+	} else if (gm_lock(&reuse->retire)) {
+		gm_timeline_stream_look(&reuse->time, stream->key, point);
+		gm_unlock(&reuse->retire);
+	}
+}
+
+void gm_reuse_look_streams(struct gm_reuse *reuse, bool ended_only)
+{
+	uint64_t point = gm_reuse_before(reuse);
+	struct gm_stream_track copy;
+
+	if (reuse->time.streams_ended)	/* some may have ended without an event: their context's mark tells */
+		gm_reuse_look(reuse);
+	for (uint32_t at = 0; gm_timeline_stream_next(&reuse->time, &at, &copy);)
+		if (!ended_only || copy.ended)
+			look_at_stream(reuse, &copy, point);
+}
+
+bool gm_reuse_stream_is_past(struct gm_reuse *reuse, uint64_t stream)
+{
+	uint64_t point = gm_reuse_before(reuse);
+	struct gm_stream_track copy;
+	bool ended;
+
+	if (!gm_timeline_stream_copy(&reuse->time, stream, &copy))
+		return false;
+	if (gm_timeline_stream_asks(&copy)) {
+		look_at_stream(reuse, &copy, point);
+		return point && gm_timeline_stream_passed(&reuse->time, stream) >= point;
+	}
+	look_at_stream(reuse, &copy, point);
+	return gm_timeline_stream_frees(&reuse->time, stream, &ended) == GM_FREES_PASSED;
+}
+
+void gm_reuse_mark_streams(struct gm_reuse *reuse)
+{
+	uint64_t point = gm_reuse_before(reuse);
+	struct gm_stream_track copy;
+
+	reuse->time.told = true;
+	for (uint32_t at = 0; gm_timeline_stream_next(&reuse->time, &at, &copy);)
+		ask_stream(reuse, &copy, point, true);
+}
+
+bool gm_reuse_stream_wait(struct gm_reuse *reuse, uint64_t stream, bool may_record,
+			  int (*wait)(void *arg, uint64_t event), void *arg)
+{
+	bool done;
+
+	if (!gm_lock(&reuse->retire))
+		return false;
+	done = gm_timeline_stream_wait(&reuse->time, stream, may_record, wait, arg);
+	gm_unlock(&reuse->retire);
+	return done;
+}
+
+/* ---- captures ---------------------------------------------------------------------------------- */
 
 static void count_capture(struct gm_reuse *reuse, bool begins)
 {

@@ -53,10 +53,6 @@ struct gm_reuse_ops {
 	/* 1: complete (or its context is gone), 0: not yet, -errno: not known now. */
 	int (*query)(void *arg, uint64_t ticket);
 	void (*drop)(void *arg, uint64_t ticket);
-	/* Has @stream alone got further than its context? The point up to which the host has seen it past its frees
-	 * (those of cudaFreeAsync, for which the backend has an event by the time of gm_reuse_freed); 0: not known.
-	 * Under "retire"; may be NULL. */
-	uint64_t (*stream_passed)(void *arg, uint64_t stream);
 	/* context_of: the context that @owner's memory belongs to; 0: not known. is_only: is
 	 * @context the one of @stream, and the only one in use? That only looks up: it is called
 	 * under any lock, the other under none, when something is freed. */
@@ -182,6 +178,16 @@ void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one);
 /* Call @fn while no capture can begin. Returns its result; -EAGAIN: a capture is under way, -EBUSY:
  * the lock could not be had, and @fn was not called. */
 int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg);
+
+/* Find out how far the streams have come with what was freed on them; only those that have ended. Never waits. One
+ * stream: has it passed all that was freed on it by now? */
+void gm_reuse_look_streams(struct gm_reuse *reuse, bool ended_only);
+bool gm_reuse_stream_is_past(struct gm_reuse *reuse, uint64_t stream);
+/* Each free in stream order is told of from now on (gm_timeline.told): what was freed before gets an event. */
+void gm_reuse_mark_streams(struct gm_reuse *reuse);
+/* As gm_timeline_stream_wait. */
+bool gm_reuse_stream_wait(struct gm_reuse *reuse, uint64_t stream, bool may_record,
+			  int (*wait)(void *arg, uint64_t event), void *arg);
 
 /* A stream of @context (0: not known) begins to capture (before the real call), or joins a capture; that has
  * ended. They nest. */

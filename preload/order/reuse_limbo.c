@@ -223,9 +223,9 @@ static uint64_t lane_passed(struct gm_reuse *reuse, const struct gm_reuse_lane *
 	if (!lane->stream || !gm_rule(GM_RULE_OWN_CONTEXT))
 		return gm_timeline_passed_by_all(&reuse->time, lane->context);
 	context = gm_timeline_passed(&reuse->time, lane->context);
-	if (!reuse->ops.stream_passed || !gm_rule(GM_RULE_OWN_STREAM) || first_point(reuse, lane) <= context)
+	if (!gm_rule(GM_RULE_OWN_STREAM) || first_point(reuse, lane) <= context)
 		return context;
-	stream = reuse->ops.stream_passed(reuse->ops.arg, lane->stream);
+	stream = gm_timeline_stream_look(&reuse->time, lane->stream, gm_reuse_before(reuse));
 	return stream > context ? stream : context;
 }
 

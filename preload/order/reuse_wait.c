@@ -203,5 +203,5 @@ int gm_reuse_waits(struct gm_reuse *reuse, uint64_t point, uint32_t context)
 
 uint64_t gm_reuse_progress(struct gm_reuse *reuse)
 {
-	return reuse->completed + reuse->time.moves;
+	return reuse->completed + reuse->time.moves + reuse->time.streams_moves;
 }

@@ -193,6 +193,41 @@ static int wait_event(void *arg, uint64_t event)
 	return !result || is_of_ended(result) ? 0 : -EIO;
 }
 
+static int record_stream(void *arg, uint32_t context, uint64_t stream, uint64_t event)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	enum gm_context_role role;
+	CUresult result;
+	CUdevice device;
+
+	(void)arg;
+	/* An event of ours on the default stream would have streams wait for one another that do not. */
+	result = context && stream <= (uintptr_t)CU_STREAM_PER_THREAD
+		       ? GM_REAL(cuCtxRecordEvent)(gm_context_handle(context, &role, &device), event_of(event))
+		       : GM_REAL(cuEventRecord)(event_of(event), (CUstream)(uintptr_t)stream);
+	gm_unrelax(&relaxed);
+	return record_error(result);
+}
+
+static int is_idle(void *arg, uint32_t context, uint64_t stream)
+{
+	bool whole = stream <= (uintptr_t)CU_STREAM_PER_THREAD, entered = whole && gm_context_enter(context);
+	struct gm_relaxed relaxed = gm_relax();
+	CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+	enum gm_context_role role;
+	CUcontext current = NULL;
+	CUdevice device;
+
+	(void)arg;
+	/* The default stream is that of the current context: it must be this one. */
+	if (!whole || (!GM_REAL(cuCtxGetCurrent)(&current) && current &&
+		       current == gm_context_handle(context, &role, &device)))
+		result = GM_REAL(cuStreamQuery)((CUstream)(uintptr_t)stream);
+	gm_unrelax(&relaxed);
+	gm_context_leave(entered);
+	return !result ? 1 : result == CUDA_ERROR_NOT_READY ? 0 : -EIO;
+}
+
 static void around(void *arg, bool begin)
 {
 	(void)arg;
@@ -210,7 +245,7 @@ static void *memory(void *arg, size_t bytes)
 
 const struct gm_timeline_ops gm_ticket_ops = {
 	.event = new_event, .record = record_context, .query = query_event, .wait = wait_event, .around = around,
-	.memory = memory,
+	.record_on = record_stream, .idle = is_idle, .memory = memory,
 };
 
 void gm_ticket_start(struct gm_timeline *time)

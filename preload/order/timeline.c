@@ -23,6 +23,7 @@ void gm_timeline_init(struct gm_timeline *t, const struct gm_timeline_ops *ops, 
 	t->lock.rank = GM_RANK_LEAF;
 	t->now = now;
 	t->ends = 1;
+	t->streams_room = GM_TIMELINE_STREAMS;
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------- */
@@ -110,6 +111,7 @@ void gm_timeline_ending(struct gm_timeline *t, uint32_t id, bool ending)
 	track = find(t, id);
 	if (track && track->life != GM_TRACK_ENDED)
 		track->life = ending ? GM_TRACK_ENDING : GM_TRACK_LIVE;
+	gm_timeline_streams_ending_locked(t, id, ending);
 	gm_unlock(&t->lock);
 }
 
@@ -156,6 +158,7 @@ void gm_timeline_ended(struct gm_timeline *t, uint32_t id)
 	track = find(t, id);
 	if (track)
 		end_locked(t, track);
+	gm_timeline_streams_ended_locked(t, id);
 	forget_pairs_locked(t, id);
 	t->moves++;
 	gm_unlock(&t->lock);
@@ -280,7 +283,7 @@ static int new_mark(struct gm_timeline *t, struct gm_track *track, struct gm_mar
 	return 0;
 }
 
-static void put_locked(struct gm_timeline *t, struct gm_mark *mark)
+void gm_timeline_put_locked(struct gm_timeline *t, struct gm_mark *mark)
 {
 	struct gm_track *track = mark->track;
 
@@ -298,7 +301,7 @@ void gm_timeline_put(struct gm_timeline *t, struct gm_mark *mark)
 {
 	if (!mark || !gm_lock(&t->lock))
 		return;
-	put_locked(t, mark);
+	gm_timeline_put_locked(t, mark);
 	gm_unlock(&t->lock);
 }
 
@@ -333,7 +336,7 @@ static int mark_track(struct gm_timeline *t, struct gm_track *track, uint64_t po
 	if (!gm_lock(&t->lock))
 		return -EBUSY;		/* the event is lost: the next mark says the same */
 	if (track->life == GM_TRACK_ENDED) {
-		put_locked(t, mark);
+		gm_timeline_put_locked(t, mark);
 	} else {
 		if (track->newest)
 			track->newest->next = mark;
@@ -428,7 +431,7 @@ static void pop(struct gm_timeline *t, struct gm_track *track, struct gm_mark *m
 		mark->passed = true;
 		t->moves++;
 		if (!mark->users)
-			put_locked(t, mark);
+			gm_timeline_put_locked(t, mark);
 	}
 	gm_unlock(&t->lock);
 }
@@ -593,7 +596,7 @@ void gm_timeline_unuse(struct gm_timeline *t, struct gm_mark *mark)
 	if (!gm_lock(&t->lock))
 		return;
 	if (!--mark->users && mark->passed)
-		put_locked(t, mark);
+		gm_timeline_put_locked(t, mark);
 	gm_unlock(&t->lock);
 }
 

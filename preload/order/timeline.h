@@ -31,6 +31,7 @@
 
 #define GM_TIMELINE_CONTEXTS 256u	/* given work, and alive, at one time */
 #define GM_TIMELINE_PAIRS 512u		/* of contexts of which one may touch the other's memory; more: everybody may */
+#define GM_TIMELINE_STREAMS 4096u	/* on which memory was freed; of more nothing is known */
 
 struct gm_timeline_ops {
 	/* An event for queries and waits in the context @handle. 0: it cannot be had. */
@@ -40,6 +41,10 @@ struct gm_timeline_ops {
 	int (*record)(void *arg, uint64_t handle, uint64_t event);
 	int (*query)(void *arg, uint64_t event);	/* 1: complete, or its context is gone; 0: not yet; -errno */
 	int (*wait)(void *arg, uint64_t event);		/* the host waits; 0 or -errno */
+	/* Record @event behind what @stream was given so far; where @stream is the default one of @context (not 0),
+	 * behind all of that context. 0 or -errno. idle: has @stream of @context nothing left to do? 1, 0, -errno. */
+	int (*record_on)(void *arg, uint32_t context, uint64_t stream, uint64_t event);
+	int (*idle)(void *arg, uint32_t context, uint64_t stream);
 	void (*around)(void *arg, bool begin);		/* before and after some of record and query; may be NULL */
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed pages; NULL: there are none */
 	void *arg;
@@ -71,6 +76,23 @@ struct gm_track {			/* a context that was given work */
 	struct gm_mark *newest, *spare;
 };
 
+/* A stream on which memory may have been freed in stream order. */
+struct gm_stream_track {
+	uint64_t key;			/* 0: unused */
+	uint64_t stream;		/* as the backend names it; 0: it cannot be asked as a whole */
+	struct gm_mark *mark;		/* its event, behind its frees; NULL: none yet */
+	uint64_t freed;			/* of the last free; or of the end of a stream without an event */
+	uint64_t asked;			/* the last point for which it was asked */
+	uint64_t passed;		/* UINT64_MAX: it has ended and is complete */
+	uint32_t context;		/* 0: not known */
+	uint32_t born;			/* a number of its own */
+	uint32_t missed, recorded;	/* frees without an event; those before the last event. Equal: covered */
+	int32_t thread;			/* whose default stream it is; 0: nobody's */
+	uint16_t next;			/* of its bucket, or unused */
+	bool ending;			/* so is its context */
+	bool ended;			/* no more work can be submitted to it */
+};
+
 struct gm_timeline {
 	struct gm_timeline_ops ops;
 	struct gm_lock lock;		/* a leaf */
@@ -86,6 +108,15 @@ struct gm_timeline {
 	_Atomic(uint64_t) pair[GM_TIMELINE_PAIRS];	/* who << 32 | whose; 0: unused */
 	struct gm_mark *unused;		/* marks that are no context's; lock: lock */
 	struct gm_track tracks[GM_TIMELINE_CONTEXTS];
+	_Atomic(bool) told;		/* each free in stream order is told of (gm_timeline_stream_freed) */
+	_Atomic(bool) blind;		/* but one was not noted: nothing is known of streams */
+	_Atomic(uint32_t) streams_ended;	/* that are not known to be complete */
+	_Atomic(uint32_t) streams_over;	/* rises when one of these is */
+	_Atomic(uint64_t) streams_moves;	/* rises when a stream has passed what was freed on it */
+	uint32_t streams_room;		/* a power of two; lock: lock, as the rest */
+	uint32_t streams_used, streams_unused, streams_born;
+	struct gm_stream_track *streams;	/* from 1 on; NULL: there are none yet */
+	uint16_t *buckets;		/* a quarter as many */
 };
 
 /* @t is zeroed; the first point is @now. */
@@ -120,6 +151,45 @@ bool gm_timeline_is_capturing(struct gm_timeline *t, uint32_t id);
 /* Work of context @who may touch memory of context @whose from now on; of everybody's. */
 void gm_timeline_touches(struct gm_timeline *t, uint32_t who, uint32_t whose);
 void gm_timeline_everybody(struct gm_timeline *t);
+
+/* ---- streams (timeline_streams.c) ---- */
+
+/* Stream @like->key, with its stream, context and thread; it may be known already. @fresh: nothing was freed on it. */
+void gm_timeline_stream_add(struct gm_timeline *t, const struct gm_stream_track *like, bool fresh);
+bool gm_timeline_stream_copy(struct gm_timeline *t, uint64_t key, struct gm_stream_track *ret_copy);
+/* The next one that has not ended and passed everything; begin with *@at 0. False: there is none. */
+bool gm_timeline_stream_next(struct gm_timeline *t, uint32_t *at, struct gm_stream_track *ret_copy);
+/* No more work is submitted to it. */
+void gm_timeline_stream_ended(struct gm_timeline *t, uint64_t key);
+
+/* Something is freed in the order of @key, which the caller's thread names @name. Its point comes after this, and it is
+ * seen to be free after this. @may_record: an event may be recorded on that stream. */
+void gm_timeline_stream_freed(struct gm_timeline *t, uint64_t key, uint64_t name, bool may_record);
+
+/* Find out how far it has come, by its event. @point: everything that is freed from now on has a later one. Under
+ * "retire". Returns gm_timeline_stream_passed. */
+uint64_t gm_timeline_stream_look(struct gm_timeline *t, uint64_t key, uint64_t point);
+/* Its event says nothing, or it has none, and it can be asked as a whole. ask: is it idle? mark: where it is not, what
+ * was freed on it gets an event; gm_timeline.told is set. Under "order". */
+bool gm_timeline_stream_asks(const struct gm_stream_track *copy);
+bool gm_timeline_stream_ask(struct gm_timeline *t, const struct gm_stream_track *copy, uint64_t point);
+void gm_timeline_stream_mark(struct gm_timeline *t, const struct gm_stream_track *copy, uint64_t point);
+
+/* Up to which point the host has seen it past its frees. */
+uint64_t gm_timeline_stream_passed(struct gm_timeline *t, uint64_t key);
+/* The same of all its frees, as far as they were told of. UNKNOWN: that cannot be found out. */
+enum gm_stream_frees { GM_FREES_PASSED, GM_FREES_PENDING, GM_FREES_UNKNOWN };
+enum gm_stream_frees gm_timeline_stream_frees(struct gm_timeline *t, uint64_t key, bool *ret_ended);
+bool gm_timeline_streams_pending(struct gm_timeline *t);	/* is any PENDING? */
+
+/* Call @wait with an event behind all that was freed on @key: that of the last free, else, if @may_record, one behind
+ * all that the stream was given. False: there is none, or @wait failed. Under "retire". */
+bool gm_timeline_stream_wait(struct gm_timeline *t, uint64_t key, bool may_record,
+			     int (*wait)(void *arg, uint64_t event), void *arg);
+
+/* The context of streams is about to end (or did not); it has ended. The timeline's lock is held. */
+void gm_timeline_streams_ending_locked(struct gm_timeline *t, uint32_t context, bool ending);
+void gm_timeline_streams_ended_locked(struct gm_timeline *t, uint32_t context);
 
 /* ---- marks ---- */
 
@@ -174,6 +244,7 @@ bool gm_timeline_last_marks(struct gm_timeline *t, bool (*fn)(void *arg, uint64_
 /* An event of context @id, not on its list; NULL: there can be none now. put: nobody needs it any more. */
 struct gm_mark *gm_timeline_take(struct gm_timeline *t, uint32_t id);
 void gm_timeline_put(struct gm_timeline *t, struct gm_mark *mark);
+void gm_timeline_put_locked(struct gm_timeline *t, struct gm_mark *mark);	/* the timeline's lock is held */
 /* Has its context ended? Then its event is gone, and its work complete. ending: it must not be asked now. */
 static inline bool gm_mark_has_ended(const struct gm_mark *mark)
 {

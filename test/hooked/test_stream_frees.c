@@ -1,5 +1,5 @@
 /*
- * How far a stream has come with what was freed on it (preload/cache/cache_stream_frees.c), while one thread asks and
+ * How far a stream has come with what was freed on it (preload/order/timeline_streams.c), while one thread asks and
  * another one frees on the same stream, between the driver's answer and what is made of it. On the fake driver.
  */
 #include <pthread.h>
@@ -12,6 +12,7 @@
 #define BYTES ((size_t)100 << 10)
 
 static CUcontext context;
+static struct gm_timeline *timeline;
 static CUstream stream, beside;
 static CUdeviceptr first, second, flag, other_flag;
 static void (*meanwhile)(void);
@@ -61,6 +62,7 @@ static void start(bool in_pages)
 	setenv("FAKECUDA_CAPACITY", "2GiB", 1);	/* nothing is marked by itself */
 	context = begin();
 	ck_assert(gm_cache_on());
+	timeline = gm_reuse_time(gm_order_reuse());
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
 	OK(cuMemAlloc_v2(&flag, 8));
@@ -91,23 +93,23 @@ START_TEST(freed_while_it_is_asked)
 	bool ended;
 
 	start(_i);
-	gm_cache_mark_frees();
+	gm_order_tell_frees();
 	key = gm_stream_key(stream, false);
 	OK(cuMemAllocAsync(&first, BYTES, stream));
 	OK(cuMemAllocAsync(&second, BYTES, stream));
 	OK(cuMemFreeAsync(first, stream));
 	meanwhile = free_second_behind_flag;
-	gm_cache_streams_poll();
+	gm_reuse_look_streams(gm_order_reuse(), false);
 	ck_assert_ptr_null(meanwhile);
-	ck_assert_int_eq(gm_cache_stream_answer(key, &ended), GM_FREED_PENDING);
-	ck_assert(gm_cache_streams_pending());
+	ck_assert_int_eq(gm_timeline_stream_frees(timeline, key, &ended), GM_FREES_PENDING);
+	ck_assert(gm_timeline_streams_pending(timeline));
 	if (_i)
-		ck_assert_uint_lt(gm_cache_stream_passed(key), gm_reuse_now(gm_order_reuse()));
-	gm_cache_streams_poll();
-	ck_assert_int_eq(gm_cache_stream_answer(key, &ended), GM_FREED_PENDING);
+		ck_assert_uint_lt(gm_timeline_stream_passed(timeline, key), gm_reuse_now(gm_order_reuse()));
+	gm_reuse_look_streams(gm_order_reuse(), false);
+	ck_assert_int_eq(gm_timeline_stream_frees(timeline, key, &ended), GM_FREES_PENDING);
 	set_flag();
-	gm_cache_streams_poll();
-	ck_assert_int_eq(gm_cache_stream_answer(key, &ended), GM_FREED_COMPLETE);
+	gm_reuse_look_streams(gm_order_reuse(), false);
+	ck_assert_int_eq(gm_timeline_stream_frees(timeline, key, &ended), GM_FREES_PASSED);
 }
 END_TEST
 
@@ -129,12 +131,12 @@ START_TEST(freed_while_it_is_marked)
 	OK(cuStreamWaitValue32_v2(CU_STREAM_LEGACY, other_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
 	OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
 	meanwhile = free_first_on_default;
-	gm_cache_mark_frees();
+	gm_order_tell_frees();
 	ck_assert_ptr_null(meanwhile);
 	OK(cuStreamWriteValue32_v2(beside, other_flag, 1, 0));
 	OK(cuStreamSynchronize(CU_STREAM_LEGACY));
-	gm_cache_streams_poll();
-	ck_assert_int_eq(gm_cache_stream_answer(key, &ended), GM_FREED_COMPLETE);
+	gm_reuse_look_streams(gm_order_reuse(), false);
+	ck_assert_int_eq(gm_timeline_stream_frees(timeline, key, &ended), GM_FREES_PASSED);
 	set_flag();
 }
 END_TEST

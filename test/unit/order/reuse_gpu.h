@@ -22,7 +22,7 @@
 #define FLAGS 64u
 
 struct op { uint32_t flag, sets; uint32_t clock[STREAMS], after[STREAMS]; };
-struct stream { uint32_t context, count, done, under_way, freed; uint64_t passed; bool gone; struct op ops[OPS]; };
+struct stream { uint32_t context, count, done, under_way, told; bool gone; struct op ops[OPS]; };
 struct ticket { bool live; uint32_t contexts, at[STREAMS]; };
 struct touch { uint32_t block, generation, stream, op; };
 struct block { uint32_t context, generation; uint8_t state; };
@@ -46,8 +46,7 @@ static struct gpu {
 	uint32_t keeps;			/* work goes to the first stream but for one in so many */
 	bool lasts;			/* calls for other streams last, and so does their work */
 	uint32_t under_way;		/* such calls */
-	struct gm_reuse *reuse;
-	unsigned int looked_at, races, waits, hangs, invalidated, recycled, waited, transitions, records, looks, returns;
+	unsigned int races, waits, hangs, invalidated, recycled, waited, transitions, records, looks, returns;
 	void (*others)(void);		/* let other threads and the GPU go on for a step */
 	bool (*stuck)(void);
 } gpu;
@@ -215,17 +214,30 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	return owner;
 }
 
-/* The event of a stream's frees: do_free records it. */
-static uint64_t stream_passed(void *arg, uint64_t key)
+/* ---- of streams on which something was freed: the backend names them by number + 1 ---- */
+
+static int record_freed(void *arg, uint32_t context, uint64_t stream, uint64_t event)
 {
-	struct stream *stream = &gpu.streams[stream_of(key)];
-	uint64_t point = gm_reuse_before(gpu.reuse);
+	struct ticket *t = &gpu.tickets[event];
 
 	(void)arg;
-	if (stream->freed && stream->done >= stream->freed)
-		stream->passed = point;
-	gpu.looked_at += stream->passed != 0;
-	return stream->passed;
+	(void)context;
+	if (gpu.streams[stream - 1].gone)
+		abort();
+	if (gpu.fails && !draw(4))
+		return -5;
+	memset(t->at, 0, sizeof(t->at));
+	record_stream_at(t, (unsigned int)stream - 1);
+	return 0;
+}
+
+static int is_idle(void *arg, uint32_t context, uint64_t stream)
+{
+	(void)arg;
+	(void)context;
+	if (gpu.streams[stream - 1].gone || gpu.captures)
+		abort();
+	return gpu.streams[stream - 1].done == gpu.streams[stream - 1].count;
 }
 
 /* The second context counts for nothing here: that early frees stand in its way, too, is wanted. */
@@ -236,12 +248,17 @@ static bool is_only(void *arg, uint32_t context, uint64_t key)
 }
 
 
+/* The host has seen the work of its last owner complete. */
 static size_t complete(void *arg, const struct gm_reuse_item *items, size_t count)
 {
 	(void)arg;
 	for (size_t i = 0; i < count; i++) {
 		if (gpu.blocks[items[i].block].state != BLOCK_PENDING)
 			abort();
+		for (uint32_t n = 0; n < gpu.touches_used; n++)
+			gpu.races += gpu.touches[n].block == items[i].block &&
+				     gpu.touches[n].generation == gpu.blocks[items[i].block].generation &&
+				     gpu.touches[n].op >= gpu.streams[gpu.touches[n].stream].done;
 		gpu.blocks[items[i].block].state = BLOCK_FREE;
 	}
 	return count;
@@ -272,9 +289,10 @@ static void looks(void *arg)
 }
 
 static const struct gm_reuse_ops gpu_ops = {
-	.time = { .event = new_event, .record = record_context, .query = query, .wait = wait_ticket, .memory = memory },
+	.time = { .event = new_event, .record = record_context, .query = query, .wait = wait_ticket, .memory = memory,
+		  .record_on = record_freed, .idle = is_idle },
 	.record_stream = record_stream, .stream_wait = stream_wait, .query = query, .drop = drop_ticket,
-	.stream_passed = stream_passed, .context_of = context_of, .is_only = is_only, .complete = complete, .forget_streams = looks,
+	.context_of = context_of, .is_only = is_only, .complete = complete, .forget_streams = looks,
 };
 
 /* ---- work ---- */

@@ -148,6 +148,37 @@ static void do_malloc(struct slot *slot, bool may_wait)
 	*slot = (struct slot){ .block = block };
 }
 
+/* As the cache does: before the block can be handed out. */
+static void tell_free(unsigned int s)
+{
+	struct gm_stream_track like = { .key = keys[s], .stream = s + 1, .context = gpu.streams[s].context };
+
+	if (!reuse->time.told || !gm_timeline_has(&reuse->time, like.context))
+		return;
+	gpu.streams[s].told = gpu.streams[s].count;
+	gm_timeline_stream_add(&reuse->time, &like, false);
+	gm_timeline_stream_freed(&reuse->time, keys[s], s + 1, true);
+}
+
+/* Streams are looked at, or told of from now on. Who is said to have passed what was freed since has. */
+static void look_at_streams(void)
+{
+	unsigned int fresh = draw(STREAMS);
+	struct gm_stream_track like = { .key = keys[fresh], .stream = fresh + 1,
+					.context = gpu.streams[fresh].context };
+	bool ended;
+
+	if (reuse->time.told && !gpu.streams[fresh].gone)	/* it gets memory of its own */
+		gm_timeline_stream_add(&reuse->time, &like, true);
+	if (reuse->time.told || draw(4))
+		gm_reuse_look_streams(reuse, !draw(4));
+	else
+		gm_reuse_mark_streams(reuse);
+	for (unsigned int s = 0; s < STREAMS && reuse->time.told; s++)
+		gpu.races += gm_timeline_stream_frees(&reuse->time, keys[s], &ended) == GM_FREES_PASSED &&
+			     gpu.streams[s].done < gpu.streams[s].told;
+}
+
 static void do_free(struct slot *slot, unsigned int s, bool stream_ordered)
 {
 	struct block *b = &gpu.blocks[slot->block];
@@ -157,7 +188,7 @@ static void do_free(struct slot *slot, unsigned int s, bool stream_ordered)
 	if (!stream_ordered)
 		native_free(b->context);
 	else
-		gpu.streams[s].freed = gpu.streams[s].count;
+		tell_free(s);
 	b->state = BLOCK_PENDING;
 	slot->block = 0;
 	if (!gm_reuse_freed(reuse, &item, stream_ordered ? keys[s] : 0, gpu.streams[s].context, &early))
@@ -246,6 +277,7 @@ static void do_destroy(unsigned int s)
 	if (left < 3 || gpu.streams[s].under_way)
 		return;
 	gm_reuse_stream_ends(reuse, keys[s]);
+	gm_timeline_stream_ended(&reuse->time, keys[s]);
 	gpu.streams[s].gone = true;
 }
 
@@ -309,6 +341,8 @@ static void step(unsigned int t)
 	thread->busy = true;
 	thread->steps++;
 	act(t);
+	if (!draw(4))
+		look_at_streams();
 	if (thread->steps == STEPS && thread->owes)
 		pay(thread);
 	if (thread->steps == STEPS && capturer == t + 1)
@@ -348,7 +382,8 @@ static void start(uint64_t seed)
 	deep = violations = 0;
 	flags_used = capturer = 0;
 	gm_rules_single = 1 + (uint32_t)(seed % 3);
-	reuse = gpu.reuse = gm_reuse_new(&gpu_ops, &hot);
+	reuse = gm_reuse_new(&gpu_ops, &hot);
+	reuse->time.told = seed % 3 != 0;
 	for (uint32_t c = 1; c < CONTEXTS && gpu.peers; c++)
 		gm_timeline_touches(&reuse->time, c, 3 - c);
 }
@@ -379,7 +414,7 @@ static void one_program(uint64_t seed, struct verdict *v)
 	v->recycled += gpu.recycled;
 	v->broken += violations;
 	v->waited += gpu.waited;
-	v->looked_at += gpu.looked_at;
+	v->looked_at += (unsigned int)reuse->time.streams_moves;
 	v->transitions += gpu.transitions;
 	v->returns += gpu.returns;
 }

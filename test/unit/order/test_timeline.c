@@ -1,15 +1,18 @@
 /*
  * The timeline and limbo, exhaustively: every order in which two threads, one that reuses memory, a poll and a GPU can
- * make their steps. One thread works on a block and frees it; another works, and captures; whoever is handed the block
- * works on it at once. There are two streams, in one context or two. In no order is the block used by two owners at a
- * time, is a mark recorded in a context that captures, or does the block stay in limbo for good. Then with rules
- * switched off: some order is wrong.
+ * make their steps. One thread works on a block and frees it; another works, captures, and frees a block of its own;
+ * whoever is handed the first block works on it at once. There are two streams, in one context or two. Blocks are freed
+ * by cudaFree, or in the order of their streams; then each stream has an event of its own behind its frees, from the
+ * beginning or from some step of the poller on. In no order is a block used by two owners at a time, or taken for free
+ * while its work is pending, is a mark recorded in a context that captures, or does a block stay in limbo for good. Then
+ * with rules switched off: some order is wrong.
  *
  * A state is all that there is: the GPU, where the threads are, and all memory of the code. Each is gone into once. A
  * thread stands still before every call, and between the hook of a submission and the submission itself.
  */
 #include "test/rules/rules.c"
 #include "preload/order/timeline.c"
+#include "preload/order/timeline_streams.c"
 #include "preload/order/reuse.c"
 #include "preload/order/reuse_limbo.c"
 #include "preload/order/reuse_wait.c"
@@ -23,7 +26,8 @@
 #define STREAMS 2u
 #define OPS 8u
 #define TICKETS 24u
-#define BLOCK 1u
+#define BLOCK 1u			/* freed by the worker */
+#define OTHER 3u			/* freed by the capturer, on the second stream */
 
 enum actor { WORKER, CAPTURER, REUSER, POLLER, GPU_0, GPU_1, ACTORS };
 
@@ -32,10 +36,11 @@ struct program {
 	bool two_contexts;		/* the second stream has one of its own */
 	bool peers;			/* its work uses the block, too */
 	bool captures_first;		/* the first stream's context captures, not the second's */
-	bool ordered;			/* the block is freed in the order of the first stream */
+	bool ordered;			/* blocks are freed in the order of their streams */
 	bool captures_early;		/* before the second stream is given work */
+	bool told_late;			/* frees in stream order have no events before the poller says so */
 };
-#define PROGRAMS 32u
+#define PROGRAMS 32u			/* from the half on ordered, from the last quarter on told_late */
 #ifdef __SANITIZE_ADDRESS__		/* looks for errors of memory, not of order */
 #define EACH 5u
 #else
@@ -49,7 +54,9 @@ struct world {
 	uint8_t count[STREAMS], done[STREAMS], at[ACTORS];
 	uint8_t tickets[TICKETS][STREAMS], tickets_used;
 	uint8_t capturing;		/* context; 0 none */
+	uint8_t freed_at[STREAMS];	/* what its stream had been given when a block was freed in its order */
 	bool freed, is_free, taken, wrong;
+	bool other_freed, other_is_free;
 	unsigned int looks, looks_seen;
 };
 
@@ -122,6 +129,22 @@ static int record_one(void *arg, uint64_t key, uint64_t *ticket)
 	return *ticket ? 0 : -ENOMEM;
 }
 
+static int record_freed(void *arg, uint32_t context, uint64_t stream, uint64_t event)
+{
+	(void)arg;
+	(void)context;
+	memset(now.w.tickets[event], 0, sizeof(now.w.tickets[event]));
+	now.w.tickets[event][stream - 1] = now.w.count[stream - 1];
+	return 0;
+}
+
+static int is_idle(void *arg, uint32_t context, uint64_t stream)
+{
+	(void)arg;
+	now.w.wrong |= now.w.capturing == context;
+	return now.w.done[stream - 1] == now.w.count[stream - 1];
+}
+
 static struct op *push(unsigned int s, uint8_t owner)
 {
 	struct op *op = &now.w.ops[s][now.w.count[s]++];
@@ -158,11 +181,26 @@ static bool is_only_context(void *arg, uint32_t context, uint64_t key)
 	return !program.two_contexts;
 }
 
+/* Is work of @owner pending? */
+static bool is_used(uint8_t owner)
+{
+	for (unsigned int s = 0; s < STREAMS; s++)
+		for (unsigned int n = now.w.done[s]; n < now.w.count[s]; n++)
+			if (now.w.ops[s][n].owner == owner)
+				return true;
+	return false;
+}
+
 static size_t complete_block(void *arg, const struct gm_reuse_item *items, size_t count)
 {
 	(void)arg;
-	(void)items;
-	now.w.is_free = true;
+	for (size_t i = 0; i < count; i++) {
+		now.w.wrong |= is_used((uint8_t)items[i].block);
+		if (items[i].block == BLOCK)
+			now.w.is_free = true;
+		else
+			now.w.other_is_free = true;
+	}
 	return count;
 }
 
@@ -174,7 +212,7 @@ static void looks(void *arg)
 
 static const struct gm_reuse_ops ops = {
 	.time = { .event = new_event, .record = record_context, .query = query_event, .wait = wait_event,
-		  .memory = memory_of_arena },
+		  .memory = memory_of_arena, .record_on = record_freed, .idle = is_idle },
 	.record_stream = record_one, .stream_wait = wait_on_stream, .query = query_event, .drop = drop_ticket,
 	.context_of = context_of_owner, .is_only = is_only_context, .complete = complete_block, .forget_streams = looks,
 };
@@ -195,14 +233,35 @@ static void hook(unsigned int s)
 		gm_reuse_submit(reuse, s + 1);
 }
 
-static void free_the_block(void)
+/* As the cache does. False: it is in limbo. */
+static bool free_block(uint32_t block, unsigned int s)
 {
-	struct gm_reuse_item item = { BLOCK, 1, 512 };
+	uint32_t context = context_of_stream(s);
+	struct gm_stream_track like = { .key = s + 1, .stream = s + 1, .context = context };
+	struct gm_reuse_item item = { block, context, 512 };
 	uint64_t early;
 
+	if (program.ordered) {
+		now.w.freed_at[s] = now.w.count[s];
+		gm_timeline_stream_add(&reuse->time, &like, false);
+		if (reuse->time.told)
+			gm_timeline_stream_freed(&reuse->time, s + 1, s + 1, true);
+	}
+	return gm_reuse_freed(reuse, &item, program.ordered ? s + 1 : 0, context, &early);
+}
+
+static void free_the_block(void)
+{
 	now.w.freed = true;
-	if (gm_reuse_freed(reuse, &item, program.ordered ? 1 : 0, 1, &early))
+	if (free_block(BLOCK, 0))
 		now.w.is_free = true;
+}
+
+static void free_the_other(void)
+{
+	now.w.other_freed = true;
+	if (free_block(OTHER, 1))
+		now.w.other_is_free = true;
 }
 
 static bool worker(uint8_t at)
@@ -225,7 +284,7 @@ static bool capturer(uint8_t at)
 	switch (program.captures_early && at < 4 ? early[at] : at) {
 	case 0: hook(1); return true;
 	case 1:
-		push(1, program.peers && !now.w.freed && !program.ordered);
+		push(1, program.ordered ? OTHER : program.peers && !now.w.freed ? BLOCK : 0);
 		return true;
 	case 2:
 		meet_context(context);
@@ -235,6 +294,10 @@ static bool capturer(uint8_t at)
 	case 3:
 		now.w.capturing = 0;
 		gm_reuse_capture_ended(reuse, context);
+		return true;
+	case 4:
+		if (program.ordered)
+			free_the_other();
 		return true;
 	default: return false;
 	}
@@ -254,11 +317,28 @@ static bool reuser(uint8_t at)
 	}
 }
 
+/* What is said to be past its frees is. */
+static void look_at_streams(uint8_t at)
+{
+	bool ended;
+
+	if (at == 0 && program.told_late)
+		gm_reuse_mark_streams(reuse);
+	else
+		gm_reuse_look_streams(reuse, false);
+	for (unsigned int s = 0; s < STREAMS && reuse->time.told; s++)
+		now.w.wrong |= gm_timeline_stream_frees(&reuse->time, s + 1, &ended) == GM_FREES_PASSED &&
+			       now.w.done[s] < now.w.freed_at[s];
+}
+
 static bool poller(uint8_t at)
 {
-	if (at >= 2)
+	if (at >= (program.ordered && !program.told_late ? 1 : 2))
 		return false;
-	gm_reuse_poll(reuse);
+	if (program.ordered)
+		look_at_streams(at);
+	if (at || !program.told_late)
+		gm_reuse_poll(reuse);
 	return true;
 }
 
@@ -300,7 +380,7 @@ static bool step(enum actor actor)
 
 /* ---- all orders ---- */
 
-#define SEEN (1u << 17)
+#define SEEN (1u << 18)
 static uint64_t *seen;
 
 /* False: this state was gone into before. */
@@ -330,9 +410,10 @@ static bool is_new(void)
 /* Nobody can make a step: what was freed has come back, or does now. */
 static void at_the_end(void)
 {
-	for (unsigned int i = 0; i < 4 && !now.w.is_free; i++)
+	for (unsigned int i = 0; i < 4 && reuse->items; i++)
 		gm_reuse_poll(reuse);
-	now.w.wrong |= !now.w.is_free || reuse->items || gm_reuse_check(reuse);
+	now.w.wrong |= !now.w.is_free || now.w.other_freed != now.w.other_is_free || reuse->items ||
+		       gm_reuse_check(reuse);
 }
 
 static void explore(unsigned int depth)
@@ -367,13 +448,17 @@ static void explore(unsigned int depth)
 
 static void explore_program(unsigned int number)
 {
-	program = (struct program){ number & 1, number & 2, number & 4, number & 8, number & 16 };
+	program = (struct program){ .two_contexts = number & 1, .captures_first = number & 2, .captures_early = number & 4,
+				    .peers = number & 8 && number < 16, .ordered = number >= 16,
+				    .told_late = number >= 24 };
 	memset(&now, 0, sizeof(now));
 	memset(own, 0, sizeof(own));
 	memset(&again, 0, sizeof(again));
 	memset(seen, 0, SEEN * sizeof(*seen));
 	states = 0;
 	reuse = gm_reuse_new(&ops, &now.hot);
+	reuse->time.told = !program.told_late;
+	reuse->time.streams_room = 8;
 	if (program.peers && program.two_contexts)
 		gm_timeline_touches(&reuse->time, 2, 1);
 	explore(0);
