@@ -9,6 +9,7 @@
  *   FAKECUDA_DEVICES         number of devices, default 2
  *   FAKECUDA_CAPACITY        bytes of each device, default 8GiB; suffixes K M G (KiB MiB GiB too)
  *   FAKECUDA_OTHER_BYTES     bytes of each device that "another process" holds, default 0
+ *   FAKECUDA_SHARED          a file: processes that name the same one share the devices' memory
  *   FAKECUDA_DRIVER_VERSION  what cuDriverGetVersion says, default 13000; entries newer than this
  *                            are neither found by cuGetProcAddress nor usable (they return 801)
  *   FAKECUDA_KERNEL_NS       duration of a kernel, default 10000 virtual nanoseconds

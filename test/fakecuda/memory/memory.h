@@ -29,6 +29,12 @@ bool fc_arena_span(uint64_t ptr, size_t n, uint8_t **ret_p, size_t *ret_run);
 CUresult fc_arena_start(struct fc_device *dev);
 int fc_arena_check(void);
 
+/* ---- others.c ---- */
+
+/* fc_device_others - what other processes have of @dev. fc_device_charge - this one has @bytes more of it. */
+size_t fc_device_others(const struct fc_device *dev);
+void fc_device_charge(struct fc_device *dev, ssize_t bytes);
+
 /* fc_device_fits - has @dev so many bytes left? */
 bool fc_device_fits(const struct fc_device *dev, size_t bytes);
 

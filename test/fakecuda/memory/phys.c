@@ -105,7 +105,7 @@ static size_t first_fit(const struct space *sp, size_t n)
 
 bool fc_device_fits(const struct fc_device *dev, size_t bytes)
 {
-	size_t used = dev->charged + dev->other_bytes;
+	size_t used = dev->charged + fc_device_others(dev);
 
 	return used <= dev->capacity && bytes <= dev->capacity - used;
 }
@@ -127,7 +127,7 @@ static CUresult take(struct fc_device *dev, size_t n, uint8_t state, size_t *ret
 	memset(sp->state + i, state, n);
 	while (sp->lowest < sp->n_chunks && sp->state[sp->lowest] != CHUNK_FREE)
 		sp->lowest++;
-	dev->charged += bytes;
+	fc_device_charge(dev, (ssize_t)bytes);
 	*ret_index = i;
 	return CUDA_SUCCESS;
 }
@@ -148,7 +148,7 @@ static void give(struct fc_device *dev, size_t index, size_t n)
 	memset(sp->state + index, CHUNK_FREE, n);
 	if (index < sp->lowest)
 		sp->lowest = index;
-	dev->charged -= n * FC_CHUNK;
+	fc_device_charge(dev, -(ssize_t)(n * FC_CHUNK));
 }
 
 static size_t chunks(size_t size)
@@ -282,7 +282,7 @@ CUresult fc_arena_extend(struct fc_device *dev, uint64_t ptr, size_t size)
 		if (sp->state[i] != CHUNK_FREE)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	memset(sp->state + first, CHUNK_ADDRESSED, n);
-	dev->charged += n * FC_CHUNK;
+	fc_device_charge(dev, (ssize_t)(n * FC_CHUNK));
 	return CUDA_SUCCESS;
 }
 

@@ -18,7 +18,7 @@ CUresult fc_cuMemGetInfo_v2(size_t *free, size_t *total)
 	if (!free || !total)
 		return CUDA_ERROR_INVALID_VALUE;
 	dev = ctx->dev;
-	used = dev->charged + dev->other_bytes;
+	used = dev->charged + fc_device_others(dev);
 	*free = used < dev->capacity ? dev->capacity - used : 0;
 	*total = dev->capacity;
 	return CUDA_SUCCESS;

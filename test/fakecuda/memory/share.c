@@ -41,7 +41,7 @@ static void release_shared(struct fc_phys *p)
 	munmap(p->host, p->size);
 	fc_fd_close(p->fd, p->inode);
 	if (p->dev && !p->imported) {
-		p->dev->charged -= p->size;
+		fc_device_charge(p->dev, -(ssize_t)p->size);
 		p->dev->charged_apart -= p->size;
 	}
 }
@@ -86,7 +86,7 @@ CUresult fc_phys_shared(struct fc_device *dev, size_t size, struct fc_phys **ret
 		return r;
 	}
 	if (dev) {
-		dev->charged += p->size;
+		fc_device_charge(dev, (ssize_t)p->size);
 		dev->charged_apart += p->size;
 	}
 	*ret_phys = p;
