@@ -153,6 +153,8 @@ struct gm_heap_class {
 	void (*put_back)(struct gm_heap *heap, uint32_t block);
 	void (*detach)(struct gm_heap *heap, uint32_t block);
 	int (*release)(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+	void (*begin_period)(struct gm_heap *heap);
+	int (*release_unused)(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
 	uint64_t (*largest)(struct gm_heap *heap);
 };
 
@@ -235,6 +237,20 @@ static inline void gm_heap_detach(struct gm_heap *heap, uint32_t block)
 static inline int gm_heap_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes)
 {
 	return heap->class->release(heap, synchronize, ret_bytes);
+}
+
+/* Begin a period: memory is unused if it is idle from now until gm_heap_release_unused is called. A heap that collects
+ * has no periods, because it counts the age of its blocks in requests. */
+static inline void gm_heap_begin_period(struct gm_heap *heap)
+{
+	heap->class->begin_period(heap);
+}
+
+/* Give back memory that has been idle since the period began, as gm_heap_release does: one segment, or @most bytes
+ * where that is more. Before the first period nothing is unused. 0 bytes: nothing is left. */
+static inline int gm_heap_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
+{
+	return heap->class->release_unused(heap, most, ret_bytes);
 }
 
 /* Return the bytes of the largest free block. */

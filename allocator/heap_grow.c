@@ -191,6 +191,35 @@ int gm_segments_release(struct gm_heap *heap, bool first_synchronize, uint64_t *
 	return release_all(heap, ret_bytes) ? 0 : -ETIMEDOUT;
 }
 
+void gm_segments_begin_period(struct gm_heap *heap)
+{
+	for (unsigned int p = 0; p < 2 && !gm_heap_collects(heap); p++)
+		gm_segments(heap)->lookups[p]++;
+}
+
+/* No segment is smaller than 2 MiB: most of the blocks that are no whole segment are passed over. */
+int gm_segments_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
+{
+	*ret_bytes = 0;
+	for (unsigned int p = 2; p-- > 0 && !gm_heap_collects(heap);) {
+		struct gm_free_cursor at = { 0 };
+		uint32_t id;
+
+		while (heap->idle && (id = gm_free_set_next(&gm_segments(heap)->pool[p], &at))) {
+			if (heap->blocks[id].size < GM_HEAP_SMALL_SEGMENT) {
+				gm_free_cursor_skip(&at, GM_HEAP_SMALL_SEGMENT);
+				continue;
+			}
+			if (*ret_bytes && *ret_bytes + heap->blocks[id].size > most)
+				return 0;
+			if (heap->links[id].born < gm_segments(heap)->lookups[p] && collectable(heap, id) &&
+			    !release(heap, id, ret_bytes))
+				return -ETIMEDOUT;
+		}
+	}
+	return 0;
+}
+
 int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		      uint32_t *ret_block)
 {

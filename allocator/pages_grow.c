@@ -393,16 +393,11 @@ void gm_pages_detach(struct gm_heap *heap, uint32_t id)
 	shorten(heap, pool);
 }
 
-int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret_bytes)
+/* The pages go back that strip gave, and the addresses at the ends. */
+static int give_back(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 {
-	int r;
+	int r = gm_pages_strip_idle(heap, most, ret_bytes);
 
-	*ret_bytes = 0;
-	if (first_synchronize && !synchronize(heap))
-		return -ETIMEDOUT;
-	if (!first_synchronize && !tidy(heap))
-		return -ETIMEDOUT;
-	r = gm_pages_strip_idle(heap, ret_bytes);
 	if (r == -ETIMEDOUT)
 		return r;
 	shorten(heap, 0);
@@ -411,4 +406,36 @@ int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret
 	if (*ret_bytes)
 		gm_heap_count_one(heap, &heap->stats->num_device_free);
 	return *ret_bytes && !trim(heap) ? -ETIMEDOUT : 0;
+}
+
+int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret_bytes)
+{
+	*ret_bytes = 0;
+	if (first_synchronize && !synchronize(heap))
+		return -ETIMEDOUT;
+	if (!first_synchronize && !tidy(heap))
+		return -ETIMEDOUT;
+	return give_back(heap, UINT64_MAX, ret_bytes);
+}
+
+void gm_pages_begin_period(struct gm_heap *heap)
+{
+	gm_pages(heap)->unused = heap->idle;
+}
+
+/* One page is as good as another: what the heap never needed in the period is unused, wherever it lies now. */
+int gm_pages_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint64_t unused = own->unused < heap->idle ? own->unused : heap->idle;
+	int r;
+
+	*ret_bytes = 0;
+	if (!unused)
+		return 0;
+	if (!tidy(heap))
+		return -ETIMEDOUT;
+	r = give_back(heap, unused < most ? unused : most, ret_bytes);
+	own->unused = unused > *ret_bytes ? unused - *ret_bytes : 0;
+	return r;
 }

@@ -15,7 +15,7 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 	heap->stats->max_split_size = -1;
 	/* Blocks of many sizes are no harm here, and roundup_power2_divisions would be. */
 	heap->plain = true;
-	own->live = own->live_peak = own->moved = own->spare = own->scanned = 0;
+	own->live = own->live_peak = own->moved = own->spare = own->scanned = own->unused = 0;
 	own->used = own->several = false;
 	own->addresses = 0;
 	own->handles = NULL;
@@ -217,6 +217,8 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	own->live += heap->blocks[id].size;
 	if (own->live > own->live_peak)
 		own->live_peak = own->live;
+	if (heap->idle < own->unused)
+		own->unused = heap->idle;
 	*ret_block = id;
 	return 0;
 }
@@ -395,5 +397,6 @@ const struct gm_heap_class gm_pages_heap = {
 	.name = "pages", .bytes = sizeof(struct gm_pages_heap), .init = init,
 	.alloc = gm_pages_alloc, .find = gm_pages_find, .free_requested = free_requested,
 	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,
-	.detach = gm_pages_detach, .release = gm_pages_release, .largest = largest,
+	.detach = gm_pages_detach, .release = gm_pages_release,
+	.begin_period = gm_pages_begin_period, .release_unused = gm_pages_release_unused, .largest = largest,
 };

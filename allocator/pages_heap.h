@@ -55,6 +55,7 @@ struct gm_pages_heap {
 	uint64_t live, live_peak;	/* bytes whose free is not complete */
 	uint64_t spare;			/* bytes that ops->unmap keeps for ops->map; read unlocked */
 	uint64_t spare_freed;		/* the last moment at which some of @spare was freed */
+	uint64_t unused;		/* bytes that have been idle since the period began, as far as is known */
 	uint64_t moved;			/* pages that were taken from free blocks for requests elsewhere */
 	uint64_t scanned;		/* no stream's free block was freed before this moment, as
 					 * gm_pages_look_again found; 0: look again */
@@ -302,8 +303,9 @@ int gm_pages_find_beside(struct gm_heap *heap, unsigned int pool, uint64_t size,
  * pages at @keep. */
 int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const struct gm_pages_place *keep,
 		   uint64_t *ret_bytes);
-/* Take all whole pages of free blocks whose frees every stream is past and that may go back (ops->may_go). */
-int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes);
+/* Take the whole handles of free blocks whose frees every stream is past and that may go back (ops->may_go): all of
+ * them, or @most bytes. */
+int gm_pages_strip_idle(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
 
 /* ---- pages_grow.c ---- */
 
@@ -333,6 +335,8 @@ void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id
 
 int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
 int gm_pages_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+void gm_pages_begin_period(struct gm_heap *heap);
+int gm_pages_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
 /* As gm_heap_detach, for any free block: the block loses its memory, and the region ends before it if all blocks behind
  * it are free. For a heap that is about to end, because the rules about pages no longer hold afterwards. */
 void gm_pages_detach(struct gm_heap *heap, uint32_t id);

@@ -171,9 +171,9 @@ static struct victim next_past(struct gm_heap *heap, uint64_t bytes, const struc
 	return best;
 }
 
-/* No more handles of it than give @wanted bytes: off the end, unless that is in the middle of the block and the
- * beginning is not. */
-static void shorten(const struct gm_heap *heap, struct victim *victim, uint64_t wanted)
+/* Drop the handles that are not needed for @wanted bytes; and, unless @enough, the last one that is needed in part.
+ * They are dropped from the end, unless that is in the middle of the block and the beginning is not. */
+static void shorten(const struct gm_heap *heap, struct victim *victim, uint64_t wanted, bool enough)
 {
 	const struct gm_pages_region *region = &gm_pages((struct gm_heap *)heap)->region[victim->pool];
 	uint32_t before = heap->blocks[victim->id].prev;
@@ -182,7 +182,7 @@ static void shorten(const struct gm_heap *heap, struct victim *victim, uint64_t 
 
 	while (victim->bytes > wanted) {
 		gm_pages_handle(region, end ? victim->at : victim->at + victim->bytes - 1, &bytes);
-		if (victim->bytes - bytes < wanted)
+		if (enough && victim->bytes - bytes < wanted)
 			return;
 		victim->at += end ? bytes : 0;
 		victim->bytes -= bytes;
@@ -212,7 +212,7 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 		}
 		if (!victim.bytes)
 			break;
-		shorten(heap, &victim, wanted);
+		shorten(heap, &victim, wanted, true);
 		r = strip(heap, victim.pool, victim.id, victim.at, victim.bytes);
 		if (r != -ENOSPC)
 			*ret_bytes += victim.bytes;
@@ -220,14 +220,15 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 	return r;
 }
 
-int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes)
+int gm_pages_strip_idle(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 {
 	struct victim victim = { .bytes = 0 };
 	int r = 0;
 
 	*ret_bytes = 0;
-	while (!r && heap->idle) {
-		victim = next_past(heap, UINT64_MAX, NULL, &victim);
+	while (!r && heap->idle && *ret_bytes < most) {
+		victim = next_past(heap, most - *ret_bytes, NULL, &victim);
+		shorten(heap, &victim, most - *ret_bytes, false);
 		if (!victim.bytes)
 			break;
 		r = strip(heap, victim.pool, victim.id, victim.at, victim.bytes);

@@ -414,5 +414,6 @@ const struct gm_heap_class gm_segments_heap = {
 	.name = "segments", .bytes = sizeof(struct gm_segments_heap), .init = init,
 	.alloc = gm_segments_alloc, .find = gm_segments_find, .free_requested = free_requested,
 	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,
-	.detach = gm_segments_detach, .release = gm_segments_release, .largest = largest,
+	.detach = gm_segments_detach, .release = gm_segments_release, .begin_period = gm_segments_begin_period,
+	.release_unused = gm_segments_release_unused, .largest = largest,
 };

@@ -30,7 +30,7 @@
 struct gm_segments_heap {
 	struct gm_heap heap;
 	struct gm_free_set pool[2];	/* 0 small, 1 large */
-	uint64_t lookups[2];		/* requests by pool while collection is on: the clock for ages of blocks */
+	uint64_t lookups[2];		/* the clock for ages of blocks: requests by pool, or periods without collection */
 	uint64_t shared;		/* bytes of large segments that are cut into several blocks */
 };
 
@@ -78,5 +78,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		      uint32_t *ret_block);
 int gm_segments_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+void gm_segments_begin_period(struct gm_heap *heap);
+int gm_segments_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
 
 #endif

@@ -53,6 +53,10 @@ void gm_cache_back_done(uint8_t domain);
  * waiting for frees of this thread only. Returns the bytes. */
 uint64_t gm_cache_flush(uint8_t domain);
 
+/* Give memory back to the driver that nobody has used for a turn, or for longer where such memory was missed before.
+ * The helper thread calls it once in a turn, which the option idle_time sets. Does nothing while a stream captures. */
+void gm_cache_turn(void);
+
 /* A hooked call failed with @result: was it for want of memory, and was some given back? Then it is
  * worth repeating. First what is idle goes back; when that is nothing or was not enough, what waits
  * for the GPU. @tries: 0 before the first failure.
@@ -174,6 +178,9 @@ bool gm_pool_keeps(uint8_t domain);
 /* The program has synchronised: idle segments beyond a pool's release threshold go back to the
  * driver, if the host has seen their last use complete. */
 void gm_pools_synchronised(void);
+
+/* How many bytes it keeps then: its release threshold. */
+uint64_t gm_pool_threshold(uint8_t domain);
 
 /* Memory is short on @domain's device: unused memory that the driver keeps in its default pool is
  * released. */

@@ -195,6 +195,7 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	if (result)
 		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
 	heap->segments += bytes;
+	gm_cache_missed(heap);
 	if (stream)
 		gm_order_stream_meet(stream, gm_cache_request.stream, true);
 	*ret_address = address;

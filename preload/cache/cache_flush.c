@@ -10,9 +10,12 @@
 #include "allocator/rules.h"
 #include "preload/cache/cache_internal.h"
 #include "preload/cache/cache.h"
+#include "preload/cache/thread_cache.h"
 #include "preload/order/order.h"
 
 #define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
+#define UNUSED_BYTES (UINT64_C(256) << 20)	/* at once */
+#define TURNS_MOST 64u			/* of a period */
 
 static _Atomic(uint64_t) is_short;	/* a bit for each device */
 
@@ -74,6 +77,110 @@ void gm_cache_synchronised(void)
 	for (uint8_t d = 0; d < GM_MAX_DEVICES; d++)
 		if (devices >> d & 1)
 			gm_cache_flush(d);
+}
+
+/* ---- what nobody uses ---- */
+
+static _Atomic(uint32_t) turn;		/* how many there were */
+
+/* Memory that a program uses in each of its iterations must stay, however long an iteration takes. Memory that is
+ * missed after it went back shows how long: the gap between two uses was the time since it went back and two periods
+ * at most, and a period has to be longer. A gap of many turns is no reason: the memory costs more than to get it
+ * again. */
+void gm_cache_missed(struct gm_cache_heap *heap)
+{
+	uint32_t gave = heap->gave_turn, periods = heap->turns ? heap->turns : 1, gap;
+
+	if (!gave)
+		return;
+	gap = turn - gave + 2 * periods + 1;
+	heap->gave_turn = 0;
+	if (gap <= TURNS_MOST)
+		heap->turns = gap;
+}
+
+/* cuMemFree, where there is nothing else, waits for the GPU. */
+static bool frees_in_order(struct gm_cache_heap *heap)
+{
+	struct gm_visit visit;
+	int pools = 0;
+	bool yes;
+
+	if (heap->pages)
+		return true;
+	if (!heap->handle || GM_REAL(cuDeviceGetAttribute)(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+							   heap->domain))
+		return false;
+	visit = gm_visit_begin(heap);
+	yes = pools && gm_cache_back_stream(heap);
+	gm_visit_end(&visit);
+	return yes;
+}
+
+/* A little, since others wait for the growth lock meanwhile. */
+static uint64_t give_some(struct gm_cache_heap *heap)
+{
+	uint64_t keep = heap->kind == GM_KIND_POOL ? gm_pool_threshold(heap->domain) : 0, bytes = 0;
+
+	/* Who has the lock uses the heap. */
+	if (heap->segments <= keep || !gm_cache_growth_try(heap->domain))
+		return 0;
+	if (!heap->ending && !heap->dead && !heap->faulted && frees_in_order(heap))
+		bytes = gm_cache_heap_release_unused(heap, heap->segments - keep < UNUSED_BYTES ?
+							   heap->segments - keep : UNUSED_BYTES);
+	if (bytes)
+		heap->gave_turn = turn;
+	gm_cache_growth_unlock(heap->domain);
+	return bytes;
+}
+
+static bool may_turn(void)
+{
+	return !gm_capturing() && gm_cache_on() && !gm_state.turns_ended;
+}
+
+static void give_unused(struct gm_cache_heap *heap)
+{
+	uint64_t left;
+
+	if (++heap->turn < heap->turns)
+		return;
+	heap->turn = 0;
+	while (__atomic_load_n(&heap->heap->idle, __ATOMIC_RELAXED) && may_turn() && (left = give_some(heap)))
+		;
+	gm_cache_heap_begin_period(heap);
+}
+
+/* After the program's last free nobody else may look. */
+static void look(void)
+{
+	struct gm_reuse *reuse = gm_order_reuse();
+
+	if (!gm_unseen() && (gm_reuse_limbo_bytes(reuse, UINT32_MAX) || gm_state.options.expandable_segments))
+		gm_reuse_look(reuse);
+	gm_cache_streams_poll();
+	gm_cache_orphans_back();
+}
+
+void gm_cache_turn(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	/* A capture may begin at any moment: this thread's calls must never be what invalidates it. */
+	if (!may_turn() || !gm_cache_heap_next(NULL, GM_CACHE_ALL) ||
+	    GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode))
+		return;
+	turn += turn == UINT32_MAX ? 2 : 1;
+	look();
+	for (uint8_t d = 0; d < GM_MAX_DEVICES && may_turn(); d++) {
+		if (!gm_cache_heap_next(NULL, d))
+			continue;
+		gm_tcache_flush_unused(d);
+		for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, d));)
+			give_unused(heap);
+		gm_cache_back_look(d);
+	}
+	GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
 /* ---- out of memory ---- */

@@ -131,6 +131,10 @@ struct gm_cache_heap {
 	_Atomic(uint64_t) freed_at;	/* of pages: the point of the last free that the host has not seen complete */
 	_Atomic(bool) impatient;	/* of a pages heap: it grows rather than wait (gm_cache_await_pages) */
 	_Atomic(uint64_t) moving_ns;	/* likewise: what moving pages and waiting for them took lately */
+	/* What is idle goes back (cache_flush.c): in turns of the option idle_time. */
+	_Atomic(uint32_t) turns;	/* how many of them a period has; 0: one */
+	_Atomic(uint32_t) gave_turn;	/* in which unused memory went back that may be missed; 0: in none */
+	uint32_t turn;			/* of the period, for the helper thread */
 };
 
 /* Is its memory in pages? It stays so when the pages are gone with its context. */
@@ -216,6 +220,10 @@ size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count);
 uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap);
 /* The same without ops.synchronize. */
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap);
+/* Give back what nobody has used since gm_cache_heap_begin_period: @most bytes at most, or one segment. Returns the
+ * bytes. The growth lock held. */
+uint64_t gm_cache_heap_release_unused(struct gm_cache_heap *heap, uint64_t most);
+void gm_cache_heap_begin_period(struct gm_cache_heap *heap);
 /* Of a pages heap: has @stream a free block of its own of @least bytes? */
 bool gm_cache_heap_freed_on(struct gm_cache_heap *heap, uint64_t stream, uint64_t least);
 /* Of a pages heap: free blocks of stream @from that were freed up to the moment @until are @to's from

@@ -12,15 +12,22 @@
 
 #define BATCH 32u			/* blocks dropped before the lock is given up */
 
-static uint64_t give_back(struct gm_cache_heap *heap, bool synchronize)
+enum way { SYNCHRONIZE, AT_ONCE, UNUSED };
+
+/* @most: of what is unused. */
+static uint64_t give_back(struct gm_cache_heap *heap, enum way way, uint64_t most)
 {
 	struct gm_section section = { .alloc = NULL };
 	uint64_t bytes = 0;
 
-	gm_tcache_flush(heap->domain);
+	if (way != UNUSED)
+		gm_tcache_flush(heap->domain);
 	heap->grower = &section;
 	if (gm_section_begin(heap, &section, 0) == 0) {
-		gm_heap_release(heap->heap, synchronize, &bytes);
+		if (way == UNUSED)
+			gm_heap_release_unused(heap->heap, most, &bytes);
+		else
+			gm_heap_release(heap->heap, way == SYNCHRONIZE, &bytes);
 		if (section.held)
 			gm_section_end(heap, &section);
 	}
@@ -30,12 +37,27 @@ static uint64_t give_back(struct gm_cache_heap *heap, bool synchronize)
 
 uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap)
 {
-	return give_back(heap, true);
+	return give_back(heap, SYNCHRONIZE, 0);
 }
 
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap)
 {
-	return give_back(heap, false);
+	return give_back(heap, AT_ONCE, 0);
+}
+
+uint64_t gm_cache_heap_release_unused(struct gm_cache_heap *heap, uint64_t most)
+{
+	return give_back(heap, UNUSED, most);
+}
+
+void gm_cache_heap_begin_period(struct gm_cache_heap *heap)
+{
+	struct gm_section section = { .alloc = NULL };
+
+	if (gm_section_begin(heap, &section, 0) < 0)
+		return;
+	gm_heap_begin_period(heap->heap);
+	gm_section_cancel(heap, &section);
 }
 
 bool gm_cache_heap_freed_on(struct gm_cache_heap *heap, uint64_t stream, uint64_t least)

@@ -181,6 +181,9 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context);
 void gm_cache_short_of_memory(uint8_t domain);
 /* @heap grew for @call: find out how much memory the device has left. */
 void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
+/* @heap has grown: where it gave unused memory back before, the next unused memory stays for longer. The growth lock
+ * is held. */
+void gm_cache_missed(struct gm_cache_heap *heap);
 /* Was little unused memory left on @domain's device when that was last checked? Checks now and then
  * by itself. */
 bool gm_cache_scarce(uint8_t domain);

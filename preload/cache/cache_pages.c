@@ -351,6 +351,8 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 		pages->unmapped_ns = 0;
 	}
 	gm_unrelax(&relaxed);
+	if (pages->held > heap->segments)
+		gm_cache_missed(heap);
 	heap->segments = pages->held;
 	if (heap->segments > heap->segments_high)
 		heap->segments_high = heap->segments;

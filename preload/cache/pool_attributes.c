@@ -118,6 +118,11 @@ bool gm_pool_keeps(uint8_t domain)
 	return domain < GM_MAX_DEVICES && pools[domain].threshold == UINT64_MAX;
 }
 
+uint64_t gm_pool_threshold(uint8_t domain)
+{
+	return domain < GM_MAX_DEVICES ? pools[domain].threshold : 0;
+}
+
 void gm_pools_synchronised(void)
 {
 	uint64_t left = served;

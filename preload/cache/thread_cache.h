@@ -38,6 +38,7 @@ struct gm_tcache {
 	_Atomic(uint32_t) blocks;	/* blocks in all its bins */
 	_Atomic(uint32_t) bins_used;
 	_Atomic(uint32_t) less;		/* fewer bytes were asked for than the statistics count as live */
+	_Atomic(uint64_t) seen;		/* operations of its thread when gm_tcache_flush_unused looked last */
 	/* For its thread alone, which needs no @tcache_owner for them. */
 	_Atomic(uint32_t) vain;		/* rises with blocks that were cached and not used, lately */
 	_Atomic(uint32_t) tries;	/* frees since that reached GM_VAIN_FULL */
@@ -70,6 +71,8 @@ void gm_tcache_drop(struct gm_cache_heap *heap, struct gm_section *section);
  * @change, before a transaction of it. */
 void gm_tcache_flush(uint8_t domain);
 void gm_tcache_flush_locked(const struct gm_change *change);
+/* Without a lock: the same for the caches whose threads have begun no operation since this was called last. */
+void gm_tcache_flush_unused(uint8_t domain);
 
 /* Has another thread a thread cache in the domain? */
 bool gm_tcache_others(const struct gm_section *section);

@@ -223,19 +223,41 @@ bool gm_tcache_any(uint8_t domain)
 	return gm_late_any(domain);
 }
 
+/* False: no lock can be had. */
+static bool flush(struct gm_tcache *tcache, uint8_t domain)
+{
+	struct gm_section section = { .alloc = NULL };
+
+	if (!gm_get(&tcache->bins_used))
+		return true;
+	if (gm_change_enter(&section.change, domain, 0) < 0)
+		return false;
+	empty(&section, tcache, NULL);
+	gm_change_leave(&section.change);
+	return true;
+}
+
 void gm_tcache_flush(uint8_t domain)
 {
+	struct gm_tcache *tcache;
+
 	if (!gm_header_get() || domain >= GM_DOMAINS)
 		return;
 	gm_record_late_frees(domain, HOLD_NS);
-	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next) {
-		struct gm_section section = { .alloc = NULL };
+	for (tcache = gm_tcache_first(domain); tcache && flush(tcache, domain); tcache = tcache->next)
+		;
+}
 
-		if (!gm_get(&tcache->bins_used))
-			continue;
-		if (gm_change_enter(&section.change, domain, 0) < 0)
-			return;
-		empty(&section, tcache, NULL);
-		gm_change_leave(&section.change);
+void gm_tcache_flush_unused(uint8_t domain)
+{
+	bool locks = true;
+
+	gm_record_late_frees(domain, HOLD_NS);
+	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache && locks; tcache = tcache->next) {
+		uint64_t done = gm_get(&gm_rec.threads[tcache->slot->index].operations);
+
+		if (gm_get(&tcache->seen) == done)
+			locks = flush(tcache, domain);
+		gm_set(&tcache->seen, done);
 	}
 }

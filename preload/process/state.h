@@ -78,6 +78,8 @@ struct gm_state {
 
 	/* exit.c */
 	_Atomic(uint32_t) exiting;	/* exit() has begun */
+	_Atomic(uint32_t) turning;	/* the helper thread is in gm_cache_turn */
+	_Atomic(uint32_t) turns_ended;	/* and shall not be again: the driver may be going */
 	_Atomic(uint32_t) exit_step;	/* enum in exit.c; GM_EXIT_NOT_YET before the last snapshot */
 	uint32_t exit_taker;		/* kernel id of the thread that takes the exit snapshot */
 	_Atomic(int32_t) exit_result;	/* 0 or -errno of writing it */

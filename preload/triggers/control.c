@@ -65,6 +65,18 @@ static void reset_pools(uint8_t device)
 			gm_record_reset_stats((uint8_t)i, GM_RESET_PEAK);
 }
 
+/* Relaxed capture mode, because a capture may begin at any moment and this thread's calls must not invalidate it. */
+static uint64_t empty_cache(uint8_t device)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool relaxed = !GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	uint64_t bytes = gm_cache_flush(device);
+
+	if (relaxed)
+		GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	return bytes;
+}
+
 /* Do the command for one device. @used: the program has used the device. */
 static int change(const struct command *command, uint8_t device, bool used, uint64_t *ret_given_back)
 {
@@ -77,7 +89,7 @@ static int change(const struct command *command, uint8_t device, bool used, uint
 	case GM_CONTROL_EMPTY_CACHE:
 		if (!used)
 			return -ENODEV;
-		*ret_given_back = gm_cache_flush(device);
+		*ret_given_back = empty_cache(device);
 		return 0;
 	case GM_CONTROL_MEMORY_LIMIT:
 		return gm_cache_on() ? limit(device, command->bytes) : -ENOTSUP;

@@ -25,6 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "preload/cache/cache.h"
 #include "preload/process/say.h"
 #include "preload/process/state.h"
 #include "preload/triggers/control.h"
@@ -36,6 +37,7 @@
 #define STACK_BYTES (256u << 10)
 #define TICK_NS 1000000000		/* between checks of the clock, dead threads and the main thread */
 #define EXPOSED_NS UINT64_C(500000000)	/* how long the journal must be exposed before it is removed */
+#define TURN_LEAST_NS 1000000
 #define ALONE_NS 20000000		/* between checks once the main thread has ended */
 /* Naming new frames takes at most a tenth of one processor, in short slices. It pauses instead of running at a low
  * priority, because the priority could not be raised again for a snapshot, and because a hook that needs the lock
@@ -203,7 +205,7 @@ static void serve(struct gm_header *header, uint32_t number)
 	gm_control_serve(&header->control);
 }
 
-/* Count the operations that all threads have begun, to see whether anything has happened since the last count. */
+/* Count the operations that all other threads have begun, to see whether anything has happened since the last count. */
 static uint64_t operations(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_THREADS];
@@ -214,9 +216,47 @@ static uint64_t operations(const struct gm_header *header)
 	for (uint64_t i = 0; i + sizeof(struct gm_thread) <= used; i += sizeof(struct gm_thread)) {
 		const struct gm_thread *thread = (const void *)(at + i);
 
-		sum += gm_get(&thread->operations);
+		if (gm_get(&thread->tid) != gm_get(&gm_state.helper))
+			sum += gm_get(&thread->operations);
 	}
 	return sum;
+}
+
+/* ---- what nobody uses goes back ---- */
+
+/* Called by exit(), before what the driver has registered: no call of it may be under way when it goes. */
+static void end_turns(void)
+{
+	if (!gm_state_is_mine())
+		return;
+	gm_state.turns_ended = 1;
+	for (unsigned int i = 0; i < END_SLICES && gm_state.turning; i++)
+		gm_nap(ALONE_NS);
+}
+
+/* How long a turn takes; UINT64_MAX: there are none. */
+static uint64_t turn_ns(void)
+{
+	double ns = gm_state.options.idle_time * TICK_NS;
+
+	return !gm_cache_on() || ns <= 0 ? UINT64_MAX : ns < TURN_LEAST_NS ? TURN_LEAST_NS : (uint64_t)ns;
+}
+
+static void take_turn(const struct gm_header *header)
+{
+	static bool registered;
+
+	if (!registered)
+		atexit(end_turns);
+	registered = true;
+	gm_state.turning = 1;
+	if (!gm_state.exiting && !gm_state.turns_ended && gm_get_acquire(&header->life) == GM_LIFE_RUNNING) {
+		/* Driver calls that come back to our exported names pass through. */
+		gm_inside = (uintptr_t)__builtin_frame_address(0);
+		gm_cache_turn();
+		gm_inside = 0;
+	}
+	gm_state.turning = 0;
 }
 
 static void unlink_journal(void *none)
@@ -225,11 +265,42 @@ static void unlink_journal(void *none)
 	gm_recorder_unlink();
 }
 
+/* Remove the journal if it has been exposed for some time: a daemon that drops root's rights step by step is not
+ * dumpable for a moment while it still is root, and its journal shall stay. @since: when the journal was found
+ * exposed; 0: it was not. Returns the new @since. */
+static uint64_t hide_journal(uint64_t since)
+{
+	if (!gm_recorder_exposed())
+		return 0;
+	if (!since)
+		return gm_now_ns();
+	if (gm_now_ns() - since > EXPOSED_NS)
+		gm_with_own_files(unlink_journal, NULL);
+	return since;
+}
+
+/* What the user is told once. */
+static void say_faults(void)
+{
+	static bool said_lost, said_short;
+
+	if (gm_recorder_is_lost() && !said_lost) {
+		said_lost = true;
+		gm_say("the journal was cut short by somebody: nothing is recorded from here "
+		       "on, and nothing is served from the cache");
+	}
+	if (gm_recorder_is_short() && !said_short) {
+		said_short = true;
+		gm_say("the journal has no room for all that is allocated (its file system is "
+		       "full, or its memory at its limit): snapshots may miss some of it");
+	}
+}
+
 static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
-	uint64_t seen = 0, now, next = 0, owed, wait, exposed = 0;
-	bool said_lost = false, said_short = false, ended;
+	uint64_t seen = 0, now, next = 0, owed, wait, exposed = 0, turn = 0;
+	bool ended;
 	uint32_t number;
 
 	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
@@ -249,33 +320,22 @@ static void *helper(void *arg)
 		}
 		if (is_alone())
 			break;
-		if (gm_recorder_is_lost() && !said_lost) {
-			said_lost = true;
-			gm_say("the journal was cut short by somebody: nothing is recorded from here "
-			       "on, and nothing is served from the cache");
-		}
-		if (gm_recorder_is_short() && !said_short) {
-			said_short = true;
-			gm_say("the journal has no room for all that is allocated (its file system is "
-			       "full, or its memory at its limit): snapshots may miss some of it");
-		}
+		say_faults();
 		wait = main_thread_known() && !*main_thread_id ? ALONE_NS : TICK_NS;
+		wait = turn_ns() < wait ? turn_ns() : wait;
 		gm_recorder_keep_up();
 		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
 		/* Serve requests first, because the asking thread waits, and may even hold locks if it is leaving. */
 		if (gm_get_acquire(&header->request) != number ||
 		    gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
+		if (turn_ns() != UINT64_MAX && gm_now_ns() >= turn) {
+			take_turn(header);
+			turn = gm_now_ns() + turn_ns();
+		}
 		if (gm_now_ns() < next)		/* woken only for gm_recorder_keep_up */
 			continue;
-		/* Remove the journal only if it is exposed for some time: a daemon that drops root's rights step by
-		 * step is not dumpable for a moment while it still is root, and its journal shall stay. */
-		if (!gm_recorder_exposed())
-			exposed = 0;
-		else if (!exposed)
-			exposed = gm_now_ns();
-		else if (gm_now_ns() - exposed > EXPOSED_NS)
-			gm_with_own_files(unlink_journal, NULL);
+		exposed = hide_journal(exposed);
 		now = operations(header);
 		if (now != seen)
 			gm_recorder_tick();
