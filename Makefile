@@ -475,6 +475,7 @@ $(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/programs/lib%.c.o
 	$(Q)$(CC) -shared -o $@ $< $(PRETEST_LDFLAGS_lib$*) -pthread -ldl
 
 PRETEST_LDFLAGS_closer = -L$(BUILD)/fakecuda -lcuda
+PRETEST_LDFLAGS_neighbour = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_stack_room = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_libstandin = -Wl,-soname,libcuda.so.1,-Bsymbolic
 # Programs with the hooks linked in instead of preloaded. A sanitizer does not work with a dlsym that is not the C

@@ -30,7 +30,7 @@
 struct gm_segments_heap {
 	struct gm_heap heap;
 	struct gm_free_set pool[2];	/* 0 small, 1 large */
-	uint64_t lookups[2];		/* the clock for ages of blocks: requests by pool, or periods without collection */
+	uint64_t lookups[2];		/* the clock for ages of blocks: requests by pool, or periods (no collection) */
 	uint64_t shared;		/* bytes of large segments that are cut into several blocks */
 };
 

@@ -59,7 +59,7 @@ void gm_cache_turn(void);
 
 /* A hooked call failed with @result: was it for want of memory, and was some given back? Then it is
  * worth repeating. First what is idle goes back; when that is nothing or was not enough, what waits
- * for the GPU. @tries: 0 before the first failure.
+ * for the GPU; at last other processes are asked (neighbours.h). @tries: 0 before the first failure.
  *	result = GM_REAL(f)(...);
  *	while (result && gm_cache_retry(result, &tries))
  *		result = GM_REAL(f)(...);

@@ -214,6 +214,9 @@ static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, stru
 		gm_cache_request.result = CUDA_SUCCESS;
 		gm_cache_request.bytes = call->alloc.requested;
 		r = from_driver(heap, call);
+		if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY &&
+		    gm_cache_ask_others(heap->domain, call->alloc.requested))
+			r = from_driver(heap, call);
 		if (!r)
 			gm_cache_grew(heap, call);
 	}

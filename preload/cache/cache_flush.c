@@ -12,6 +12,7 @@
 #include "preload/cache/cache.h"
 #include "preload/cache/thread_cache.h"
 #include "preload/order/order.h"
+#include "preload/triggers/neighbours.h"
 
 #define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
 #define UNUSED_BYTES (UINT64_C(256) << 20)	/* at once */
@@ -41,21 +42,42 @@ uint64_t gm_cache_flush(uint8_t domain)
 	return bytes;
 }
 
-bool gm_cache_retry(CUresult result, unsigned int *tries)
+/* What was waited for, by whichever thread, went back. */
+static bool wait_and_flush(void)
 {
 	struct gm_cache_await await;
 	bool more;
+
+	gm_cache_await_begin(&await);
+	more = gm_cache_await(&await, GM_DOMAIN_UNKNOWN, 0, false);
+	return gm_cache_flush(GM_DOMAIN_UNKNOWN) > 0 || more;
+}
+
+bool gm_cache_ask_others(uint8_t domain, uint64_t bytes)
+{
+	size_t free_bytes, total_bytes;
+
+	return gm_rule(GM_RULE_FLUSH) && !gm_in_host_function() &&
+	       !GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes) &&
+	       gm_neighbours_ask(domain, bytes > free_bytes ? bytes - free_bytes : 0);
+}
+
+bool gm_cache_retry(CUresult result, unsigned int *tries)
+{
+	CUdevice device;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gm_cache_on() || !gm_rule(GM_RULE_FLUSH))
 		return false;
 	if (!(*tries)++ && gm_cache_flush(GM_DOMAIN_UNKNOWN))
 		return true;
-	if (*tries > 2)
-		return false;
-	*tries = 2;
-	gm_cache_await_begin(&await);
-	more = gm_cache_await(&await, GM_DOMAIN_UNKNOWN, 0, false);
-	return gm_cache_flush(GM_DOMAIN_UNKNOWN) > 0 || more;
+	if (*tries <= 2) {
+		*tries = 2;
+		if (wait_and_flush())
+			return true;
+		*tries = 3;
+	}
+	return *tries == 3 && !GM_REAL(cuCtxGetDevice)(&device) && device < (CUdevice)GM_MAX_DEVICES &&
+	       gm_cache_ask_others((uint8_t)device, 0);
 }
 
 void gm_cache_short_of_memory(uint8_t domain)

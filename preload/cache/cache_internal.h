@@ -181,6 +181,9 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context);
 void gm_cache_short_of_memory(uint8_t domain);
 /* @heap grew for @call: find out how much memory the device has left. */
 void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
+/* Other processes are asked for idle memory of @domain's device, if @bytes can be had then (0: not known). True: some
+ * was given back. No lock held. */
+bool gm_cache_ask_others(uint8_t domain, uint64_t bytes);
 /* @heap has grown: where it gave unused memory back before, the next unused memory stays for longer. The growth lock
  * is held. */
 void gm_cache_missed(struct gm_cache_heap *heap);
