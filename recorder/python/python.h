@@ -24,6 +24,12 @@
 
 #define GM_PYTHON_PROOF 16u
 
+struct gm_python;
+struct gm_python_walk;
+
+/* Walk the frames of the thread state @state. False: something is not as it should be. */
+typedef bool gm_python_walk_fn(const struct gm_python *python, uintptr_t state, int max, struct gm_python_walk *walk);
+
 /* An interpreter: one CPython in the process, with all its sub-interpreters. */
 struct gm_python {
 	_Atomic(uint32_t) state;	/* enum gm_python_state; stored last: what follows @bad is constant then */
@@ -38,6 +44,7 @@ struct gm_python {
 	void *(*holder)(void);		/* _PyThreadState_UncheckedGet */
 	void *(*newest)(void);		/* PyInterpreterState_Head */
 	int (*is_finalizing)(void);
+	_Atomic(gm_python_walk_fn *) hash;	/* gm_python_hash_of(@layout); NULL: not asked for yet */
 };
 
 enum gm_python_state { GM_PYTHON_NONE, GM_PYTHON_READY, GM_PYTHON_OFF };
@@ -94,13 +101,14 @@ struct gm_python_kept {
 	uint32_t rest;			/* walks that are not kept: the last one was too deep */
 	struct gm_python_item {
 		uintptr_t frame, code, instr;	/* as they stand there; shims are items, too */
-	} items[GM_PYTHON_KEPT];
+	} items[GM_PYTHON_KEPT + 1];	/* from 1 on; [0].frame is no frame's address */
 	uint8_t owners[GM_PYTHON_KEPT];	/* of each item, where there are shims */
 	uint16_t frames[GM_PYTHON_KEPT];	/* up to each item, */
 	uint64_t hashes[GM_PYTHON_KEPT];	/* and their hash */
 	struct gm_python_code {		/* each once, in the order of the first item that has it */
-		uintptr_t at;
-		struct gm_python_words { uint64_t first, second; } words;
+		uintptr_t at, file, name, lines;
+		uint32_t first_line, version;	/* @version 0: it has none, and the words tell more */
+		uintptr_t file_word, name_word, lines_word;
 		uint64_t content;
 		int item;
 	} code[GM_PYTHON_KEPT];
@@ -122,6 +130,9 @@ static inline bool gm_python_is_proved(const struct gm_python *python)
 {
 	return atomic_load_explicit(&python->good, memory_order_acquire) >= GM_PYTHON_PROOF;
 }
+
+/* What walks for the hash alone, in place. */
+gm_python_walk_fn *gm_python_hash_of(const struct gm_python_layout *layout);
 
 /* The line of the instruction @at bytes into the code; @table has @bytes bytes, @first is the
  * line with which the code begins (and the line of a frame that has not begun, @at < 0). Read with

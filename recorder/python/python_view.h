@@ -229,6 +229,8 @@ GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout
 	return end ^ length << 56;
 }
 
+struct gm_python_words { uint64_t first, second; };
+
 /* What distinguishes a code object from others that may have been at its address: the addresses of
  * what it refers to, and a word of the content of each. @file_word: that of the file's name. */
 GM_PYTHON_INLINE struct gm_python_words gm_py_words(const struct gm_python_layout *layout,
