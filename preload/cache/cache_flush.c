@@ -180,7 +180,7 @@ static void look(void)
 
 	if (!gm_unseen() && (gm_reuse_limbo_bytes(reuse, UINT32_MAX) || gm_state.options.expandable_segments))
 		gm_reuse_look(reuse);
-	gm_cache_streams_poll();
+	gm_reuse_look_streams(reuse, false);
 	gm_cache_orphans_back();
 }
 
