@@ -213,6 +213,23 @@ if wanted exhaust; then
 		pair exhaust "$room/exhaust/exhaust"
 fi
 
+# Memory that nobody uses goes back to the driver, while a kernel waits for the host.
+if wanted idle; then
+	seconds=60
+	mkdir -p "$room/idle"
+	if compile idle "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/idle/idle" test/gpu/idle.cu; then
+		for case in malloc async; do
+			for setting in X=1 GPUMEM_EXPANDABLE_SEGMENTS=True; do
+				run_bare "idle" "$room/idle/idle" "$case"
+				run_ours "idle" env "$setting" "$room/idle/idle" "$case"
+				judged "idle-$case, $setting" grep "back, ended, no call was held up" "$room/idle/ours.out"
+				printf '      %s; without the library: %s\n' "$(grep slowest "$room/idle/ours.err")" \
+					"$(cat "$room/idle/bare.out") $(cat "$room/idle/bare.err")"
+			done
+		done
+	fi
+fi
+
 # Which programs hang alone is the driver's to say: none of the others may with the library.
 if wanted full; then
 	mkdir -p "$room/full"
