@@ -148,7 +148,7 @@ test("an out-of-memory opens at the refused call in every view, with what was as
 		return { asked: ghost.bytes, upper: ghost.base + ghost.bytes, limit: view.limit(), high: view.high, red: a > 10 && r > g + 20 && r > b + 20 };
 	});
 	assert.deepEqual([red.asked, red.red, red.upper > red.limit, red.high > red.upper], [failure.requested_bytes, true, true, true]);
-	for (const [view, found] of [["allocator", "could not be had"], ["summary", explanation.why]]) {
+	for (const [view, found] of [["allocator", "was refused"], ["summary", explanation.why]]) {
 		await page.locator(`[data-view=${view}]`).click();
 		await settle(page);
 		assert.ok((await page.locator("main").innerText()).includes(found), view);

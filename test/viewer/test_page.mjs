@@ -248,7 +248,7 @@ test("the allocator: blocks where they lie, events that step, and why a request 
 	await page.locator(".event.oom").first().click();
 	await settle(page);
 	const text = await page.locator(".refusal").innerText();
-	assert.match(text, /could not be had/);
+	assert.match(text, /was refused/);
 	assert.match(text, /largest of/);
 	assert.ok(await page.locator(".event.chosen").count() === 1);
 }));

@@ -33,7 +33,7 @@ int gm_attach(int64_t pid, struct gm_attached *ret_attached);
  * journal, or the processes of a user have too many mappings (1 MiB of /proc/PID/maps each, 32 MiB more together). */
 size_t gm_discover(void (*visit)(void *arg, int64_t pid, const struct gm_attached *attached), void *arg);
 
-/* Open /proc/PID/@name. NULL and errno: it cannot be had. */
+/* Open /proc/PID/@name. NULL and errno: it cannot be opened. */
 FILE *gm_attach_proc(pid_t pid, const char *name);
 
 /* Has the process ended that wrote the journal? False where nothing tells. */

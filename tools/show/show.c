@@ -64,7 +64,7 @@ const char *gm_show_path(const char *path)
 }
 
 /* Within texts these characters can be escaped, and elsewhere JSON has none of them but line feeds. jansson
- * never hands on a part of a character. */
+ * never passes a part of a character. */
 static int put_escaped(const char *bytes, size_t count, void *out)
 {
 	size_t plain = 0, bad;

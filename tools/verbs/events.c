@@ -29,7 +29,7 @@ struct events {
 	size_t count;
 	int64_t origin_us;		/* what a table's times count from */
 	const struct gm_stacks *stacks;	/* each event with its own; NULL: without */
-	bool only_ooms;			/* of a table: just those of what could not be had */
+	bool only_ooms;			/* of a table: just those of requests that failed */
 };
 
 struct filter {

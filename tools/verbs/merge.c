@@ -1,5 +1,5 @@
 /*
- * merge.c - gpumem merge FILE...: the ranks of one job side by side, the odd one out first.
+ * merge.c - gpumem merge FILE...: the ranks of one job side by side, the rank that differs most first.
  *
  * The snapshots are read one after the other; only the sums of each stay in memory.
  */

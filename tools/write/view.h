@@ -52,7 +52,7 @@ struct gm_packing {
  * is one. PAIRED: that of the mate, of completed frees alone. */
 enum gm_coding { GM_PLAIN, GM_DELTA, GM_MATED, GM_PAIRED };
 
-/* Add @count bytes; what cannot be had is said by @pack->error. */
+/* Add @count bytes; a lack of memory is noted in @pack->error. */
 void gm_pack_put(struct gm_pack *pack, const void *bytes, size_t count);
 
 /* The place of a text among the header's texts; of a stream or a thread among its numbers, since they may be

@@ -66,7 +66,7 @@ export class Allocator {
 		h("span", {}, `${plural(sums.segments, "segment")}, `, `largest hole ${bytes(sums.largest)}`));
 		this.note.hidden = !refusal;
 		if (refusal)
-			replace(this.note, h("b", {}, `${bytes(refusal.asked)} could not be had. `),
+			replace(this.note, h("b", {}, `${bytes(refusal.asked)} was refused. `),
 				`The cache had ${bytes(refusal.free)} free in ${plural(refusal.holes, "hole")}, the largest of ${bytes(refusal.largest)}`,
 				refusal.waiting ? `, and ${bytes(refusal.waiting)} waiting for the GPU` : "",
 				`; the device had ${bytes(refusal.deviceFree)} free.`,
