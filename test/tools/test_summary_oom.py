@@ -83,9 +83,9 @@ with Room() as room:
     check("in another behind the list of what could not be had", text.index("failed allocations") < text.index("why memory ran out"), text)
     room.run([APP])
     large = next(p for p in glob.glob(room.out + "/gpumem.demo_app*oom-1.json"))
-    cause("more than there is", "too_large", large, r"^main \(demo_app", r"asked for 16\.00 GiB.*more than the whole device has, 8\.00 GiB", "Nothing that is freed would help")
+    cause("more than there is", "too_large", large, r"^main \(demo_app", r"asked for 16\.00 GiB.*more than the whole device has, 8\.00 GiB", "Freeing memory would not help")
     room.run([TRAINING, "--oom"], FAKECUDA_OTHER_BYTES="6G", output=room.out + "/others.%r.json")
-    cause("others hold it", "others", room.out + "/others.oom-1.json", r"6\.0\d GiB were held by nobody that was recorded.*; also without them it would have been \d+\.\d\d MiB too little", "nvidia-smi")
+    cause("others hold it", "others", room.out + "/others.oom-1.json", r"6\.0\d GiB were held by others, which are not recorded.*; even without them it would have been \d+\.\d\d MiB too little", "nvidia-smi")
     room.run([TRAINING, "--steps", "3"], output=room.out + "/well.%r.json")
     check("nothing to explain where nothing failed", summary(room.out + "/well.exit.json")["explanation"] is None and
           "why memory ran out" not in gpumem("summary", room.out + "/well.exit.json").stdout)
@@ -99,7 +99,7 @@ with Room() as room:
         limited = room.out + "/limit%d.oom-1.json" % n
         cause("%s: it was ours, and what it takes" % option, "limit", limited, r"^forward \(app_training\.c:\d+\) asked for .* on device 0, where 7\.\d\d GiB were free: refused by "
               r"a limit that was set for this process, option %s\. It allows %s; 3\d\d\.00 MiB were taken, with .* idle" % (option, allows),
-              "It takes a limit of at least %s; or that less is held. make_moments" % takes)
+              "It takes a limit of at least %s; or the program must hold less. make_moments" % takes)
         check("%s: nothing of the driver's or MPS" % option, "driver" not in str(summary(limited)["explanation"]) and "MPS" not in str(summary(limited)["explanation"]),
               summary(limited)["explanation"])
         took = re.search(r"at least ([\d.]+ MiB)", summary(limited)["explanation"]["change"])[1].replace(" ", "")
@@ -111,7 +111,7 @@ with Room() as room:
         fail.update(requested_bytes=GiB, free_bytes=GiB // 2, refused_by="gpumem_set_per_process_memory_fraction", limit_bytes=2 * GiB,
                     limit_used_bytes=3 * GiB // 2)
     cause("by the API; a higher one alone would not do", "limit", with_changes(snapshot, by_call), r"this process, gpumem_set_per_process_memory_fraction\. It allows 2\.00 GiB",
-          r"at least 2\.50 GiB \(a fraction of 0\.3125\), and 512\.00 MiB more of the device than were free; or that less is held")
+          r"at least 2\.50 GiB \(a fraction of 0\.3125\), and 512\.00 MiB more of the device than were free; or the program must hold less")
     with open("test/data/torch-snapshot.pickle", "rb") as file:
         torch = pickle.load(file)
 

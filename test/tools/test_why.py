@@ -94,7 +94,7 @@ SCENES = {
     "a limit": (GROWS, "4 * MiB", {"memory_limit": "64MiB"}, "limit", r"refused by a limit that was set for this process, option memory_limit", "fragmentation|nvidia-smi"),
     "one huge request": (HUGE, "253 * MiB", {}, "large", r"^huge \(scene\.py:\d+\) asked for 253\.00 MiB" + ANY + "That one request is more than all", r"small \(|fragmentation|leak"),
     "more than there is": (HUGE, "900 * MiB", {}, "too_large", r"^huge .* more than the whole device has", "fragmentation|leak"),
-    "another process": (HUGE, "100 * MiB", {"FAKECUDA_OTHER_BYTES": "180M"}, "others", r"^huge .* were held by nobody that was recorded" + ANY + "nvidia-smi", "fragmentation|leak"),
+    "another process": (HUGE, "100 * MiB", {"FAKECUDA_OTHER_BYTES": "180M"}, "others", r"^huge .* were held by others, which are not recorded" + ANY + "nvidia-smi", "fragmentation|leak"),
     "another device": (LEAK, "768 * KiB", {"FAKECUDA_DEVICES": "2", "on": 1}, "leak", r" on device 1, where .* grows without end", "device 0"),
 }
 

@@ -147,14 +147,14 @@ bool gm_explain_ours(const struct gm_scene *scene, const struct gm_facts *facts,
 		could = facts->limit;
 	if (!gm_would_serve(scene->snapshot, NULL, facts->device, (uint64_t)could, &would) &&
 	    would.result == GM_WOULD_SERVE)
-		length += (size_t)snprintf(ret, room, "Replayed with GPUMEM_CONF=%s the program's history is served, "
-					   "with %s reserved at most, where %s could be had%s. ", would.setting,
+		length += (size_t)snprintf(ret, room, "Replayed with GPUMEM_CONF=%s, the run would have fitted, with "
+					   "at most %s reserved where %s were available%s. ", would.setting,
 					   gm_show_bytes((int64_t)would.peak), gm_show_bytes(could), would.sure ? "" :
-					   "; with 5% less, by which the replay may be wrong, it is not");
+					   ". This estimate is within 5%; with 5% less memory it would not fit");
 	native = gm_wrap_add(native_bytes(scene, device, row), (facts->asked + PAGE - 1) / PAGE * PAGE);
 	if (facts->limit <= 0 && native <= could)
 		length += (size_t)snprintf(ret + length, room - length, "Without this library's cache "
-					   "(GPUMEM_CONF=allocator:native) it fits: what was live takes %s of the "
-					   "device then, the request included. ", gm_show_bytes(native));
+					   "(GPUMEM_CONF=allocator:native) it fits: live memory and the "
+					   "request then take %s of the device. ", gm_show_bytes(native));
 	return length != 0;
 }

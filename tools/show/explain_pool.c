@@ -86,9 +86,9 @@ static void say_idle(json_t *lines, const struct gm_snapshot_pool *pool, int64_t
 			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
 			 gm_show_count(idle.pieces, "piece"), gm_show_bytes(idle.largest));
 	else
-		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s: large enough, so it was "
-			 "kept for another stream or another private pool, or waited for a stream; which one is not "
-			 "told.",
+		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s. That was large enough, so "
+			 "it was kept for another stream or another private pool, or waited for a stream; PyTorch "
+			 "does not report which.",
 			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
 			 gm_show_count(idle.pieces, "piece"), gm_show_bytes(idle.largest));
 	add(lines, text);
@@ -116,7 +116,7 @@ static void say_kept(json_t *lines, const struct gm_scene *scene, const struct g
 	if (!block)
 		return;
 	snprintf(text, sizeof(text),
-		 "A segment of %s at %#llx is kept by %s in use in it, the largest of %.900s: %s.",
+		 "A segment of %s at %#llx is kept by %s of live blocks; the largest, of %.900s, has %s.",
 		 gm_show_bytes(kept->total_size), (unsigned long long)kept->address,
 		 gm_show_bytes(kept->allocated_size),
 		 gm_site_text(&scene->stacks, block->stack, site, sizeof(site)), gm_show_bytes(block->size));
@@ -150,13 +150,12 @@ static void say_async(json_t *lines, const struct gm_would *would)
 	if (would->result != GM_WOULD_NOT && would->result != GM_WOULD_SERVE)
 		return;
 	if (would->async)
-		snprintf(text, sizeof(text), REPLAYED GM_WOULD_ASYNC ", it is served%s, with %s reserved at "
-			 "most; %s. (%s.)", would->result == GM_WOULD_SERVE ? ", too" : "",
-			 gm_show_bytes((int64_t)would->async_peak), would->async_sure ?
-			 "also if the driver's pool takes 28% more than the replay" :
-			 "but not if the driver's pool takes 28% more than the replay", model);
+		snprintf(text, sizeof(text), REPLAYED GM_WOULD_ASYNC ", the run would%s have fitted, with at most %s "
+			 "reserved; %s if the driver's pool takes 28%% more than the replay. (%s.)",
+			 would->result == GM_WOULD_SERVE ? " also" : "", gm_show_bytes((int64_t)would->async_peak),
+			 would->async_sure ? "even" : "but not", model);
 	else
-		snprintf(text, sizeof(text), REPLAYED GM_WOULD_ASYNC ", it is not served. (%s.)", model);
+		snprintf(text, sizeof(text), REPLAYED GM_WOULD_ASYNC ", the run would not have fitted. (%s.)", model);
 	add(lines, text);
 }
 
@@ -172,29 +171,32 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 	case GM_WOULD_UNKNOWN:
 		return;
 	case GM_WOULD_UNSEEN:
-		snprintf(text, sizeof(text), "Replayed as it was, the pool's history is served: what is not recorded "
-			 "made it fail, as the streams that blocks belong to or wait for, so that no setting can be "
-			 "named.");
+		snprintf(text, sizeof(text), "Replayed as it was, the run would have fitted. So the cause is not "
+			 "recorded, for example the streams that blocks belong to or wait for, and no setting "
+			 "can be named.");
 		break;
 	case GM_WOULD_NOT:
-		snprintf(text, sizeof(text), "Replayed within %s, none of expandable_segments, max_split_size_mb, "
-			 "garbage_collection_threshold and roundup_power2_divisions serves it%s. The replay may be "
-			 "wrong by 5%%: with so much more %s%s.", gm_show_bytes((int64_t)would.limit),
-			 would.async || would.perhaps ? "" : ": less must be held",
-			 would.perhaps ? would.perhaps : "none", would.perhaps ? " does" : " does, either");
+		snprintf(text, sizeof(text), "Replayed within %s, the run would not have fitted with any of "
+			 "expandable_segments, max_split_size_mb, garbage_collection_threshold and "
+			 "roundup_power2_divisions%s. This estimate is within 5%%. With 5%% more memory %s%s.",
+			 gm_show_bytes((int64_t)would.limit),
+			 would.async || would.perhaps ? "" : ": the program must hold less",
+			 would.perhaps ? "it would have fitted with " : "it would not have fitted, either",
+			 would.perhaps ? would.perhaps : "");
 		break;
 	case GM_WOULD_SERVE:
-		snprintf(text, sizeof(text), REPLAYED "%s, the pool's history is served, with %s reserved at "
-			 "most, where %s could be had. The replay may be wrong by 5%%: %s.", would.setting,
+		snprintf(text, sizeof(text), REPLAYED "%s, the run would have fitted, with at most %s reserved "
+			 "where %s were available. This estimate is within 5%%. With 5%% less memory the run "
+			 "would %s.", would.setting,
 			 gm_show_bytes((int64_t)would.peak), gm_show_bytes((int64_t)would.limit),
-			 would.sure ? "with so much less it is served, too" : "with so much less it is not served");
+			 would.sure ? "have fitted, too" : "not have fitted");
 		break;
 	}
 	add(lines, text);
 	say_async(lines, &would);
 	if (would.dropped > 0) {
-		snprintf(text, sizeof(text), "%lld older events of the pool are not in its history: the replay begins "
-			 "without what they left.", (long long)would.dropped);
+		snprintf(text, sizeof(text), "%lld older events of the pool are not in its history, so the replay "
+			 "begins without the blocks that they left.", (long long)would.dropped);
 		add(lines, text);
 	}
 }

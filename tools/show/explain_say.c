@@ -82,8 +82,8 @@ static void say_limit(const struct gm_facts *facts, struct gm_explanation *ret)
 static void say_idle(const struct gm_facts *facts, struct gm_explanation *ret)
 {
 	if (facts->largest >= facts->asked)
-		WHY("%s too little, while %s lay idle in the cache (the largest piece: %s), where "
-		    "this request could not be served from: of another stream, context or pool",
+		WHY("%s too little, while %s lay idle in the cache (the largest piece: %s), but "
+		    "belonged to another stream, context or pool, so it could not serve this request",
 		    gm_show_bytes(gm_facts_lacks(facts)), gm_show_bytes(facts->cached),
 		    gm_show_bytes(facts->largest));
 	else
@@ -100,11 +100,11 @@ static void say_others(const struct gm_facts *facts, struct gm_explanation *ret)
 {
 	int64_t others = gm_facts_others(facts), lacks = gm_facts_lacks(facts);
 
-	WHY("%s too little, while %s were held by nobody that was recorded here: other processes, "
-	    "contexts, what was allocated past the library", gm_show_bytes(lacks),
+	WHY("%s too little, while %s were held by others, which are not recorded here: other "
+	    "processes, contexts, allocations past the library", gm_show_bytes(lacks),
 	    gm_show_bytes(others));
 	if (others < lacks)
-		WHY("; also without them it would have been %s too little",
+		WHY("; even without them it would have been %s too little",
 		    gm_show_bytes(lacks - others));
 	WHY(".");
 }
@@ -142,7 +142,7 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		say_limit(facts, ret);
 		break;
 	case GM_CAUSE_REFUSED:
-		WHY("that would have fitted, and the driver refused it all the same.");
+		WHY("that would have fitted, but the driver refused it.");
 		break;
 	case GM_CAUSE_FRAGMENTED:
 		say_idle(facts, ret);
@@ -248,7 +248,7 @@ static void advise_limit(const struct gm_scene *scene, const struct gm_facts *fa
 	if (facts->needed > facts->free)
 		CHANGE(", and %s more of the device than were free",
 		       gm_show_bytes(facts->needed - facts->free));
-	CHANGE("; or that less is held. ");
+	CHANGE("; or the program must hold less. ");
 	say_holder(scene, facts, ret);
 }
 
@@ -257,7 +257,7 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 {
 	switch (ret->cause) {
 	case GM_CAUSE_TOO_LARGE:
-		CHANGE("Nothing that is freed would help: look at how that size is computed, or "
+		CHANGE("Freeing memory would not help: look at how that size is computed, or "
 		       "spread the work over several devices.");
 		break;
 	case GM_CAUSE_LIMIT:
@@ -278,8 +278,8 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		       "have served it. %s",
 		       facts->expandable ? "" : facts->torch ?
 		       "expandable_segments:True helps most programs of PyTorch." :
-		       "What else keeps large pieces whole: large requests first, and blocks that live "
-		       "long not among those that come and go.");
+		       "Two habits keep large pieces whole: make large requests first, and do not mix "
+		       "blocks that live long with blocks that come and go.");
 		break;
 	case GM_CAUSE_LEAK:
 		CHANGE("Free what %s allocates, or bound how much it keeps: gpumem leaks has its stacks.",
@@ -300,12 +300,11 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 	default:
 		say_holder(scene, facts, ret);
 		if (is_told(scene, facts))
-			CHANGE("PyTorch gives back what lies idle whole, and asks again; if it gets nothing then, a "
-			       "later snapshot is of its own failure, and has what its pool kept. ");
+			CHANGE("PyTorch gives idle segments back and asks again; if that fails, too, a later "
+			       "snapshot shows PyTorch's own failure, with what its pool kept. ");
 		else if (is_below_torch(scene, facts, ret))
-			CHANGE("Part of what PyTorch's allocator holds may lie idle in its own cache: "
-			       "its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads "
-			       "it). ");
+			CHANGE("Part of what PyTorch's allocator holds may lie idle in its own cache: its own "
+			       "snapshot shows that (torch.cuda.memory._dump_snapshot; gpumem reads it). ");
 		CHANGE("Free earlier, or make batches or the program's own caches smaller.");
 	}
 }
