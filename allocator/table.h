@@ -120,7 +120,10 @@ struct gm_block {			/* 128 bytes */
 	uint8_t domain;
 	uint8_t kind;
 	uint8_t reserved8[2];
-	uint64_t reserved64[3];
+	/* Of the writer alone: where it counts (struct gm_site in recorder/journal/format.h), and for how much. */
+	uint32_t site, site_stack;	/* row and its stack; 0 none */
+	uint64_t site_bytes;
+	uint64_t reserved64;
 
 	uint64_t requested;		/* bytes that the program asked for */
 	uint64_t tsc;			/* when the block was last handed out */

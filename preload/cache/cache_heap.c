@@ -313,6 +313,15 @@ struct gm_cache_heap *gm_cache_heap_next(const struct gm_cache_heap *after, uint
 
 /* ---- counters ---- */
 
+void gm_cache_heap_site_move(struct gm_cache_heap *heap, struct gm_block *block, bool nested)
+{
+	uint32_t site = gm_site_find(heap->domain, block->stack, block->module, heap->kind, nested);
+
+	gm_cache_heap_site_out(heap, block);
+	gm_undo_note(&heap->undo, &gm_rec.sites[site].live);
+	gm_site_in(&gm_rec.domains[heap->domain], block, site, block->stack, block->requested);
+}
+
 bool gm_cache_heap_find_rows(struct gm_cache_heap *heap, uint16_t module, bool nested)
 {
 	struct gm_delta delta;

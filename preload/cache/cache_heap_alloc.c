@@ -16,10 +16,14 @@
 static void hand_over(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint32_t id)
 {
-	const struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_block *block = &gm_rec.blocks[id];
+	uint32_t site = gm_site_find(heap->domain, alloc->stack, alloc->module, heap->kind,
+				     section->change.writer.nested);
 
 	gm_cache_heap_move(heap, &(struct gm_flow){ .in = 1, .in_bytes = block->size },
 			block->requested);
+	gm_undo_note(&heap->undo, &gm_rec.sites[site].live);
+	gm_site_in(section->change.domain, block, site, alloc->stack, block->requested);
 	/* Without history nothing is put in order by it. */
 	gm_cache_heap_describe(&section->change, alloc, id,
 			   gm_rec.history ? gm_stamp() : gm_stamp_before());

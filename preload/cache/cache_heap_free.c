@@ -58,10 +58,11 @@ void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_sectio
 			     uint64_t tsc, bool seen)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
-	const struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_block *block = &gm_rec.blocks[id];
 
 	gm_cache_heap_trace_at(&section->change, block, tsc, block->free_stream, block->free_stack, actions,
 			   1);
+	gm_cache_heap_site_out(heap, block);
 	heap->seen = seen;
 	gm_heap_free_completed(heap->heap, id);
 	heap->seen = false;
@@ -77,6 +78,7 @@ void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *secti
 	block->op = section->change.op;
 	count_free(heap, block);
 	gm_cache_heap_trace(&section->change, block, how, actions, 2);
+	gm_cache_heap_site_out(heap, block);
 	gm_heap_free(heap->heap, id);
 }
 
@@ -88,6 +90,9 @@ static void free_later(struct gm_cache_heap *heap, struct gm_section *section, u
 
 	block->op = section->change.op;
 	count_free(heap, block);
+	/* Until it is complete it counts as live, for whom it was handed out. */
+	if (gm_unlikely(gm_site_is_other(block, block->stack, block->requested)))
+		gm_cache_heap_site_move(heap, block, section->change.writer.nested);
 	gm_cache_heap_trace(&section->change, block, how, actions, 1);
 	/* Meaningless while it is not pending: not logged. */
 	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;

@@ -20,6 +20,7 @@
 #include <errno.h>
 
 #include "preload/cache/cache_heap.h"
+#include "recorder/record/sites.h"
 #include "recorder/record/tables.h"
 
 /* One operation on a heap, by one thread. */
@@ -237,6 +238,17 @@ static inline bool gm_cache_heap_rows(struct gm_cache_heap *heap, uint16_t modul
 	return gm_likely(heap->rows_known && heap->module == module) ||
 	       gm_cache_heap_find_rows(heap, module, nested);
 }
+
+/* Nobody holds @block any more: it leaves its row (recorder/record/sites.h). Before the statistics change, within a
+ * locked section. */
+static inline void gm_cache_heap_site_out(struct gm_cache_heap *heap, struct gm_block *block)
+{
+	gm_undo_note(&heap->undo, &gm_rec.sites[block->site].live);
+	gm_site_out(&gm_rec.domains[heap->domain], block);
+}
+
+/* @block was handed out of a thread cache, to another stack than the one that it counts for: now it counts there. */
+void gm_cache_heap_site_move(struct gm_cache_heap *heap, struct gm_block *block, bool nested);
 
 /* A live block becomes free; a pending one does. Within a locked section. */
 void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,

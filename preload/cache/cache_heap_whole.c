@@ -228,6 +228,7 @@ static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, ui
 		return;
 	}
 	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_CACHED) {	/* its thread cache could not be had */
+		gm_cache_heap_site_out(heap, &gm_rec.blocks[id]);
 		gm_heap_put_back(heap->heap, id);
 		return;
 	}

@@ -35,6 +35,11 @@
  * that for a program of one thread the heap decides as if there were no thread caches; the other
  * threads' caches are flushed when the heap finds nothing.
  *
+ * Who holds how much (recorder/record/sites.h). A cached block counts for the stack that had it when the cache was
+ * flushed last, as in the statistics. A hit for another stack changes no row: it goes into the list @moved, and the
+ * next flush moves the block to its stack's row. Every thread cache is flushed before a peak, so that all rows are
+ * right there. Until then no other thread's cache gets the block: what the list says of it stays true.
+ *
  * A thread that dies within its thread cache (asynchronous cancellation) leaves its blocks live for
  * ever. One that ends leaves them to the next thread with its slot, and to every flush.
  *
@@ -162,8 +167,30 @@ static void was_worth(_Atomic(uint32_t) *vain)
 	gm_set(vain, now > GM_VAIN_HIT ? now - GM_VAIN_HIT : 0);
 }
 
+/* Room for one more entry of @moved? Stale ones go. */
+static bool has_room(struct gm_tcache *tcache)
+{
+	uint32_t count = gm_get(&tcache->moves), kept = 0;
+
+	if (gm_likely(count < GM_TCACHE_MOVES))
+		return true;
+	for (uint32_t i = 0; i < count; i++)
+		if (gm_tcache_is_moved(&tcache->moved[i]))
+			tcache->moved[kept++] = tcache->moved[i];
+	gm_set(&tcache->moves, kept);
+	return kept < GM_TCACHE_MOVES;
+}
+
+static void note_move(struct gm_tcache *tcache, uint32_t id, uint64_t op)
+{
+	uint32_t count = gm_get(&tcache->moves);
+
+	tcache->moved[count] = (struct gm_moved){ op, id };
+	gm_set(&tcache->moves, count + 1);
+}
+
 static void take(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i, uint64_t op,
-		 struct gm_alloc *alloc)
+		 struct gm_alloc *alloc, bool other)
 {
 	struct gm_tally *tally = &tcache->record->tallies[i];
 	struct gm_change change;
@@ -172,6 +199,8 @@ static void take(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i,
 	struct gm_block *block = &gm_rec.blocks[id];
 
 	begin_change(&change, slot, tcache, op);
+	if (gm_unlikely(other))
+		note_move(tcache, id, change.op);
 	save(tcache->record, change.op, block, &tally->takes, &tally->taken_bytes);
 	count_cached(tcache, bin, -1);
 	if (gm_unlikely(gm_get(&tcache->vain)))
@@ -199,14 +228,13 @@ uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 	i = tcache ? bin_of(tcache, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
 	if (i < GM_TALLIES && tcache->bins[i].count && gm_get(&heap->thread_cache)) {
 		const struct gm_bin *bin = &tcache->bins[i];
-		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
+		const struct gm_block *block = &gm_rec.blocks[bin->ids[bin->count - 1]];
+		bool other = gm_site_is_other(block, alloc->stack, alloc->requested);
 
 		/* What is asked for may not rise above what the statistics take for live. */
-		if (gm_likely(alloc->requested <= before)) {
+		if (gm_likely(alloc->requested <= block->requested) && gm_likely(!other || has_room(tcache))) {
 			id = bin->ids[bin->count - 1];
-			if (alloc->requested < before)
-				gm_set(&tcache->less, 1);
-			take(slot, tcache, i, op, alloc);
+			take(slot, tcache, i, op, alloc, other);
 		}
 	}
 	gm_slot_leave_own(slot);
@@ -227,6 +255,13 @@ static inline unsigned int room_for(const struct gm_cache_heap *heap, struct gm_
 	if (!tcache->bins[i].heap)
 		return i;
 	return tcache->bins[i ^ 1].heap ? GM_TALLIES : i ^ 1;
+}
+
+/* May this thread's cache have @block? Not if another thread's list of moved blocks has it. */
+static inline bool may_have(const struct gm_slot *slot, const struct gm_block *block)
+{
+	return gm_likely(!gm_site_is_other(block, block->stack, block->requested)) ||
+	       block->thread == gm_get(&gm_rec.threads[slot->index].tid);
 }
 
 /* A tally of nothing: what it is of needs no undo. */
@@ -280,7 +315,7 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 		return false;
 	tcache = tcache_in(slot, heap->domain);
 	/* Who drops or holds the heap says so before it looks at the thread caches. */
-	if (gm_likely(tcache && gm_get(&heap->thread_cache))) {
+	if (gm_likely(tcache && gm_get(&heap->thread_cache)) && may_have(slot, block)) {
 		i = room_for(heap, tcache, block);
 		cached = i < GM_TALLIES;
 		if (gm_likely(cached)) {

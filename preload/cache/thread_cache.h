@@ -13,6 +13,8 @@
 #define GM_BIN_BLOCKS 32u
 #define GM_BIN_BYTES (UINT64_C(4) << 20)
 
+#define GM_TCACHE_MOVES 128u
+
 /* To put a block into the cache costs a sixth of what is saved when it is handed out again: one in five
  * must be. */
 #define GM_VAIN_HIT 4u
@@ -28,6 +30,8 @@ struct gm_bin {
 	uint32_t ids[GM_BIN_BLOCKS];
 } __attribute__((aligned(64)));
 
+struct gm_moved { uint64_t op; uint32_t id; };
+
 struct gm_tcache {
 	struct gm_tcache_record *record;
 	struct gm_slot *slot;
@@ -37,12 +41,15 @@ struct gm_tcache {
 	/* Read by others. */
 	_Atomic(uint32_t) blocks;	/* blocks in all its bins */
 	_Atomic(uint32_t) bins_used;
-	_Atomic(uint32_t) less;		/* fewer bytes were asked for than the statistics count as live */
 	_Atomic(uint64_t) seen;		/* operations of its thread when gm_tcache_flush_unused looked last */
+	_Atomic(uint32_t) moves;	/* entries of @moved */
 	/* For its thread alone, which needs no @tcache_owner for them. */
 	_Atomic(uint32_t) vain;		/* rises with blocks that were cached and not used, lately */
 	_Atomic(uint32_t) tries;	/* frees since that reached GM_VAIN_FULL */
 	struct gm_bin bins[GM_TALLIES];
+	/* Blocks that were handed out to another stack than the one for which they count (recorder/record/sites.h), or
+	 * for fewer bytes, with the number of that operation. Stale where the block has another number by now. */
+	struct gm_moved moved[GM_TCACHE_MOVES];
 };
 
 /* ---- thread_cache.c ---- */
@@ -99,10 +106,18 @@ static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 	return gm_likely(tcache && tcache->domain == domain) ? tcache : NULL;
 }
 
+/* Is the block of @moved still as it was handed out then? What others do with other blocks is no data race: any answer
+ * will do. */
+__attribute__((no_sanitize_thread))
+static inline bool gm_tcache_is_moved(const struct gm_moved *moved)
+{
+	return __atomic_load_n(&gm_rec.blocks[moved->id].op, __ATOMIC_RELAXED) == moved->op;
+}
+
 /* Do the statistics count more as live than there is, so that the cache has to be emptied? */
 static inline bool gm_tcache_is_due(const struct gm_tcache *tcache)
 {
-	return gm_get(&tcache->blocks) || gm_get(&tcache->less);
+	return gm_get(&tcache->blocks) || gm_get(&tcache->moves);
 }
 
 /* gm_tcache_empty_own, where it may have something to do. */

@@ -101,6 +101,7 @@ static void fold(struct gm_cache_heap *heap, struct gm_tally *tally)
 	struct gm_flow flow = gm_tally_flow(tally);
 	struct gm_stats *stats = heap->heap->stats;
 
+	gm_site_leave_peak(&gm_rec.domains[heap->domain]);
 	gm_undo_note_words(&heap->undo, stats, sizeof(*stats) / sizeof(uint64_t));
 	gm_tally_count(tally, stats);
 	gm_cache_heap_move(heap, &flow, tally->taken_bytes - tally->put_bytes);
@@ -142,6 +143,7 @@ static void empty_bin(struct gm_cache_heap *heap, struct gm_section *section, st
 		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
 			continue;
 		gm_section_turn(heap, section);
+		gm_cache_heap_site_out(heap, &gm_rec.blocks[id]);
 		gm_heap_put_back(heap->heap, id);
 		gm_section_close(heap, section);
 	}
@@ -156,6 +158,25 @@ static void in_vain(_Atomic(uint32_t) *vain, uint32_t blocks)
 	gm_set(vain, sum < GM_VAIN_FULL ? sum : GM_VAIN_FULL);
 }
 
+/* Blocks that were handed out to another stack count there from now on. */
+static void settle_moved(struct gm_section *section, struct gm_tcache *tcache)
+{
+	for (uint32_t i = 0; i < gm_get(&tcache->moves); i++) {
+		struct gm_block *block = &gm_rec.blocks[tcache->moved[i].id];
+		struct gm_cache_heap *heap;
+
+		if (!gm_tcache_is_moved(&tcache->moved[i]))
+			continue;
+		heap = gm_cache_heap_by_number(gm_get(&gm_rec.segments[block->segment].heap));
+		if (!heap)
+			continue;
+		gm_section_turn(heap, section);
+		gm_cache_heap_site_move(heap, block, section->change.writer.nested);
+		gm_section_close(heap, section);
+	}
+	gm_set(&tcache->moves, 0);
+}
+
 /* @heap: only what is of it; NULL: everything. */
 static void empty(struct gm_section *section, struct gm_tcache *tcache,
 		  const struct gm_cache_heap *heap)
@@ -163,8 +184,7 @@ static void empty(struct gm_section *section, struct gm_tcache *tcache,
 	/* A nested call may have interrupted the very thread that is in there. */
 	if (section->change.writer.nested || !gm_slot_hold(tcache->slot, HOLD_NS))
 		return;
-	if (!heap)
-		gm_set(&tcache->less, 0);
+	settle_moved(section, tcache);
 	for (unsigned int i = 0; i < GM_TALLIES; i++)
 		if (tcache->bins[i].heap && (!heap || tcache->bins[i].heap == heap))
 			empty_bin(tcache->bins[i].heap, section, tcache, i);

@@ -22,6 +22,7 @@
  *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
  *   regions[GM_REGION_TCACHES]   struct gm_tcache_record []      what thread caches did
  *   regions[GM_REGION_LIVES]     struct gm_live []               blocks that the program's pools handed out
+ *   regions[GM_REGION_SITES]     struct gm_site []               who holds how much, and held at the peak
  *
  * Publication: an append-only record is complete before @used passes it (release). No record refers to
  * a string, stack or module that is not yet published. A region is backed by memory up to @populated;
@@ -35,8 +36,8 @@
  *     a context) takes a new number for each, and its flight keeps the first;
  *   - the events of a transaction are written within it, under the domain's lock, into the writer's
  *     chunk, so a reader that holds all domain locks never sees half a transaction;
- *   - entries name aligned words of the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE and
- *     TCACHES (before @undo_op) only; readers accept any other word (a region's @used) as a dead writer
+ *   - entries name aligned words of the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE, SITES
+ *     and TCACHES (before @undo_op) only; readers accept any other word (a region's @used) as a dead writer
  *     left it;
  *   - a record that becomes unused keeps, in @op, the operation that freed it;
  *   - the lists of a domain's segments and of unused ids are for the writer only: an interrupted
@@ -62,7 +63,7 @@
 #include "recorder/journal/control.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when the journal is complete */
-#define GM_FORMAT_VERSION 10u
+#define GM_FORMAT_VERSION 11u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_PAGE 4096u		/* page of the layout; the kernel's pages may be larger */
@@ -88,7 +89,7 @@ enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
 	GM_REGION_USAGE, GM_REGION_MODULES, GM_REGION_STRINGS, GM_REGION_STACKS,
 	GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
-	GM_REGION_TCACHES, GM_REGION_LIVES,
+	GM_REGION_TCACHES, GM_REGION_LIVES, GM_REGION_SITES,
 	GM_REGION_COUNT
 };
 
@@ -265,11 +266,62 @@ struct gm_live {			/* 64 bytes */
 	uint32_t thread;		/* tid of the thread that asked for the block */
 	uint32_t name;			/* string id: the program's name for the block; 0: none */
 	GM_WHOSE;			/* @kind: enum gm_kind of the memory below the block */
-	uint32_t reserved32;
+	uint32_t site;			/* row of SITES that counts the block; 0: none */
 	/* Of the line, not the block: how many lines behind this one a block of this hash may lie. For the
 	 * writer only. */
 	_Atomic(uint32_t) reach;
 };
+
+/*
+ * Bytes that are live, of one stack, module and kind in one domain: those that were asked for; and how many of them
+ * were live at the domain's peak, whatever has become of the history.
+ *
+ * A domain's peak is the first moment at which its total, what is live in it, was as high as never else: a device's
+ * requested_bytes, or @live_bytes of a pool. Each peak has a number. @peak of the domain is a word with the number and
+ * the height of the newest peak that was left: before the total falls from more than this height, the word gets the
+ * next number and the present height. A run of allocations that rises costs nothing: the word stands still meanwhile.
+ * Before @live of a row changes for the first time after that, @saved gets the number, and @live as it was. So at the
+ * peak the row had
+ *
+ *   @live                     while the total is above the height in @peak: the peak is now
+ *   the bytes in @saved       if @saved has the number that @peak has
+ *   @live                     else: the row has not changed since
+ *
+ * The number has few bits: it comes again after a million peaks. Whoever makes the first one of each half of them
+ * clears the numbers of the other half in all rows of the domain.
+ *
+ * A device's rows change under its lock. @live is in the transaction. @saved and @peak need no undo, since they say how
+ * things were before the change. A pool's rows change by atomic additions and compare-and-swaps, without a lock: a
+ * block that is being handed out or taken back at the moment of the peak may be in its row or not. Readers of a copy
+ * add up the pool's lines instead of using @live. A block of a thread cache counts where it did when the cache was
+ * flushed last.
+ */
+#define GM_SITE_USED (UINT64_C(1) << 63)
+#define GM_SITE_NUMBER_BITS 20u
+#define GM_SITE_NUMBER ((UINT64_C(1) << GM_SITE_NUMBER_BITS) - 1)	/* 0: none */
+#define GM_SITE_BYTES_MOST (UINT64_MAX >> GM_SITE_NUMBER_BITS)
+struct gm_site {			/* 32 bytes */
+	uint64_t key;			/* gm_site_key; set before the row is published, and never changed */
+	_Atomic(int64_t) live;
+	_Atomic(uint64_t) saved;	/* bytes << GM_SITE_NUMBER_BITS | number */
+	uint32_t next;			/* another one of the stack; of the writer alone */
+	_Atomic(uint32_t) held;		/* 1: memory that a pool holds has come from there */
+};
+
+static inline uint64_t gm_site_key(uint8_t domain, uint32_t stack, uint16_t module, uint8_t kind)
+{
+	return GM_SITE_USED | (uint64_t)kind << 56 | (uint64_t)domain << 48 | (uint64_t)module << 32 | stack;
+}
+
+static inline unsigned int gm_site_domain(const struct gm_site *site)
+{
+	return (unsigned int)(site->key >> 48) & 0xff;
+}
+
+static inline unsigned int gm_site_kind(const struct gm_site *site)
+{
+	return (unsigned int)(site->key >> 56) & 0x7f;
+}
 
 /* The blocks of one class (small or large) that a pool has handed out, and those that it has taken back, since it
  * began. Any thread adds to these counters. The difference is live. */
@@ -302,7 +354,8 @@ struct __attribute__((aligned(64))) gm_pool {
 	_Atomic(uint64_t) lost;		/* calls not recorded, for lack of room or of a lock */
 	/* the pool's own figures at its last call; 0: the pool reports none */
 	_Atomic(uint64_t) told_allocated_bytes, told_reserved_bytes;
-	uint64_t reserved64[4];
+	_Atomic(int64_t) live_bytes;	/* now, of both classes: struct gm_site */
+	uint64_t reserved64[3];
 };
 
 static inline int64_t gm_pool_live(int64_t given, int64_t taken)
@@ -373,6 +426,8 @@ struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	uint64_t live_bytes[GM_KIND_COUNT];	/* without registered host memory; of a pool 0 */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* how often the accumulated counters were reset */
+	_Atomic(uint64_t) peak;		/* the newest peak that was left (struct gm_site): bytes and number; */
+	_Atomic(uint64_t) peak_tsc;	/* when it was left */
 	struct gm_pool pool;		/* all 0 unless the domain is a pool's */
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
@@ -453,6 +508,7 @@ struct gm_stack {			/* 8-byte aligned; id = its offset in the region, from 8 */
 	uint32_t hash;
 	uint16_t count;
 	uint16_t flags;			/* 1: truncated */
+	_Atomic(uint32_t) sites;	/* row of SITES: its newest; of the writer alone */
 	uint32_t frames[];		/* frame ids, innermost first */
 };
 
@@ -610,6 +666,7 @@ _Static_assert(sizeof(struct gm_domain) <= 8192, "on-disk layout");
 _Static_assert(sizeof(struct gm_usage) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_live) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_pool_counts) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_site) == 32, "on-disk layout");
 _Static_assert(sizeof(struct gm_tally) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_tcache_record) == 1280 &&
 	       offsetof(struct gm_tcache_record, undo_op) % 64 == 0, "on-disk layout");
@@ -617,6 +674,6 @@ _Static_assert(sizeof(struct gm_module) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_frame) == 48, "on-disk layout");
 _Static_assert(sizeof(struct gm_failure) == 256, "on-disk layout");
 _Static_assert(sizeof(struct gm_header) <= GM_HEADER_BYTES, "on-disk layout");
-_Static_assert(offsetof(struct gm_header, failure_shown) == 7904, "the same on every machine");
+_Static_assert(offsetof(struct gm_header, failure_shown) == 7968, "the same on every machine");
 
 #endif

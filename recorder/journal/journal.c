@@ -164,6 +164,9 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	gm_rec.usage = (void *)(map->base + offset[GM_REGION_USAGE]);
 	gm_rec.tcaches = (void *)(map->base + offset[GM_REGION_TCACHES]);
 	gm_rec.lives = (void *)(map->base + offset[GM_REGION_LIVES]);
+	gm_rec.sites = (void *)(map->base + offset[GM_REGION_SITES]);
+	gm_rec.stack_area = map->base + offset[GM_REGION_STACKS];
+	gm_set(&gm_rec.sites_full, 0);
 	gm_rec.events = map->base + offset[GM_REGION_EVENTS];
 	gm_rec.budget = gm_rec.budget_most = budget_bytes;
 	gm_rec.populated = map->whole ? map->plan.file_bytes : GM_HEADER_BYTES;
@@ -210,6 +213,7 @@ static bool affordable(enum gm_region_id id, const struct gm_region *region, uin
 	case GM_REGION_STRINGS:
 	case GM_REGION_STACKS:
 	case GM_REGION_FRAMES:
+	case GM_REGION_SITES:
 		return after <= gm_rec.budget / 4 * 3;
 	default:
 		return after <= gm_rec.budget;

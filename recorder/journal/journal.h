@@ -2,7 +2,7 @@
  * journal.h - the journal's file as memory: its layout, its mapping, its growth.
  *
  *   header | domains | threads | segments | blocks | usage | modules | strings | stacks | frames |
- *   settings | failures | events | thread caches | lives
+ *   settings | failures | events | thread caches | lives | sites
  *
  * Each region is page aligned, and sparse until it is needed.
  *

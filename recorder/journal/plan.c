@@ -13,7 +13,7 @@
 #define SEGMENTS_MOST (UINT64_C(512) * 1024)
 #define BLOCKS_MOST (UINT64_C(1024) * 1024)
 #define LIVES_MOST (UINT64_C(2048) * 1024)
-#define INTERNED_MOST (96 * MIB)
+#define INTERNED_MOST (112 * MIB)	/* with the rows by stack */
 #define SPAN_MOST (UINT64_C(1) << 40)
 #define EVENTS_MOST (UINT64_C(1) << 30)	/* the maximum of option `history` (options.def) */
 
@@ -25,6 +25,7 @@ static const uint32_t item_bytes[GM_REGION_COUNT] = {
 	[GM_REGION_USAGE] = sizeof(struct gm_usage),
 	[GM_REGION_TCACHES] = sizeof(struct gm_tcache_record),
 	[GM_REGION_LIVES] = sizeof(struct gm_live),
+	[GM_REGION_SITES] = sizeof(struct gm_site),
 	[GM_REGION_MODULES] = sizeof(struct gm_module),
 	[GM_REGION_FRAMES] = sizeof(struct gm_frame),
 	[GM_REGION_SETTINGS] = sizeof(struct gm_setting),
@@ -80,9 +81,10 @@ int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_pla
 	plan.capacity[GM_REGION_SEGMENTS] = segments * sizeof(struct gm_segment);
 	plan.capacity[GM_REGION_BLOCKS] = 2 * segments * sizeof(struct gm_block);
 	plan.capacity[GM_REGION_LIVES] = 4 * segments * sizeof(struct gm_live);
-	plan.capacity[GM_REGION_STRINGS] = interned / 6;
-	plan.capacity[GM_REGION_STACKS] = interned / 6 * 4;
-	plan.capacity[GM_REGION_FRAMES] = interned / 6;
+	plan.capacity[GM_REGION_STRINGS] = interned / 7;
+	plan.capacity[GM_REGION_STACKS] = interned / 7 * 4;
+	plan.capacity[GM_REGION_FRAMES] = interned / 7;
+	plan.capacity[GM_REGION_SITES] = interned / 7;
 	plan.capacity[GM_REGION_EVENTS] = events;
 	plan.chunks = (uint32_t)(events / GM_CHUNK_BYTES);
 	plan.file_bytes = GM_HEADER_BYTES;

@@ -52,6 +52,7 @@ struct gm_domain_state {
 	struct gm_usage *last_rows[3];	/* the rows found for it; lock of both: @lock */
 	_Atomic(uint32_t) comings;	/* how often a segment of no heap appeared or moved; written under @lock */
 	_Atomic(uint32_t) late;		/* head of the queue of late frees (gm_late_add), lock-free; 0: empty */
+	_Atomic(uint32_t) sites;	/* row of SITES: the newest one without a stack; 0: none */
 } __attribute__((aligned(64)));
 
 struct gm_chunk_pool {			/* lock: journal */
@@ -98,6 +99,9 @@ struct gm_recorder {
 	struct gm_usage *usage;
 	struct gm_tcache_record *tcaches;
 	struct gm_live *lives;
+	struct gm_site *sites;
+	uint8_t *stack_area;		/* of the records of stacks, by id */
+	_Atomic(uint32_t) sites_full;	/* 1: a row of @sites found no room */
 	uint8_t *events;
 	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint32_t) left_out;	/* bits (1 << enum gm_action) of events that are not written */

@@ -9,6 +9,7 @@
  *   copy_make.c    copy from a file; check a layout             -> base, copied[]
  *   copy_live.c    copy from this process's own mapping, under its locks
  *   copy_resolve.c undo; thread caches; segments in order
+ *   copy_sites.c   who held the peak
  *   copy_lives.c   blocks that pools handed out, as segments and blocks
  *   copy_frees.c   frees that took effect (the address was handed out again) but were not recorded
  *   copy_events.c  events: validate, drop, sort, count; operations in flight
@@ -120,6 +121,8 @@ struct gm_thread *gm_copy_thread(const struct gm_copy *copy, size_t index);
 const struct gm_frame *gm_copy_frame(const struct gm_copy *copy, uint32_t id);
 const struct gm_failure *gm_copy_failure(const struct gm_copy *copy, size_t index);
 struct gm_tcache_record *gm_copy_tcache(const struct gm_copy *copy, size_t index);
+/* After gm_copy_resolve @live is what it was at the peak, and a domain's @peak_tsc is 0 where the peak is now. */
+struct gm_site *gm_copy_site(const struct gm_copy *copy, size_t index);
 const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index);
 const struct gm_stack *gm_copy_stack(const struct gm_copy *copy, uint32_t id);
 const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *ret_length);

@@ -179,6 +179,14 @@ struct gm_tcache_record *gm_copy_tcache(const struct gm_copy *copy, size_t index
 	return index ? item_at(copy, GM_REGION_TCACHES, index) : NULL;
 }
 
+struct gm_site *gm_copy_site(const struct gm_copy *copy, size_t index)
+{
+	struct gm_site *site = index ? item_at(copy, GM_REGION_SITES, index) : NULL;
+
+	return site && site->key & GM_SITE_USED && gm_site_domain(site) < GM_DOMAINS &&
+	       gm_site_kind(site) < GM_KIND_COUNT ? site : NULL;
+}
+
 const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index)
 {
 	return item_at(copy, GM_REGION_USAGE, index);

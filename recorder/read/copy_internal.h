@@ -64,6 +64,12 @@ int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 struct gm_counted { uint16_t module; uint8_t domain, kind; };
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow);
 
+/* Find out what each row of SITES held at the peak: of devices and the host, or of @pools. A pool's live bytes are
+ * added up from its lines in between. */
+void gm_resolve_sites(struct gm_copy *copy, bool pools);
+void gm_sites_begin_pools(struct gm_copy *copy);
+void gm_sites_add_line(struct gm_copy *copy, const struct gm_live *line);
+
 /* The parts of gm_copy_resolve, in this order. They return 0 or -errno. */
 int gm_resolve_lives(struct gm_copy *copy);
 int gm_resolve_flights(struct gm_copy *copy);

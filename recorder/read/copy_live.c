@@ -29,7 +29,8 @@
 #define LEFT_LEAST (UINT64_C(1) << 20)	/* bytes to leave in a control group beside the copy and its JSON */
 
 static const enum gm_region_id locked_regions[] = {
-	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES, GM_REGION_LIVES
+	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES, GM_REGION_LIVES,
+	GM_REGION_SITES
 };
 
 /* Copy words to which other threads may be storing. Each word is read whole and once, and an event's commit

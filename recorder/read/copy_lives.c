@@ -204,6 +204,7 @@ static void make_record(struct gm_copy *copy, struct rows *rows, const struct gm
 		.thread = line->thread, .stack = line->stack, .name = line->name,
 	};
 	count_block(copy, rows, &copy->pool_blocks[copy->pool_count]);
+	gm_sites_add_line(copy, line);
 	copy->pool_count++;
 }
 
@@ -225,6 +226,7 @@ int gm_resolve_lives(struct gm_copy *copy)
 	if (!copy->pool_segments || !copy->pool_blocks)
 		return -ENOMEM;
 	begin_sums(copy);
+	gm_sites_begin_pools(copy);
 	for (size_t i = 1; i < lines; i++) {
 		uint64_t address = address_of(copy, line_at(copy, i));
 
@@ -232,5 +234,6 @@ int gm_resolve_lives(struct gm_copy *copy)
 			make_record(copy, &rows, line_at(copy, i), address);
 	}
 	end_sums(copy);
+	gm_resolve_sites(copy, true);
 	return 0;
 }

@@ -290,7 +290,7 @@ static int read_moving(struct gm_copy *copy, int fd, uint64_t *ret_sum)
 static int read_tables(struct gm_copy *copy, int fd)
 {
 	static const enum gm_region_id tables[] = {
-		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_LIVES
+		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_LIVES, GM_REGION_SITES
 	};
 	uint64_t before, after = 0;
 	int r = read_moving(copy, fd, &before);

@@ -14,7 +14,8 @@
 static bool may_undo(const struct gm_copy *copy, unsigned int domain, uint64_t offset)
 {
 	static const enum gm_region_id tables[] = {
-		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES
+		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES,
+		GM_REGION_SITES
 	};
 	uint64_t own = (uint64_t)((const uint8_t *)gm_copy_domain(copy, domain) - copy->base);
 
@@ -223,6 +224,7 @@ int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events)
 	int r;
 
 	resolve_undo(copy);
+	gm_resolve_sites(copy, false);
 	resolve_thread_caches(copy);
 	r = gm_resolve_lives(copy);
 	if (!r)

@@ -2,6 +2,7 @@
  * change.c - segments that change, and the end of a context.
  * Contexts as tables.h. Lock: the domain's, one at a time.
  */
+#include "recorder/record/sites.h"
 #include "recorder/record/tables.h"
 
 #include <errno.h>
@@ -10,6 +11,27 @@
 #define MUTABLE_FLAGS (GM_SEGMENT_UNMAPPED | GM_SEGMENT_EXPANDABLE)
 
 struct shape { uint64_t address, size; uint32_t stack; uint8_t flags; };
+
+/* The row in which @block counts when it has @stack; that, and the one where it counts now, are saved. */
+static uint32_t save_site(const struct gm_change *change, const struct gm_delta *delta, const struct gm_block *block,
+			  uint32_t stack, struct gm_txn *txn)
+{
+	uint32_t site = delta->in_stats ? gm_site_find(change->number, stack, block->module, block->kind,
+						       change->writer.nested) : GM_NONE;
+
+	gm_txn_save(txn, &gm_rec.sites[block->site].live);
+	gm_txn_save(txn, &gm_rec.sites[site].live);
+	return site;
+}
+
+/* The bytes of @block change, or its stack. */
+static void move_site(struct gm_domain *domain, struct gm_block *block, uint32_t site, uint32_t stack, uint64_t bytes)
+{
+	if (bytes < block->site_bytes || (block->site_bytes && site != block->site))
+		gm_site_leave_peak(domain);
+	gm_site_add(domain, &gm_rec.sites[block->site], 0 - block->site_bytes);
+	gm_site_in(domain, block, site, stack, bytes);
+}
 
 /* The events that take the block away as it was, and those that bring it as it is: with the stack
  * of who changed it, but for the allocation, which is the program's of before. */
@@ -50,6 +72,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	uint32_t stack = to->stack == GM_STACK_OF_BLOCK ? block->stack : to->stack;
 	bool begins = !segment->size && stack;
 	int64_t more = (int64_t)(to->size - segment->size), asked;
+	uint32_t site;
 	uint8_t flags;
 
 	if (to->size > segment->size)
@@ -78,6 +101,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 		gm_txn_save(&txn, &block->stack);
 	}
 	gm_delta_save(&delta, &txn);
+	site = save_site(change, &delta, block, begins ? stack : block->stack, &txn);
 	gm_txn_arm(&txn);
 	if (segment->size)
 		events_before(change, segment, block, tsc, stack);
@@ -94,6 +118,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->op = change->op;
 	block->flags = flags;
 	block->tsc = tsc;		/* as the trace has it: handed out again */
+	move_site(change->domain, block, site, block->stack, delta.in_stats ? block->requested : 0);
 	gm_delta_apply(&delta);
 	gm_change_comes(change);
 	if (segment->size)

@@ -15,6 +15,7 @@
 #include <errno.h>
 
 #include "recorder/record/lives.h"
+#include "recorder/record/sites.h"
 #include "recorder/record/tables.h"
 
 /* A change under way. */
@@ -83,27 +84,34 @@ GM_LIVES_INLINE void gm_lives_raise(_Atomic(int64_t) *peak, int64_t now)
 		gm_lives_raise_slow(peak, now);
 }
 
-/* What is live is what was given less what was taken by now: a thread that takes meanwhile counts as before. */
-GM_LIVES_INLINE void gm_lives_count_in(struct gm_pool *pool, int64_t size)
+/* The row of the block's stack first, then the pool's total, and the other way round when the block ends: at a peak the
+ * rows have what the total has, and perhaps the blocks under way (struct gm_site).
+ * What is live is what was given less what was taken by now: a thread that takes meanwhile counts as before. */
+GM_LIVES_INLINE void gm_lives_count_in(struct gm_domain *domain, uint32_t site, int64_t size)
 {
+	struct gm_pool *pool = &domain->pool;
 	unsigned int large = size > (int64_t)GM_SMALL_BYTES;
 	struct gm_pool_counts *class = &pool->classes[large];
 	const struct gm_pool_sums *other = &pool->classes[!large].sums;
 	int64_t blocks = atomic_fetch_add_explicit(&class->sums.given_blocks, 1, memory_order_relaxed) + 1;
 	int64_t bytes = atomic_fetch_add_explicit(&class->sums.given_bytes, size, memory_order_relaxed) + size;
 
+	gm_site_pool_add(domain, site, size);
+	gm_lives_raise(&pool->peak_bytes,
+		       atomic_fetch_add_explicit(&pool->live_bytes, size, memory_order_acq_rel) + size);
 	blocks -= gm_get(&class->sums.taken_blocks);
 	bytes -= gm_get(&class->sums.taken_bytes);
 	gm_lives_raise(&class->peak_blocks, blocks);
 	gm_lives_raise(&class->peak_bytes, bytes);
 	gm_lives_raise(&pool->peak_blocks, blocks + gm_get(&other->given_blocks) - gm_get(&other->taken_blocks));
-	gm_lives_raise(&pool->peak_bytes, bytes + gm_get(&other->given_bytes) - gm_get(&other->taken_bytes));
 }
 
-GM_LIVES_INLINE void gm_lives_count_out(struct gm_pool *pool, int64_t size)
+GM_LIVES_INLINE void gm_lives_count_out(struct gm_domain *domain, uint32_t site, int64_t size)
 {
-	struct gm_pool_sums *sums = &pool->classes[size > (int64_t)GM_SMALL_BYTES].sums;
+	struct gm_pool_sums *sums = &domain->pool.classes[size > (int64_t)GM_SMALL_BYTES].sums;
 
+	gm_site_pool_leave(domain, size);
+	gm_site_pool_add(domain, site, -size);
 	gm_count(&sums->taken_blocks, 1);
 	gm_count(&sums->taken_bytes, size);
 }
@@ -147,7 +155,7 @@ GM_LIVES_INLINE bool gm_lives_end_line(const struct gm_lives_work *work, struct 
 		.stack = stack == GM_STACK_OF_BLOCK ? line->stack : stack,
 	};
 	gm_lives_put(work, &said, GM_ACTION_FREE_COMPLETED);
-	gm_lives_count_out(work->lives->pool, (int64_t)said.size);
+	gm_lives_count_out(&gm_rec.domains[work->lives->domain], line->site, (int64_t)said.size);
 	gm_order();
 	gm_set_release(&line->address, 0);
 	return true;
@@ -170,8 +178,9 @@ GM_LIVES_INLINE void gm_lives_begin_line(const struct gm_lives_work *work, struc
 	line->thread = gm_writer_tid(&work->writer);
 	__atomic_store_n(&line->name, GM_NONE, __ATOMIC_RELAXED);
 	line->whose = said.whose;
+	line->site = gm_site_find(work->lives->domain, of->stack, of->module, of->kind, work->writer.nested);
 	gm_lives_put(work, &said, GM_ACTION_ALLOC);
-	gm_lives_count_in(work->lives->pool, (int64_t)said.size);
+	gm_lives_count_in(&gm_rec.domains[work->lives->domain], line->site, (int64_t)said.size);
 	gm_order();
 	gm_set_release(&line->address, said.address);
 }

@@ -2,6 +2,7 @@
  * stats.c - the statistics of a domain as its own program asks for them, and their resets: see
  * journal/recorder.h. Lock: the domain's.
  */
+#include "recorder/record/sites.h"
 #include "recorder/record/tables.h"
 
 #include <errno.h>
@@ -56,8 +57,11 @@ static void reset(struct gm_domain *domain, struct gm_txn *txn, enum gm_reset wh
 		else
 			stat[i].allocated = stat[i].freed = 0;
 	}
-	if (which == GM_RESET_PEAK)
+	if (which == GM_RESET_PEAK) {
+		gm_site_reset_peak(domain, domain->pool.source ? gm_get(&domain->pool.live_bytes) :
+				   stats->stat[GM_STAT_REQUESTED_BYTES][GM_POOL_ALL].current);
 		return;
+	}
 	stats->num_alloc_retries = stats->num_ooms = stats->num_sync_all_streams = 0;
 	stats->num_device_alloc = stats->num_device_free = 0;
 	domain->stats_resets++;
@@ -66,14 +70,13 @@ static void reset(struct gm_domain *domain, struct gm_txn *txn, enum gm_reset wh
 /* What the pool handed out, under the domain's lock, while threads go on counting. */
 static void reset_pool(struct gm_pool *pool, enum gm_reset which)
 {
-	int64_t all_blocks = 0, all_bytes = 0;
+	int64_t all_blocks = 0;
 
 	for (unsigned int i = 0; i < 2; i++) {
 		struct gm_pool_counts *class = &pool->classes[i];
 		int64_t blocks = gm_pool_live_blocks(class), bytes = gm_pool_live_bytes(class);
 
 		all_blocks += blocks;
-		all_bytes += bytes;
 		if (which == GM_RESET_PEAK) {
 			gm_set(&class->peak_blocks, blocks);
 			gm_set(&class->peak_bytes, bytes);
@@ -83,7 +86,7 @@ static void reset_pool(struct gm_pool *pool, enum gm_reset which)
 	}
 	if (which == GM_RESET_PEAK) {
 		gm_set(&pool->peak_blocks, all_blocks);
-		gm_set(&pool->peak_bytes, all_bytes);
+		gm_set(&pool->peak_bytes, gm_get(&pool->live_bytes));
 	}
 }
 

@@ -7,6 +7,7 @@
  *
  * Thread and signal context: see tables.h. Lock: the domain's.
  */
+#include "recorder/record/sites.h"
 #include "recorder/record/tables.h"
 
 #include <errno.h>
@@ -208,6 +209,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	struct gm_domain *domain = change->domain;
 	uint64_t tsc = alloc->tsc ? alloc->tsc : gm_stamp();
 	uint8_t flags = alloc->flags & (uint8_t)~(held ? 0 : GM_SEGMENT_SMALL);
+	uint32_t site = GM_NONE;
 	struct gm_delta delta;
 	struct gm_txn txn;
 	int r;
@@ -223,14 +225,24 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	r = find_ids(change, pair);
 	if (r < 0)
 		return r;
+	if (held) {		/* its memory counts for the device, too: readers count it once */
+		site = gm_site_find((uint8_t)domain->pool.device, alloc->stack, alloc->module, alloc->kind,
+				    change->writer.nested);
+		gm_set(&gm_rec.sites[site].held, 1);
+		site = GM_NONE;
+	}
+	if (delta.in_stats)
+		site = gm_site_find(change->number, alloc->stack, alloc->module, alloc->kind, change->writer.nested);
 	gm_change_begin(change, &txn);
 	save_insert(&txn, pair);
 	gm_delta_save(&delta, &txn);
+	gm_txn_save(&txn, &gm_rec.sites[site].live);
 	gm_txn_arm(&txn);
 	link_pair(domain, pair);
 	fill_segment(pair->segment, alloc, change, tsc, flags);
 	fill_block(pair->block, alloc, change, tsc, held);
 	gm_delta_apply(&delta);
+	gm_site_in(domain, pair->block, site, alloc->stack, delta.in_stats ? alloc->requested : 0);
 	if (!held)
 		gm_change_comes(change);
 	if (gm_untraced(alloc->requested) && !held)
@@ -316,7 +328,7 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 {
 	struct pair pair = pair_of(ids);
 	const struct gm_segment *segment = pair.segment;
-	const struct gm_block *block = pair.block;
+	struct gm_block *block = pair.block;
 	struct gm_delta delta;
 	struct gm_txn txn;
 
@@ -330,7 +342,9 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	gm_change_begin(change, &txn);
 	save_remove(&txn, &pair);
 	gm_delta_save(&delta, &txn);
+	gm_txn_save(&txn, &gm_rec.sites[block->site].live);
 	gm_txn_arm(&txn);
+	gm_site_out(change->domain, block);
 	gm_delta_apply(&delta);
 	unlink_pair(change->domain, &pair, change->op);
 	/* What else the records say stays until they are used again. */

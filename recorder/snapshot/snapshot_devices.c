@@ -67,6 +67,42 @@ void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, b
 	gm_jsonw_end(snap->w);
 }
 
+static void put_site(struct gm_snap *snap, const struct gm_site *site)
+{
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_object(w);
+	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, (uint32_t)site->key));
+	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, (uint32_t)(site->key >> 32) & 0xffff));
+	gm_jsonw_key_text(w, "kind", gm_kind_name(gm_site_kind(site)));
+	gm_jsonw_key_i64(w, "bytes", site->live);
+	if (site->held)
+		gm_jsonw_key_bool(w, "of_pool", true);
+	gm_jsonw_end(w);
+}
+
+void gm_snap_peak(struct gm_snap *snap, unsigned int d)
+{
+	const struct gm_domain *domain = gm_copy_domain(snap->copy, d);
+	struct gm_pair *order;
+	size_t count = 0;
+
+	for (size_t i = 1; i < gm_copy_items(snap->copy, GM_REGION_SITES); i++) {
+		const struct gm_site *site = gm_copy_site(snap->copy, i);
+
+		if (site && gm_site_domain(site) == d && site->live > 0)	/* largest first */
+			snap->rows[count++] = (struct gm_pair){ UINT64_MAX / 2 - (uint64_t)site->live, i };
+	}
+	order = gm_pairs_sort(snap->rows, snap->rows_scratch, count);
+	gm_jsonw_key_object(snap->w, "at_peak");
+	gm_snap_key_time(snap, "time_us", domain ? domain->peak_tsc : 0);
+	gm_jsonw_key_array(snap->w, "sites");
+	for (size_t i = 0; i < count; i++)
+		put_site(snap, gm_copy_site(snap->copy, order[i].value));
+	gm_jsonw_end(snap->w);
+	gm_jsonw_end(snap->w);
+}
+
 static void put_device(struct gm_snap *snap, unsigned int d)
 {
 	static const char hex[] = "0123456789abcdef";
@@ -92,6 +128,7 @@ static void put_device(struct gm_snap *snap, unsigned int d)
 		gm_snap_stats(snap, &domain->stats, gm_stats_list);
 		gm_snap_usage(snap, "by_module", d, true);
 		gm_snap_usage(snap, "by_kind", d, false);
+		gm_snap_peak(snap, d);
 		gm_jsonw_key_i64_if(w, "unattributed_bytes", domain->free_stamp != 0,
 				    domain->unattributed_bytes);
 	}
@@ -112,6 +149,7 @@ void gm_snap_devices(struct gm_snap *snap)
 		gm_snap_stats(snap, &host->stats, gm_stats_list);
 		gm_snap_usage(snap, "by_module", GM_DOMAIN_HOST, true);
 		gm_snap_usage(snap, "by_kind", GM_DOMAIN_HOST, false);
+		gm_snap_peak(snap, GM_DOMAIN_HOST);
 	}
 	gm_jsonw_end(w);
 }

@@ -104,7 +104,8 @@ int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_reques
 {
 	struct gm_snap snap = { .copy = copy, .request = request };
 	uint64_t most = copy->held ? TEXT_LEAST + copy->held * TEXT_MOST : UINT64_MAX;
-	size_t rows = gm_copy_items(copy, GM_REGION_USAGE) + gm_copy_items(copy, GM_REGION_FAILURES);
+	size_t rows = gm_copy_items(copy, GM_REGION_USAGE) + gm_copy_items(copy, GM_REGION_FAILURES) +
+		      gm_copy_items(copy, GM_REGION_SITES);
 	int r = -ENOMEM;
 
 	snap.w = gm_scratch_get(&snap.scratch, sizeof(*snap.w));

@@ -27,7 +27,7 @@ struct gm_snap {
 	const struct gm_event **events;		/* by domain, then in order */
 	size_t first[GM_DOMAINS + 1];		/* index of each domain's first event in @events */
 	unsigned int devices;			/* the snapshot lists devices 0 .. devices - 1 */
-	struct gm_pair *rows, *rows_scratch;	/* for sorting usage rows */
+	struct gm_pair *rows, *rows_scratch;	/* for sorting usage rows, failures and sites */
 	struct gm_scratch scratch;
 };
 
@@ -87,6 +87,8 @@ void gm_snap_stacks(struct gm_snap *snap);
 void gm_snap_annotations(struct gm_snap *snap);
 void gm_snap_failures(struct gm_snap *snap);
 
+/* Write who held the peak of one domain, and when the peak was. */
+void gm_snap_peak(struct gm_snap *snap, unsigned int domain);
 /* Write the usage rows of one domain, by module or by kind, as an array of objects, largest first. */
 void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, bool by_module);
 

@@ -237,6 +237,7 @@ static void put_pool(struct gm_snap *snap, unsigned int d, const struct gm_domai
 	gm_jsonw_key_u64(w, "lost", pool->lost);
 	gm_snap_usage(snap, "by_module", d, true);
 	gm_snap_usage(snap, "by_kind", d, false);
+	gm_snap_peak(snap, d);
 	put_segments(snap, d);
 	gm_jsonw_key(w, "trace");
 	gm_snap_trace(snap, d);

@@ -44,6 +44,12 @@ static void refer_all(struct gm_snap *snap)
 	}
 	for (size_t i = 0; i < copy->segment_count; i++)
 		refer_stack(snap, gm_copy_segment(copy, copy->segments[i])->stack);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_SITES); i++) {
+		const struct gm_site *site = gm_copy_site(copy, i);
+
+		if (site && site->live > 0)
+			refer_stack(snap, (uint32_t)site->key);
+	}
 	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_FAILURES); i++)
 		refer_stack(snap, gm_copy_failure(copy, i)->stack);
 	refer_stack(snap, copy->header->crash_stack);

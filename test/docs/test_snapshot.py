@@ -22,7 +22,7 @@ SECTION_OF = {"recovered": "recovered", "process": "process", "allocator_setting
               "frames": "frames, modules", "modules": "frames, modules", "annotations": "annotations", "pools": "pools"}
 # Of a pool, what has the shape of something above.
 SHAPE_OF = {"segments": "segments, host_segments", "trace": "device_traces, host_trace"}
-HOLDERS = ("by_module", "by_kind")      # wherever they are
+HOLDERS = ("by_module", "by_kind", "at_peak")      # wherever they are
 with open("test/data/torch-stats-and-summary.json", encoding="utf-8") as text:
     TORCH_STATS = set(json.load(text)["stats"])
 OPTIONS = {option["name"] for option in json.loads(gpumem("options", "--json").stdout)}

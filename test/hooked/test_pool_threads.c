@@ -84,6 +84,20 @@ static void *give_back(void *arg)
 	return NULL;
 }
 
+/* What the rows had at the peak is the peak: but for the block that each thread may have been handing out or taking back
+ * just then. */
+static void check_peak(const struct gm_copy *copy, uint8_t pool)
+{
+	int64_t peak = gm_copy_domain(copy, pool)->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak, sum = 0;
+
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_SITES); i++)
+		if (gm_copy_site(copy, i) && gm_site_domain(gm_copy_site(copy, i)) == pool)
+			sum += gm_copy_site(copy, i)->live;
+	ck_assert_int_le(sum, peak + (int64_t)((THREADS + 1) * PART));
+	ck_assert_int_ge(sum, peak - (int64_t)((THREADS + 1) * PART));
+	ck_assert_uint_eq(gm_copy_refused(copy, GM_REGION_SITES), 0);
+}
+
 START_TEST(test_threads)
 {
 	pthread_t threads[THREADS], other;
@@ -109,6 +123,8 @@ START_TEST(test_threads)
 		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
 		ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
 		ck_assert_uint_eq(copy.damage, 0);
+		for (unsigned int k = 0; k < 2; k++)
+			check_peak(&copy, pools[k]);
 		gm_copy_free(&copy);
 	}
 	for (unsigned int i = 0; i < THREADS; i++)
@@ -123,6 +139,13 @@ START_TEST(test_threads)
 		ck_assert_int_eq(stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current, 0);
 		ck_assert_int_eq(stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current, 0);
 	}
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
+	for (unsigned int i = 0; i < 2; i++) {
+		ck_assert_int_gt(gm_copy_domain(&copy, pools[i])->pool.peak_bytes, PART);
+		check_peak(&copy, pools[i]);
+	}
+	gm_copy_free(&copy);
 	ck_assert_uint_eq(gm_lock_violations(), 0);
 }
 END_TEST

@@ -167,6 +167,8 @@ with Room() as room:
                 block["state"] = "inactive"
         for trace in copy["device_traces"] + [copy["host_trace"]]:
             trace.update({name: [] for name, column in trace.items() if isinstance(column, list)})
+        for where in (*copy["devices"], copy["host"]):
+            where.pop("at_peak", None)
 
     for words, said in ((["flame"], "no live bytes; other weights, as --weigh peak"), (["flame", "-w", "peak"], "no peak bytes"),
                         (["convert", "--to", "folded"], "nothing is live")):

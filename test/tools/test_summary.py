@@ -116,7 +116,15 @@ with Room() as room:
     room.run([os.path.join(B, "test/apps/app_training"), "--steps", "40"], exit_history=50)
     [late] = glob.glob(room.out + "/*exit*.json")
     text = short("a peak before the history", late)
-    check("a peak before the history: the peak, and a word on the column", re.search(r"the peak,\s+\S+\s+\S+,\s+was\s+before", text) and
+    check("a peak before the history: who held it", re.search(NUMBERS, text).group(3) in
+          re.search(r"^ .*  in all$", text, re.M).group(0) and "was before" not in text, text)
+    old = load(late)
+    for where in (*old["devices"], old["host"]):
+        where.pop("at_peak", None)
+    with open(os.path.join(room.out, "old.exit.json"), "w", encoding="utf-8") as file:
+        json.dump(old, file)
+    text = short("a peak before the history, of an older snapshot", os.path.join(room.out, "old.exit.json"))
+    check("a snapshot that does not say who held it: a word on the column", re.search(r"the peak,\s+\S+\s+\S+,\s+was\s+before", text) and
           re.search(NUMBERS, text).group(3) not in re.search(r"^ .*  in all$", text, re.M).group(0), text)
     for path in glob.glob(room.out + "/*"):
         os.unlink(path)

@@ -318,6 +318,7 @@ int gm_level_apply(struct gm_snapshot *snapshot, enum gm_pool_level level)
 	r = change_rows(snapshot, &words);
 	if (!r)
 		r = change_segments(snapshot, &words);
+	snapshot->of_pools = true;
 	free(words.list);
 	free(words.spans);
 	return r;

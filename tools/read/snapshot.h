@@ -87,6 +87,7 @@ struct gm_snapshot {
 	int64_t host_dropped;
 	struct gm_snapshot_pool *pools;	/* in the order of their numbers; none in a snapshot of PyTorch's */
 	size_t pool_count;
+	bool of_pools;			/* level.h: @rows and @segments have pools' blocks in place of their pieces */
 	struct gm_values *texts;
 };
 

@@ -34,6 +34,9 @@ static int share(struct gm_scene *scene)
 	for (size_t i = 0; i < scene->lives.count; i++)
 		if (scene->lives.list[i].stack > 0 && (uint64_t)scene->lives.list[i].stack < scene->stacks.count)
 			used[scene->lives.list[i].stack] = true;
+	for (size_t i = 0; i < scene->lives.held_count; i++)
+		if (scene->lives.held[i].stack > 0 && (uint64_t)scene->lives.held[i].stack < scene->stacks.count)
+			used[scene->lives.held[i].stack] = true;
 	gm_stacks_share(&scene->stacks, used);
 	free(used);
 	return 0;
@@ -66,6 +69,8 @@ int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device)
 {
 	int64_t most = INT64_MIN, row;
 
+	if (scene->snapshot->of_pools && scene->lives.held_known && (device || scene->snapshot->pool_count))
+		return gm_lives_peak(&scene->lives, device, &row);
 	for (size_t i = 0; i < scene->snapshot->pool_count; i++) {
 		const struct gm_snapshot_pool *pool = &scene->snapshot->pools[i];
 		int64_t peak = gm_json_number(gm_json_object(pool->root, "memory_stats"), "allocated_bytes.all.peak");
@@ -265,10 +270,10 @@ static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 	       group;
 }
 
-static void add_life(struct gm_group *group, int side, const struct gm_life *life)
+static void add_life(struct gm_group *group, int side, const struct gm_life *life, bool block)
 {
 	group->bytes[side] = gm_wrap_add(group->bytes[side], life->size);
-	group->count[side]++;
+	group->count[side] += block;
 	if (!side || !life->name)
 		return;
 	if (!group->name)
@@ -289,9 +294,14 @@ static int add_to_phases(struct gm_groups *groups, int side, const struct gm_sce
 
 		if (!group)
 			return -ENOMEM;
-		add_life(group, side, &scene->lives.list[life]);
+		add_life(group, side, &scene->lives.list[life], true);
 	}
 	return 0;
+}
+
+bool gm_by_has_peak(enum gm_by by)
+{
+	return by == GM_BY_SITE || by == GM_BY_STACK || by == GM_BY_MODULE || by == GM_BY_KIND;
 }
 
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
@@ -299,21 +309,24 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 {
 	struct gm_table by_stack = { NULL, 0, 0 };	/* stack, kind -> group + 1: a key is made once */
 	struct gm_phases phases = { .count = 0 };
+	bool held = row == GM_LIVES_PEAK;
+	const struct gm_life *list = held ? scene->lives.held : scene->lives.list;
+	size_t count = held ? scene->lives.held_count : scene->lives.count;
 	int r = groups->by == GM_BY_ANNOTATION ? gm_phases_open(&phases, scene->snapshot, &scene->lives, device) : 0;
 
-	for (size_t i = 0; !r && i < scene->lives.count; i++) {
-		const struct gm_life *life = &scene->lives.list[i];
+	for (size_t i = 0; !r && i < count; i++) {
+		const struct gm_life *life = &list[i];
 		bool keyed = groups->by == GM_BY_STACK || groups->by == GM_BY_SITE;
 		uint64_t tag = groups->by == GM_BY_SITE ? 0 :
 			       (uintptr_t)life->kind ^ (uint64_t)(life->stack ? 0 : life->module) << 48;
 		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, tag) : 0;
 		struct gm_group *group;
 
-		if (!gm_life_at(life, row) || !gm_life_counts(life, device) ||
+		if ((!held && !gm_life_at(life, row)) || !gm_life_counts(life, device) ||
 		    (known && gm_suppressed(known, scene, life->stack)))
 			continue;
 		groups->all_bytes[side] = gm_wrap_add(groups->all_bytes[side], life->size);
-		groups->all_count[side]++;
+		groups->all_count[side] += !held;
 		if (phases.count) {
 			r = add_to_phases(groups, side, scene, &phases, i);
 			continue;
@@ -324,7 +337,7 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 							    (uint64_t)(group - groups->list) + 1)))
 			r = -ENOMEM;
 		else
-			add_life(group, side, life);
+			add_life(group, side, life, !held);
 	}
 	gm_table_free(&by_stack);
 	gm_phases_close(&phases);
@@ -374,7 +387,10 @@ int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_sce
 	int64_t row;
 	int r = gm_groups_open(ret, by);
 
-	*ret_peak = gm_lives_peak(&scene->lives, device, &row);
+	ret->peak_shown = !scene->lives.held_known || !gm_by_has_peak(by);
+	ret->peak_known = !ret->peak_shown || scene->lives.row_count;
+	*ret_peak = ret->peak_shown ? gm_lives_shown_peak(&scene->lives, device, &row) :
+		    gm_lives_peak(&scene->lives, device, &row);
 	if (!r)
 		r = gm_groups_add(ret, 0, scene, device, row, NULL);
 	if (!r)

@@ -65,20 +65,26 @@ struct gm_groups {
 	struct gm_values *texts;
 	struct gm_table places;		/* of the first snapshot: (build id, offset) -> the key of the frame there */
 	int64_t all_bytes[2], all_count[2];	/* of all that was added, each block once */
+	bool peak_known, peak_shown;	/* gm_groups_and_peak: anything says who held it; the history alone does */
 };
 
 int gm_groups_open(struct gm_groups *groups, enum gm_by by);
 void gm_groups_close(struct gm_groups *groups);
 
-/* Add what counts for @device (gm_life_counts) and was live after @row of the history (gm_life_at), to the numbers of
+/* Is it known of these groups who held the peak, as @held of the lives has it? */
+bool gm_by_has_peak(enum gm_by by);
+
+/* Add what counts for @device (gm_life_counts) and was live after @row of the history (gm_life_at; GM_LIVES_PEAK: what
+ * held the peak, whose blocks are not counted), to the numbers of
  * the first (@side 0) or second snapshot (1), without the leaks that are @known (NULL: none is). Returns 0 or
  * -ENOMEM. */
 struct gm_suppressions;
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known);
 
-/* The groups of @scene: side 1 has what is live at the end, side 0 what was live at the highest moment that the
- * history shows, *@ret_peak bytes in all. Those that have most on either side come first. Returns 0, or -ENOMEM and
+/* The groups of @scene: side 1 has what is live at the end, side 0 what was live at the peak, *@ret_peak bytes in all;
+ * by size, stream and annotation, and of snapshots that do not say who held the peak, at the highest moment that the
+ * history shows. Those that have most on either side come first. Returns 0, or -ENOMEM and
  * nothing to close. */
 int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
 		       int64_t *ret_peak);

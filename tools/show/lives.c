@@ -102,6 +102,48 @@ static int add_blocks(struct building *b)
 	return 0;
 }
 
+/* The rows of one domain's "at_peak". @of_pools: what is handed out by pools counts, not the memory that they got. */
+static int add_held(struct gm_lives *lives, const json_t *of, int device, uint16_t pool, bool of_pools)
+{
+	const json_t *peak = json_object_get(of, "at_peak"), *row;
+	size_t i;
+
+	lives->held_known |= json_is_object(peak);
+	json_array_foreach(gm_json_list(peak, "sites"), i, row) {
+		struct gm_life *life;
+
+		if (of_pools && !pool && json_is_true(json_object_get(row, "of_pool")))
+			continue;
+		life = gm_list_add(&lives->held, &lives->held_count, sizeof(*life));
+		if (!life)
+			return -ENOMEM;
+		*life = (struct gm_life){
+			.size = gm_json_number(row, "bytes"), .stack = gm_json_number(row, "stack"),
+			.module = gm_json_number(row, "module"), .kind = gm_json_text(row, "kind"), .device = device,
+			.pool = pool, .born = GM_LIFE_BEFORE, .died = GM_LIFE_BEFORE,
+		};
+		if (life->size < 0)
+			life->size = 0;
+	}
+	return 0;
+}
+
+static int add_all_held(struct gm_lives *lives, const struct gm_snapshot *snapshot)
+{
+	const json_t *device;
+	int r = add_held(lives, gm_json_object(snapshot->root, "host"), GM_ROW_HOST, 0, false);
+	size_t i;
+
+	json_array_foreach(gm_json_list(snapshot->root, "devices"), i, device)
+		if (!r)
+			r = add_held(lives, device, (int)gm_json_number(device, "device"), 0, snapshot->of_pools);
+	for (i = 0; snapshot->of_pools && i < snapshot->pool_count; i++)
+		if (!r)
+			r = add_held(lives, snapshot->pools[i].root, (int)snapshot->pools[i].device, (uint16_t)(i + 1),
+				     true);
+	return r;
+}
+
 int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 {
 	struct building b = { .snapshot = snapshot, .lives = lives };
@@ -118,6 +160,8 @@ int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 				 lives->list[i].address) == i + 1)
 			lives->list[i].died = (uint32_t)lives->row_count;
 	gm_table_free(&b.live);
+	if (!r)
+		r = add_all_held(lives, snapshot);
 	if (r)
 		gm_lives_close(lives);
 	return r;
@@ -126,6 +170,7 @@ int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 void gm_lives_close(struct gm_lives *lives)
 {
 	free(lives->list);
+	free(lives->held);
 	memset(lives, 0, sizeof(*lives));
 }
 
@@ -141,6 +186,19 @@ bool gm_life_counts(const struct gm_life *life, const char *device)
 }
 
 int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row)
+{
+	int64_t sum = 0;
+
+	if (!lives->held_known)
+		return gm_lives_shown_peak(lives, device, ret_row);
+	*ret_row = GM_LIVES_PEAK;
+	for (size_t i = 0; i < lives->held_count; i++)
+		if (gm_life_counts(&lives->held[i], device))
+			sum = gm_wrap_add(sum, lives->held[i].size);
+	return sum;
+}
+
+int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row)
 {
 	int64_t *change = calloc(lives->row_count + 1, sizeof(*change));
 	int64_t live = 0, peak;

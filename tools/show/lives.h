@@ -33,6 +33,11 @@ struct gm_lives {
 	size_t row_count;
 	struct gm_life *list;
 	size_t count;
+	/* Who held the peak of each device, of the host and of each pool, as it was counted when it happened: sums of
+	 * bytes by stack, module and kind. */
+	struct gm_life *held;
+	size_t held_count;
+	bool held_known;		/* the snapshot has them: older ones and PyTorch's do not */
 };
 
 /* All lives of @snapshot, which must outlive them; registered host memory is none. Returns 0, -E2BIG
@@ -46,10 +51,15 @@ bool gm_life_counts(const struct gm_life *life, const char *device);
 
 /* Bytes at the highest moment that the history shows, and the row after which it was (-1: before
  * the first). Returns -1 when it is out of memory. */
+int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
+
+/* Bytes at the peak: of several devices or pools the sum of what each had at its own. Where the snapshot does not say
+ * who held them (@lives->held_known), as gm_lives_shown_peak. *@ret_row: GM_LIVES_PEAK, or the row. */
 int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
 /* Was @life live after @row (-1: before the first)? GM_LIVES_END: is it live in the end, and not freed? */
 #define GM_LIVES_END INT64_MIN
+#define GM_LIVES_PEAK (INT64_MIN + 1)	/* for whoever reads @held; no life was there */
 bool gm_life_at(const struct gm_life *life, int64_t row);
 
 #endif

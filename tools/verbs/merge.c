@@ -52,6 +52,7 @@ struct merge {
 	size_t rank_count;
 	struct row *rows;
 	size_t row_count;
+	bool of_history;		/* "at the peak" is the highest moment that the history of some rank shows */
 };
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -103,7 +104,10 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 
 	if (r)
 		return r;
-	merge->ranks[place].shown_peak = gm_lives_peak(&scene.lives, ask->device, &row);
+	merge->ranks[place].shown_peak = gm_lives_shown_peak(&scene.lives, ask->device, &row);
+	merge->of_history |= !scene.lives.held_known || !gm_by_has_peak(ask->by);
+	if (scene.lives.held_known && gm_by_has_peak(ask->by))
+		row = GM_LIVES_PEAK;
 	merge->ranks[place].of = gm_scene_totals(&scene, ask->device, ask->level == GM_LEVEL_POOL);
 	r = gm_groups_add(groups, 1, &scene, ask->device, ask->at_peak ? row : GM_LIVES_END, NULL);
 	if (!r)
@@ -300,8 +304,8 @@ static void print_text(const struct merge *merge)
 {
 	print_ranks(merge);
 	printf("\nbytes %s, by %s; first where one rank is farthest from the median of all\n",
-	       merge->ask->at_peak ? "at each rank's highest moment in its history"
-			      : "live in each snapshot",
+	       !merge->ask->at_peak ? "live in each snapshot" :
+	       merge->of_history ? "at each rank's highest moment in its history" : "at each rank's peak",
 	       gm_by_name(merge->ask->by));
 	print_head(merge);
 	for (size_t i = 0; i < merge->row_count && i < merge->ask->top; i++)

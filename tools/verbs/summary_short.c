@@ -208,7 +208,6 @@ static void print_late(int64_t peak, int64_t shown)
 
 static void print_sites(const struct gm_summary *view, size_t devices)
 {
-	bool history = view->scene->lives.row_count > 0;
 	struct gm_groups groups;
 	int64_t shown, peak = gm_scene_totals(view->scene, view->device, view->level == GM_LEVEL_POOL).peak;
 	size_t most;
@@ -221,20 +220,21 @@ static void print_sites(const struct gm_summary *view, size_t devices)
 		blank();
 		gm_show_heading(stdout, "%12s %12s %8s  by %s (bytes asked for)", "live", "at the peak", "blocks",
 				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
-		used += 3 + NEXT_LINES + (history && peak > shown ? 2 : 0);	/* head, sum, and what is left out */
+		/* Head, sum, and what is left out. */
+		used += 3 + NEXT_LINES + (groups.peak_shown && peak > shown ? 2 : 0);
 		most = used + SITES_LEAST < LINES ? LINES - used : SITES_LEAST;
 		most = view->top ? view->top : most < SITES_MOST ? most : SITES_MOST;
 		for (size_t i = 0; i < groups.count && i < most; i++) {
 			printf("%12s %12s %8lld  ", gm_show_bytes(groups.list[i].bytes[1]),
-			       history ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
+			       groups.peak_known ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
 			       (long long)groups.list[i].count[1]);
 			print_key(groups.list[i].key, WIDTH - 36);
 		}
 		if (groups.count > most)
 			gm_more_rows(stdout, groups.count - most, "more row");
 		printf("%12s %12s %8lld  in all\n", gm_show_bytes(groups.all_bytes[1]),
-		       history ? gm_show_bytes(shown) : "-", (long long)groups.all_count[1]);
-		if (history)
+		       groups.peak_known ? gm_show_bytes(shown) : "-", (long long)groups.all_count[1]);
+		if (groups.peak_shown && groups.peak_known)
 			print_late(peak, shown);
 	}
 	gm_groups_close(&groups);

@@ -135,7 +135,6 @@ void gm_summary_groups(const struct gm_summary *view, const char *device)
 {
 	const char *by = view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by);
 	const size_t rows = view->top ? view->top : SITES_SHOWN;
-	bool history = view->scene->lives.row_count > 0;
 	struct gm_groups groups;
 	int64_t peak;
 
@@ -151,16 +150,17 @@ void gm_summary_groups(const struct gm_summary *view, const char *device)
 		for (size_t i = 0; i < groups.count && i < rows; i++) {
 			printf("%12s %11lld %12s  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
 			       (long long)groups.list[i].count[1],
-			       history ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
+			       groups.peak_known ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
 			       gm_show_clean(groups.list[i].key));
 			if (view->by == GM_BY_STACK)
 				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 41);
 		}
 		if (groups.count > rows)
 			gm_more_rows(stdout, groups.count - rows, "more row");
-		if (history)
-			printf("%12s %11lld %12s  in all; the peak is the most that was live at once in the history\n",
-			       gm_show_bytes(groups.all_bytes[1]), (long long)groups.all_count[1], gm_show_bytes(peak));
+		if (groups.peak_known)
+			printf("%12s %11lld %12s  in all%s\n", gm_show_bytes(groups.all_bytes[1]),
+			       (long long)groups.all_count[1], gm_show_bytes(peak), groups.peak_shown ?
+			       "; the peak is the most that was live at once in the history" : "");
 	}
 	gm_groups_close(&groups);
 }

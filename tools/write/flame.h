@@ -11,7 +11,7 @@
 
 enum gm_weigh {
 	GM_WEIGH_LIVE,			/* bytes that are live */
-	GM_WEIGH_PEAK,			/* bytes that were live at the highest moment of the history */
+	GM_WEIGH_PEAK,			/* bytes that were live at the peak (gm_lives_peak) */
 	GM_WEIGH_COUNT,			/* allocations made */
 	GM_WEIGH_BYTES,			/* bytes allocated */
 	GM_WEIGH_CHURN			/* bytes allocated and freed again */

@@ -86,6 +86,7 @@ int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, 
 		}
 		life->stack = (int64_t)at;
 	}
+	lives->held_known = false;		/* of the peak no range is known but by the history */
 	stacks->frame_count += phases.count;
 	stacks->snapshot = &ret->view;
 	stacks->count = ret->view.stack_count;

@@ -215,6 +215,23 @@ static bool in_pages(const struct gm_copy *copy)
 	return false;
 }
 
+/* What rows had at the peak adds up to it, at every moment. Of pools, too, but for what is under way. */
+static void check_sites(struct check *check, unsigned int d, const struct gm_domain *domain)
+{
+	size_t items = gm_copy_items(check->copy, GM_REGION_SITES);
+	uint64_t sum = 0;
+
+	for (size_t i = 1; i < items; i++) {
+		const struct gm_site *site = gm_copy_site(check->copy, i);
+
+		INSIST(check, site, i);
+		if (site && gm_site_domain(site) == d)
+			sum += (uint64_t)site->live;
+	}
+	INSIST(check, d >= GM_DOMAIN_POOLS || items < 2 || gm_copy_refused(check->copy, GM_REGION_SITES) ||
+	       (int64_t)sum == domain->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_ALL].peak, d);
+}
+
 static void check_domain(struct check *check, unsigned int d, const struct gm_domain *domain)
 {
 	for (unsigned int s = 0; s < GM_STAT_COUNT; s++) {
@@ -235,6 +252,7 @@ static void check_domain(struct check *check, unsigned int d, const struct gm_do
 		INSIST(check, row->used != 1 || row->domain != d || row->module != GM_USAGE_ALL_MODULES ||
 		       (uint64_t)row->current_bytes == check->sum.live[row->kind % GM_KIND_COUNT], i);
 	}
+	check_sites(check, d, domain);
 	INSIST(check, domain->stats_resets || d >= GM_DOMAIN_POOLS || in_pages(check->copy) ||
 	       minus(domain->stats.num_device_alloc, domain->stats.num_device_free) ==
 	       domain->stats.stat[GM_STAT_SEGMENT][GM_POOL_ALL].current, d);

@@ -73,6 +73,7 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 		[GM_REGION_FAILURES] = { 8 * 256, 256 },
 		[GM_REGION_EVENTS] = { plan.chunks * 4096ull, 4096 },
 		[GM_REGION_LIVES] = { 64 * 64, 64 },
+		[GM_REGION_SITES] = { 128 * 32, 32 },
 	};
 	uint64_t at = GM_HEADER_BYTES;
 
@@ -120,6 +121,7 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 	jb->h->regions[GM_REGION_USAGE].used = 64;
 	jb->h->regions[GM_REGION_TCACHES].used = 1280;
 	jb->h->regions[GM_REGION_LIVES].used = 64;
+	jb->h->regions[GM_REGION_SITES].used = 32;
 	jb->h->regions[GM_REGION_MODULES].used = 128;
 	jb->h->regions[GM_REGION_FRAMES].used = 48;
 	jb->h->regions[GM_REGION_STRINGS].used = 8;
@@ -181,7 +183,7 @@ JB_UNUSED static uint32_t jb_frame(struct jb *jb, uint32_t module, uint64_t offs
 
 JB_UNUSED static uint32_t jb_stack(struct jb *jb, const uint32_t *frames, uint16_t count)
 {
-	uint64_t id = jb_take(jb, GM_REGION_STACKS, (8 + count * 4ull + 7) / 8 * 8);
+	uint64_t id = jb_take(jb, GM_REGION_STACKS, (sizeof(struct gm_stack) + count * 4ull + 7) / 8 * 8);
 	struct gm_stack *s = (struct gm_stack *)((uint8_t *)jb_region(jb, GM_REGION_STACKS) + id);
 
 	s->count = count;
