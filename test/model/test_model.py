@@ -51,7 +51,7 @@ def run(room, name, count, *options, first=FIRST, preload=True, **env):
         print("# %s: %d steps, %d addresses handed out again, %d refused for want of memory, %d allocations of the driver's"
               % (name, totals[1], totals[2], totals[3], totals[4]))
     drawn = DRAWN.search(done.stdout)
-    if drawn and preload and count >= 1000 and not options:
+    if drawn and preload and count >= 400 and not options:
         counts = [int(n) for n in re.findall(r"\d+", drawn.group())]
         check("%s: contexts end in every way, with memory in them; peers copy" % name, min(counts) >= count // 50,
               drawn.group())
