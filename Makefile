@@ -314,7 +314,7 @@ $(if $(ESBUILD),$(shell test -s $(VIEW_PAGE) || { mkdir -p build && touch -d @0 
 # was made without it is out of date once it can. The mutex in a journal's header is as long as this machine's.
 VIEW_READER := build/journal.wasm
 READER_SRC  := tools/viewer/journal/reader.c $(patsubst %,recorder/%.c,journal/plan modules/names record/stats_table \
-	       snapshot/jsonw $(addprefix read/copy_,access events frees lives make resolve) \
+	       snapshot/jsonw $(addprefix read/copy_,access events frees lives make resolve sites) \
 	       $(addprefix snapshot/snapshot_,devices emit failure pools process segments stacks traces))
 READER_HAS   = $(and $(ESBUILD),$(shell command -v clang 2>/dev/null),$(shell command -v wasm-ld 2>/dev/null),$(wildcard \
 	       /usr/include/wasm32-wasi/stdio.h),$(wildcard $(shell clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null)))
