@@ -179,7 +179,18 @@ static void want_rows(struct job *job, struct met *met, const struct gm_row *row
 		want_stack(job, met, rows[i].stack);
 }
 
-/* The most telling first, should there be too many: why it ended, what failed, what is live, the history. */
+/* Who held the peak of @of, a device, the host or a pool. */
+static void want_peak(struct job *job, struct met *met, const json_t *of)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach(gm_json_list(json_object_get(of, "at_peak"), "sites"), i, row)
+		want_stack(job, met, gm_json_number(row, "stack"));
+}
+
+/* The most telling first, should there be too many: why it ended, what failed, what is live, who held the peak, the
+ * history. */
 static void want_shown(struct job *job, struct met *met)
 {
 	const struct gm_snapshot *of = job->snapshot;
@@ -192,6 +203,11 @@ static void want_shown(struct job *job, struct met *met)
 	want_blocks(job, met, of->segments, of->segment_count);
 	for (i = 0; i < of->pool_count; i++)
 		want_blocks(job, met, of->pools[i].segments, of->pools[i].segment_count);
+	json_array_foreach(gm_json_list(of->root, "devices"), i, one)
+		want_peak(job, met, one);
+	want_peak(job, met, gm_json_object(of->root, "host"));
+	for (i = 0; i < of->pool_count; i++)
+		want_peak(job, met, of->pools[i].root);
 	want_rows(job, met, of->rows, of->row_count);
 	for (i = 0; i < of->pool_count; i++)
 		want_rows(job, met, of->pools[i].rows, of->pools[i].row_count);
