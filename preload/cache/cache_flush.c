@@ -178,6 +178,7 @@ static void look(void)
 {
 	struct gm_reuse *reuse = gm_order_reuse();
 
+	/* A mark would invalidate a capture that no hook sees: then the program's own next call has to look. */
 	if (!gm_unseen() && (gm_reuse_limbo_bytes(reuse, UINT32_MAX) || gm_state.options.expandable_segments))
 		gm_reuse_look(reuse);
 	gm_reuse_look_streams(reuse, false);

@@ -76,8 +76,11 @@ static void end_capture(void)
 static void *helper(void *count)
 {
 	gm_inside = (uintptr_t)__builtin_frame_address(0);
-	for (unsigned int i = 0; i < *(unsigned int *)count; i++)
+	for (unsigned int i = 0; i < *(unsigned int *)count; i++) {
+		if (gm_unseen())		/* in place of the program's next call */
+			gm_reuse_look(gm_order_reuse());
 		gm_cache_turn();
+	}
 	if (began_inside)
 		end_capture();
 	return NULL;
@@ -292,7 +295,10 @@ START_TEST(test_other_device)
 	p = get(100 * MIB);
 	drop(p);
 	ck_assert_uint_ge(fakecuda_charged_bytes(0), before + 100 * MIB);
-	ck_assert_uint_le(turns(20), before);
+	if (gm_unseen() && !of_pool())		/* work that no hook sees may touch any memory */
+		ck_assert_uint_ge(turns(20), before + 100 * MIB);
+	else
+		ck_assert_uint_le(turns(20), before);
 	ck_assert_uint_eq(fakecuda_hangs(), 0);
 	OK(cuCtxSetCurrent(second));
 	OK(cuStreamWriteValue32_v2(NULL, flag, 1, 0));

@@ -98,6 +98,7 @@ POINT(int, clock_nanosleep, (clockid_t clock, int flags, const struct timespec *
       (clock, flags, time, rest))
 POINT(ssize_t, read, (int fd, void *to, size_t bytes), (fd, to, bytes))
 POINT(ssize_t, pread, (int fd, void *to, size_t bytes, off_t at), (fd, to, bytes, at))
+POINT(ssize_t, pwrite, (int fd, const void *from, size_t bytes, off_t at), (fd, from, bytes, at))
 POINT(ssize_t, write, (int fd, const void *from, size_t bytes), (fd, from, bytes))
 POINT(int, close, (int fd), (fd))
 POINT(int, fallocate, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
