@@ -55,6 +55,14 @@ def live_of(path, *words):
     return sum(row["allocated_bytes"] for row in rows), sum(row["blocks"] for row in rows)
 
 
+def peaks(path):
+    """The peak, by merge, by the stacks of flame and by what merge sums by site."""
+    lines = gpumem("flame", "--format", "folded", "--weigh", "peak", path).stdout.splitlines()
+    merged = json.loads(gpumem("merge", "--json", "--weigh", "peak", path).stdout)
+    return (merged["ranks"][0]["peak_bytes"], sum(int(line.rpartition(" ")[2]) for line in lines),
+            sum(row["bytes"][0] for row in merged["rows"]))
+
+
 def phases(path, *words):
     rows = json.loads(gpumem("summary", "--json", "--by", "annotation", *words, path).stdout)["by_annotation"]
     return {row["annotation"]: (row["peak_bytes"], row["own_peak_bytes"], row["allocated_bytes"], row["blocks"]) for row in rows}
@@ -168,6 +176,15 @@ def program(allocator):
               "pool mine" not in gpumem("summary", "--full", "--level", "driver", path).stdout)
         with open(path, encoding="utf-8") as file:
             whole = json.load(file)
+        # The most at once: in the end, with 100 bytes that were handed out of the last piece. Each pool had most before.
+        most = handed + 100
+        check("%s: the peak is one moment's" % allocator, peaks(path) == (most, most, most), (peaks(path), most))
+        for key, value in (("dropped", 1), ("filtered_small", 1), ("filtered_actions", 1), ("paused", 1)):
+            with open(path + ".part", "w", encoding="utf-8") as file:
+                json.dump(dict(whole, history=dict(whole["history"], **{key: value})), file)
+            parts = 100000 + (4 << 20) + 5000 + (2 << 20) + 500
+            check("%s: %s: of a history that is not whole, the sum of what each had at most" % (allocator, key),
+                  peaks(path + ".part") == (parts,) * 3, (peaks(path + ".part"), parts))
         # From any moment on: a piece is one there, too, whose pool told of it only before.
         times = sorted(set(whole["device_traces"][0]["time_us"]))
         for level in ("pool", "driver"):

@@ -22,8 +22,9 @@ struct gm_scene {
 int gm_scene_open(struct gm_scene *scene, const struct gm_snapshot *snapshot);
 void gm_scene_close(struct gm_scene *scene);
 
-/* The most bytes that were live on @device (as in gm_life_counts) at once, of a scene at the level of pools: by the
- * history, or by a pool's own statistics where these have more. INT64_MIN: that device has no pool. */
+/* The most bytes that were live on @device (as in gm_life_counts) at once, of a scene at the level of pools:
+ * gm_lives_peak; of a snapshot that does not say who held the peak, by the history, or by a pool's own statistics where
+ * these have more. INT64_MIN: that device has no pool. */
 int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device);
 
 /* The totals of @device (as in gm_life_counts) that every verb shows: live is what gm_life_at finds in the end, and

@@ -6,6 +6,7 @@
 #include "tools/show/lives.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,79 @@ static int add_all_held(struct gm_lives *lives, const struct gm_snapshot *snapsh
 	return r;
 }
 
+static int64_t highest(const struct gm_lives *lives, const char *device, int pool, int64_t *ret_row);
+
+/* Does the history show the peak of each pool of @device as it was counted? Not where events were dropped or left out,
+ * or where a peak was reset. */
+static bool is_whole(const struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device, const char *name)
+{
+	static const char *const missing[] = { "dropped", "filtered_small", "filtered_actions", "paused" };
+	const json_t *history = gm_json_object(snapshot->root, "history");
+	int64_t row;
+
+	for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++)
+		if (gm_json_number(history, missing[i]))
+			return false;
+	for (size_t p = 0; p < snapshot->pool_count; p++) {
+		int64_t sum = 0;
+
+		if (snapshot->pools[p].device != device)
+			continue;
+		for (size_t i = 0; i < lives->held_count; i++)
+			if (lives->held[i].pool == p + 1)
+				sum = gm_wrap_add(sum, lives->held[i].size);
+		if (highest(lives, name, (int)p + 1, &row) != sum)
+			return false;
+	}
+	return true;
+}
+
+/* The device and each of its pools had most at moments of their own, and the sum was never live at once. Where the
+ * history is whole, its highest moment is the peak of @device. */
+static int hold_at_once(struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device)
+{
+	size_t kept = 0;
+	char name[24];
+	int64_t row;
+
+	snprintf(name, sizeof(name), "%lld", (long long)device);
+	if (!is_whole(lives, snapshot, device, name))
+		return 0;
+	if (highest(lives, name, -1, &row) < 0)
+		return -ENOMEM;
+	for (size_t i = 0; i < lives->held_count; i++)
+		if (lives->held[i].device != device)
+			lives->held[kept++] = lives->held[i];
+	lives->held_count = kept;
+	for (size_t i = 0; i < lives->count; i++) {
+		struct gm_life *life;
+
+		if (!gm_life_counts(&lives->list[i], name) || !gm_life_at(&lives->list[i], row))
+			continue;
+		life = gm_list_add(&lives->held, &lives->held_count, sizeof(*life));
+		if (!life)
+			return -ENOMEM;
+		*life = lives->list[i];
+	}
+	return 0;
+}
+
+static int hold_all_at_once(struct gm_lives *lives, const struct gm_snapshot *snapshot)
+{
+	const struct gm_snapshot_pool *pools = snapshot->pools;
+	int r = 0;
+
+	for (size_t p = 0; !r && lives->held_known && snapshot->of_pools && p < snapshot->pool_count; p++) {
+		size_t first = 0;
+
+		while (pools[first].device != pools[p].device)
+			first++;
+		if (first == p)
+			r = hold_at_once(lives, snapshot, pools[p].device);
+	}
+	return r;
+}
+
 int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 {
 	struct building b = { .snapshot = snapshot, .lives = lives };
@@ -162,6 +236,8 @@ int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 	gm_table_free(&b.live);
 	if (!r)
 		r = add_all_held(lives, snapshot);
+	if (!r)
+		r = hold_all_at_once(lives, snapshot);
 	if (r)
 		gm_lives_close(lives);
 	return r;
@@ -198,7 +274,8 @@ int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t 
 	return sum;
 }
 
-int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row)
+/* Of @pool, as in struct gm_life; -1: of all. */
+static int64_t highest(const struct gm_lives *lives, const char *device, int pool, int64_t *ret_row)
 {
 	int64_t *change = calloc(lives->row_count + 1, sizeof(*change));
 	int64_t live = 0, peak;
@@ -209,7 +286,7 @@ int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, in
 	for (size_t i = 0; i < lives->count; i++) {
 		const struct gm_life *life = &lives->list[i];
 
-		if (!gm_life_counts(life, device))
+		if (!gm_life_counts(life, device) || (pool >= 0 && life->pool != pool))
 			continue;
 		if (life->born == GM_LIFE_BEFORE)
 			live = gm_wrap_add(live, life->size);
@@ -228,6 +305,11 @@ int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, in
 	}
 	free(change);
 	return peak;
+}
+
+int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row)
+{
+	return highest(lives, device, -1, ret_row);
 }
 
 bool gm_life_at(const struct gm_life *life, int64_t row)

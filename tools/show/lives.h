@@ -33,8 +33,9 @@ struct gm_lives {
 	size_t row_count;
 	struct gm_life *list;
 	size_t count;
-	/* Who held the peak of each device, of the host and of each pool, as it was counted when it happened: sums of
-	 * bytes by stack, module and kind. */
+	/* Who held the peak of each device and of the host, as it was counted when it happened: sums of bytes by stack,
+	 * module and kind. Of a device with pools, at the level of pools: what was live at the highest moment of the
+	 * history; where the history is not whole, the peaks of the pools and of the rest, each of its own moment. */
 	struct gm_life *held;
 	size_t held_count;
 	bool held_known;		/* the snapshot has them: older ones and PyTorch's do not */
@@ -53,7 +54,7 @@ bool gm_life_counts(const struct gm_life *life, const char *device);
  * the first). Returns -1 when it is out of memory. */
 int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
-/* Bytes at the peak: of several devices or pools the sum of what each had at its own. Where the snapshot does not say
+/* Bytes at the peak: the sum of @held, of several devices what each had at its own. Where the snapshot does not say
  * who held them (@lives->held_known), as gm_lives_shown_peak. *@ret_row: GM_LIVES_PEAK, or the row. */
 int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
