@@ -210,6 +210,21 @@ test("a crash opens with the thread that died, in the words of gpumem summary", 
 	});
 });
 
+test("a history that begins late says so at the head of each view", { skip }, async () => {
+	const path = run("exit"), late = JSON.parse(readFileSync(path, "utf8")), lost = join(room, "late.json"), said = "1,234 older events are lost: the peak here";
+	for (const trace of late.device_traces)
+		trace.dropped = 1234;
+	writeFileSync(lost, JSON.stringify(late));
+	for (const [page, has] of [[pageOf("late", lost), true], [training, false]])
+		await visit(page, {}, async (at) => {
+			for (const view of VIEWS.filter((one) => one !== "summary" && one !== "compare")) {
+				await at.locator(`[data-view=${view}]`).click();
+				await settle(at);
+				assert.equal((await at.locator(".terms").first().innerText()).includes(said), has, view);
+			}
+		});
+});
+
 test("a free is one row of the list, with its block, stream and size", { skip }, () => visit(training, { hash: "view=allocator&at=200" }, async (page) => {
 	const { lives, source: { events }, count } = model, hidden = Array.from({ length: count }, (_, i) => i).filter((i) => {
 		const l = lives.about[i];

@@ -24,12 +24,19 @@ export class Chips {
 		].filter(Boolean);
 	}
 
+	/* What nobody can take away: the page's peak is that of the events that are left. */
+	late() {
+		const dropped = this.app.source?.dropped;
+		return dropped ? `${count(dropped)} older events are lost: the peak here is the highest moment after them (gpumem summary has the program's).` : null;
+	}
+
 	/* While a window moves its text alone is another. */
 	update() {
-		const list = this.list(), key = list.map(([, title]) => title).join("\n");
+		const list = this.list(), late = this.late(), key = [...list.map(([, title]) => title), late].join("\n");
 		if (key !== this.key)
-			replace(this.element, list.length ? null : h("span", { class: "soft" }, "Everything is shown: no filter, no window."), list.map(([, title], i) =>
-				h("span", { class: "term" }, h("span", { title }), h("button", { type: "button", "aria-label": `remove: ${title}`, onclick: () => this.list()[i][2]() }, "✕"))));
+			replace(this.element, list.length || late ? null : h("span", { class: "soft" }, "Everything is shown: no filter, no window."), list.map(([, title], i) =>
+				h("span", { class: "term" }, h("span", { title }), h("button", { type: "button", "aria-label": `remove: ${title}`, onclick: () => this.list()[i][2]() }, "✕"))),
+			late && h("span", { class: "soft late" }, late));
 		this.key = key;
 		list.forEach(([text], i) => { this.element.children[i].firstChild.textContent = text; });
 	}
