@@ -123,6 +123,7 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	gm_history_begin(header, config);
 	gm_annotations_begin(header->history_events);
 	gm_rec.slots_used = 1;			/* slot 0 */
+	gm_rec.copies = 0;
 	gm_set(&gm_rec.caches, NULL);
 	r = gm_chunks_begin(map->plan.chunks);
 	return r < 0 ? r : gm_intern_begin();
@@ -322,14 +323,13 @@ void gm_recorder_keep_up(void)
 	} while (header && gm_chunks_ahead(header));
 }
 
-/* The caller holds all domain locks. Thread caches are made under a domain's lock, so no new one appears. */
+/* The caller holds all domain locks. A thread without thread caches is held, too, because it changes the lines of pools
+ * (lives.h). A thread that would get a slot for the first time sees @copies, and does without. */
 static bool hold_slots(uint64_t limit_ns, uint64_t patience, struct gm_held *held)
 {
 	bool all = true;
 
-	for (uint32_t i = 1; i < gm_get_acquire(&gm_rec.slots_used); i++) {
-		if (!gm_get_acquire(&gm_rec.slots[i].tcaches))
-			continue;
+	for (uint32_t i = 1; i < atomic_load(&gm_rec.slots_used); i++) {
 		if (gm_slot_hold(&gm_rec.slots[i], patience)) {
 			held->slots[i / 64] |= UINT64_C(1) << i % 64;
 			continue;
@@ -348,6 +348,8 @@ bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held)
 	memset(ret_held, 0, sizeof(*ret_held));
 	if (!all)
 		return false;
+	atomic_fetch_add(&gm_rec.copies, 1);
+	ret_held->counted = true;
 	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
 		ret_held->domain[d] = gm_lock_within(&gm_rec.domain[d].lock, patience);
 		if (!ret_held->domain[d])
@@ -365,6 +367,8 @@ void gm_recorder_unlock_all(const struct gm_held *held)
 	for (uint32_t d = GM_DOMAINS; d-- > 0;)
 		if (held->domain[d])
 			gm_unlock(&gm_rec.domain[d].lock);
+	if (held->counted)
+		atomic_fetch_sub(&gm_rec.copies, 1);
 }
 
 bool gm_recorder_can_intern(uint64_t limit_ns)

@@ -115,6 +115,7 @@ struct gm_recorder {
 	uint64_t aside[GM_REGION_COUNT];	/* bytes to back beyond the need of the moment; lock: journal */
 	_Atomic(uint32_t) slots_used;	/* slots ever used, slot 0 included; lock: journal */
 	uint64_t slots_swept_ns;	/* lock: journal */
+	_Atomic(uint32_t) copies;	/* gm_recorder_lock_all that have not ended */
 
 	struct gm_lock journal, intern, shared;
 	struct gm_domain_state domain[GM_DOMAINS];
@@ -160,7 +161,7 @@ static inline struct gm_region *gm_region(enum gm_region_id id)
 }
 
 /* The locks that gm_recorder_lock_all holds: domain locks, and one bit for each slot's thread caches. */
-struct gm_held { bool domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
+struct gm_held { bool counted, domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
 
 /* Take a lock of the journal. With @nested do not wait, because this thread may hold the lock itself. */
 static inline bool gm_lock_unless_nested(struct gm_lock *lock, bool nested)

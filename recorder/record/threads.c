@@ -128,6 +128,12 @@ static struct gm_slot *acquire(struct gm_header *header)
 	}
 	slot = &gm_rec.slots[index];
 	thread = &gm_rec.threads[index];
+	/* A copy is being made that may not have seen this slot (hold_slots): the thread tries again later. */
+	if (gm_unlikely(atomic_load(&gm_rec.copies)) && gm_get(&slot->tcache_owner) == GM_TCACHE_NOBODY) {
+		gm_tls.refused = 0;
+		gm_unlock(&gm_rec.journal);
+		return NULL;
+	}
 	if (gm_rec.tids[index])		/* its owner had our number, so it has ended */
 		release_locked(index);
 	slot->index = index;

@@ -647,6 +647,57 @@ static void *storm(void *arg)
 	return NULL;
 }
 
+/* A thread without thread caches changes a pool's line; then one that has recorded nothing yet. */
+static pthread_barrier_t step;
+
+static void *changes_a_line(void *arg)
+{
+	struct gm_writer writer;
+	struct gm_slot *slot;
+
+	if (arg)
+		pthread_barrier_wait(&step);	/* all is held */
+	gm_writer_enter(&writer);
+	gm_writer_leave(&writer);
+	slot = gm_slot_enter_own();
+	pthread_barrier_wait(&step);		/* it is in, or is kept out */
+	pthread_barrier_wait(&step);		/* it may go */
+	if (slot)
+		gm_slot_leave_own(slot);
+	gm_writer_enter(&writer);		/* the slot that it did not get, or has */
+	gm_writer_leave(&writer);
+	return slot;
+}
+
+START_TEST(test_copy_keeps_threads_out)
+{
+	struct gm_held held;
+	pthread_t thread;
+	void *slot;
+
+	aux_start(100);
+	ck_assert_int_eq(pthread_barrier_init(&step, NULL, 2), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, changes_a_line, NULL), 0);
+	pthread_barrier_wait(&step);
+	ck_assert(!gm_recorder_lock_all(1000, &held));
+	gm_recorder_unlock_all(&held);
+	pthread_barrier_wait(&step);
+	pthread_join(thread, &slot);
+	ck_assert_ptr_nonnull(slot);
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, changes_a_line, &held), 0);
+	ck_assert(gm_recorder_lock_all(UINT64_C(5000000000), &held));
+	pthread_barrier_wait(&step);
+	pthread_barrier_wait(&step);
+	gm_recorder_unlock_all(&held);
+	pthread_barrier_wait(&step);
+	pthread_join(thread, &slot);
+	ck_assert_ptr_null(slot);
+	ck_assert(gm_recorder_lock_all(UINT64_C(5000000000), &held));
+	gm_recorder_unlock_all(&held);
+}
+END_TEST
+
 static _Atomic(bool) storm_over;
 
 static void *watch(void *arg)
@@ -744,6 +795,7 @@ int main(void)
 	tcase_add_test(tc, test_pool);
 	tcase_add_test(tc, test_pool_grows);
 	tcase_add_test(tc, test_pool_nonsense);
+	tcase_add_test(tc, test_copy_keeps_threads_out);
 	tcase_add_test(tc, test_storm);
 	tcase_add_loop_test(tc, test_growth_fails, 1, 25);
 	suite_add_tcase(suite, tc);
