@@ -121,7 +121,8 @@ void gm_cache_missed(struct gm_cache_heap *heap)
 		heap->turns = gap;
 }
 
-/* cuMemFree, where there is nothing else, waits for the GPU. */
+/* Can segments of @heap go back by cuMemFreeAsync, behind what still uses them? cuMemFree waits for the GPU, and other
+ * threads' calls wait with it. */
 static bool frees_in_order(struct gm_cache_heap *heap)
 {
 	struct gm_visit visit;
@@ -139,12 +140,12 @@ static bool frees_in_order(struct gm_cache_heap *heap)
 	return yes;
 }
 
-/* A little, since others wait for the growth lock meanwhile. */
+/* Give back a part of what is unused: other threads wait for the growth lock meanwhile. */
 static uint64_t give_some(struct gm_cache_heap *heap)
 {
 	uint64_t keep = heap->kind == GM_KIND_POOL ? gm_pool_threshold(heap->domain) : 0, bytes = 0;
 
-	/* Who has the lock uses the heap. */
+	/* A thread that holds the lock is using the heap: the next turn tries again. */
 	if (heap->segments <= keep || !gm_cache_growth_try(heap->domain))
 		return 0;
 	if (!heap->ending && !heap->dead && !heap->faulted && frees_in_order(heap))
@@ -173,7 +174,7 @@ static void give_unused(struct gm_cache_heap *heap)
 	gm_cache_heap_begin_period(heap);
 }
 
-/* After the program's last free nobody else may look. */
+/* Ask how far the GPU is: after its last free the program may make no call that asks. */
 static void look(void)
 {
 	struct gm_reuse *reuse = gm_order_reuse();
@@ -187,11 +188,12 @@ static void look(void)
 
 void gm_cache_turn(void)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct gm_relaxed relaxed;
 
-	/* A capture may begin at any moment: this thread's calls must never be what invalidates it. */
-	if (!may_turn() || !gm_cache_heap_next(NULL, GM_CACHE_ALL) ||
-	    GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode))
+	if (!may_turn() || !gm_cache_heap_next(NULL, GM_CACHE_ALL))
+		return;
+	relaxed = gm_relax();		/* this thread's calls must not invalidate a capture that begins meanwhile */
+	if (!relaxed.changed)
 		return;
 	turn += turn == UINT32_MAX ? 2 : 1;
 	look();
@@ -203,7 +205,7 @@ void gm_cache_turn(void)
 			give_unused(heap);
 		gm_cache_back_look(d);
 	}
-	GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	gm_unrelax(&relaxed);
 }
 
 /* ---- out of memory ---- */

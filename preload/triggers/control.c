@@ -68,12 +68,10 @@ static void reset_pools(uint8_t device)
 /* Relaxed capture mode, because a capture may begin at any moment and this thread's calls must not invalidate it. */
 static uint64_t empty_cache(uint8_t device)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool relaxed = !GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	struct gm_relaxed relaxed = gm_relax();
 	uint64_t bytes = gm_cache_flush(device);
 
-	if (relaxed)
-		GM_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	gm_unrelax(&relaxed);
 	return bytes;
 }
 
