@@ -16,18 +16,10 @@
 
 #include <cuda_runtime.h>
 
-#define CHECK(call)                                                                            \
-	do {                                                                                   \
-		cudaError_t check_error = (call);                                              \
-		if (check_error != cudaSuccess) {                                              \
-			printf("%s: %s: %s\n", which, #call, cudaGetErrorName(check_error));   \
-			exit(1);                                                               \
-		}                                                                              \
-	} while (0)
+#include "wait.cuh"
 
 #define ROUNDS 40
 static const size_t sizes[] = { 4096, 100000, 3 << 20, 7 << 20, 64 << 20 };
-static const char *which;
 static int a = 0, b = 1;
 static cudaStream_t streams[2];
 static unsigned *wrong[2];		/* a counter on each device */
@@ -46,21 +38,6 @@ __global__ void check(unsigned *block, size_t words, unsigned seed, unsigned nex
 			atomicAdd(wrong, 1);
 		block[i] = next + (unsigned)i;
 	}
-}
-
-__global__ void wait(volatile int *word, int *late)
-{
-	unsigned long long began, now;
-
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(began));
-	do {
-		asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-		if (now - began > 20000000000ull) {
-			*late = 1;
-			return;
-		}
-		__nanosleep(1000);
-	} while (!*word);
 }
 
 static void on(int which_device)
@@ -239,7 +216,7 @@ static void persistent()
 	checked(0, wrong[0], 0, 0, 0);
 	done(0);
 	on(1);
-	wait<<<1, 1, 0, streams[1]>>>(word, late);
+	wait<<<1, 1, 0, streams[1]>>>(word, late, 20);
 	CHECK(cudaGetLastError());
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (size_t bytes : sizes) {

@@ -16,33 +16,10 @@
 
 #include <cuda_runtime.h>
 
-#define CHECK(call)                                                                            \
-	do {                                                                                   \
-		cudaError_t check_error = (call);                                              \
-		if (check_error != cudaSuccess) {                                              \
-			printf("%s: %s: %s\n", which, #call, cudaGetErrorName(check_error));   \
-			exit(1);                                                               \
-		}                                                                              \
-	} while (0)
+#include "wait.cuh"
 
 #define BLOCKS 16
 #define BYTES ((size_t)256 << 20)
-static const char *which;
-
-__global__ void wait(volatile int *word, int *late)
-{
-	unsigned long long began, now;
-
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(began));
-	do {
-		asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-		if (now - began > 20000000000ull) {
-			*late = 1;
-			return;
-		}
-		__nanosleep(1000);
-	} while (!*word);
-}
 
 __global__ void add(int *to)
 {
@@ -113,13 +90,13 @@ int main(int argc, char **argv)
 	CHECK(cudaMalloc(&sum, sizeof(int)));
 	CHECK(cudaMemset(late, 0, sizeof(int)));
 	*word = 1;
-	wait<<<1, 1, 0, a>>>(word, late);		/* both kernels are loaded from here on */
+	wait<<<1, 1, 0, a>>>(word, late, 20);		/* both kernels are loaded from here on */
 	add<<<1, 1, 0, b>>>(sum);
 	CHECK(cudaDeviceSynchronize());
 	before = free_elsewhere(argv[0]);
 	take_and_free(b);
 	*word = 0;
-	wait<<<1, 1, 0, a>>>(word, late);
+	wait<<<1, 1, 0, a>>>(word, late, 20);
 	CHECK(cudaGetLastError());
 	for (end = now() + 4; now() < end; usleep(1000)) {
 		double began = now();

@@ -23,36 +23,13 @@
 #include <cuda_runtime.h>
 #include <unistd.h>
 
-#define CHECK(call)                                                                            \
-	do {                                                                                   \
-		int check_error = (int)(call);                                                 \
-		if (check_error) {                                                             \
-			printf("%s: %s: error %d\n", which, #call, check_error);               \
-			exit(1);                                                               \
-		}                                                                              \
-	} while (0)
+#include "wait.cuh"
 
-static const char *which;
 static CUcontext here, there;
 static CUdeviceptr word, late, one;	/* one: a word that is 1, in the context of who sets */
 static cudaStream_t a;
 static CUstream b;
 static std::atomic<bool> reused;
-
-__global__ void wait(volatile int *word, int *late)
-{
-	unsigned long long began, now;
-
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(began));
-	do {
-		asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-		if (now - began > 3000000000ull) {
-			*late = 1;
-			return;
-		}
-		__nanosleep(1000);
-	} while (!*word);
-}
 
 __global__ void set(int *word)
 {
@@ -66,7 +43,7 @@ static bool is(const char *name)
 
 static void launch_wait()
 {
-	wait<<<1, 1, 0, a>>>((volatile int *)word, (int *)late);
+	wait<<<1, 1, 0, a>>>((volatile int *)word, (int *)late, 3);
 	CHECK(cudaGetLastError());
 }
 
