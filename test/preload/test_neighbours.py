@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, "test")
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
@@ -40,6 +41,16 @@ class Process:
             found.append(self.answer())
         return " ".join(found)
 
+    def asks(self, line):
+        """The result of a request for which others are asked. On a busy machine they may need more than the second that they
+        have: then the request is made again."""
+        for _ in range(20):
+            began = time.monotonic()
+            result = self.do(line)
+            if result != "2" or time.monotonic() - began < 0.9:
+                break
+        return result
+
     def ctl(self, *words):
         """What gpumem ctl says of device 0."""
         said = subprocess.run([GPUMEM, "ctl", "--json", str(self.run.pid)] + list(words), stdout=subprocess.PIPE, text=True)
@@ -63,10 +74,10 @@ def child_needs_what_was_freed():
                     Process(room, preload=False) as stranger:
                 check(name + ": served and freed", parent.do(*["%s 15" % kind] * 6 + ["free"] * 6) == "0 " * 11 + "0")
                 check(name + ": who does not ask is refused", stranger.do("alloc 80") == "2")
-                check(name + ": who asks gets it", child.do("alloc 80") == "0")
+                check(name + ": who asks gets it", child.asks("alloc 80") == "0")
                 check(name + ": the others have what is left", stranger.do("alloc 15", "alloc 15") == "0 2")
                 child.do("free")
-                check(name + ": and back again", parent.do("%s 80" % kind, "free") == "0 0")
+                check(name + ": and back again", parent.asks("%s 80" % kind) == "0" and parent.do("free") == "0")
 
 
 def native_gives_all():
@@ -80,7 +91,7 @@ def only_who_has_something_idle():
         second.do("alloc 30", "free")
         check("too much for all that is idle: refused", third.do("alloc 60") == "2")
         check("too much: nobody was asked", second.ctl()["reserved_bytes"] > 0)
-        check("as much as there is: served", third.do("alloc 40") == "0")
+        check("as much as there is: served", third.asks("alloc 40") == "0")
         check("as much as there is: what was idle went", second.ctl()["reserved_bytes"] == 0)
         check("what is live stays", first.ctl()["allocated_bytes"] > 0 and first.do("sync", "free") == "0 0")
 
@@ -102,7 +113,7 @@ def stopped():
         os.kill(first.run.pid, signal.SIGCONT)
         check("it goes on", first.do("sync") == "0")
         check("it goes on: gpumem ctl is answered", first.ctl()["allocated_bytes"] == 0)
-        check("it goes on: served", second.do("alloc 80") == "0")
+        check("it goes on: served", second.asks("alloc 80") == "0")
 
 
 def circle():
@@ -125,8 +136,11 @@ def decay():
         for kind in "alloc", "async":
             with Room() as room, Process(room, GPUMEM_IDLE_TIME="0.05", **options) as first, Process(room, preload=False) as stranger:
                 first.do("%s 90" % kind, "free")
-                check("%s, %s: what nobody uses goes back by itself" % (heap, kind),
-                      any(stranger.do("alloc 80") == "0" for _ in range(100000)))
+                tries = 0
+                while stranger.do("alloc 80") != "0" and tries < 6000:
+                    tries += 1
+                    time.sleep(0.01)
+                check("%s, %s: what nobody uses goes back by itself" % (heap, kind), tries < 6000, first.ctl())
 
 
 def main():
