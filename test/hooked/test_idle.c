@@ -21,6 +21,7 @@ static CUcontext start(int heap)
 	kind = (enum heap)heap;
 	setenv("GPUMEM_IDLE_TIME", "0", 1);		/* the helper thread takes no turn */
 	setenv("GPUMEM_EXPANDABLE_SEGMENTS", heap >= PAGES ? "True" : "False", 1);
+	setenv("GPUMEM_COMPACTION_TIME", "1", 1);	/* a busy machine moves pages as a quiet one does */
 	setenv("FAKECUDA_CAPACITY", "1GiB", 1);
 	setenv("FAKECUDA_DEVICES", "2", 1);
 	context = begin();
