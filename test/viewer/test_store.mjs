@@ -55,8 +55,6 @@ const shown = async (page, view) => {
 	});
 };
 
-const sizesOf = ({ canvases }) => canvases.replace(/ -?[0-9]+/g, "");
-
 const button = (name) => (page) => page.locator(".stage").getByRole("button", { name, exact: true }).first().click();
 const choose = (label, value) => (page) => page.getByLabel(label).selectOption(value);
 const first = (selector) => (page) => page.locator(selector).first().click();
@@ -148,9 +146,6 @@ test("after every control every other view shows what a fresh page of the same a
 			await fresh.page.waitForFunction(() => globalThis.gpumem?.docs.filter(Boolean).length === 2 && gpumem.head);
 			for (const other of VIEWS) {
 				const [seen, wanted] = [await shown(old.page, other), await shown(fresh.page, other)];
-				/* A line of text more or less above a picture changes its height, and on a busy machine it may be painted before. */
-				if (sizesOf(seen) !== sizesOf(wanted))
-					seen.canvases = wanted.canvases = "";
 				assert.deepEqual(seen, wanted, `${view}: ${name}, then ${other}, at ${hash}`);
 				compared += seen.stage.length > 20 ? 1 : 0;
 			}
@@ -193,6 +188,29 @@ test("Back and Forward go through what was looked at, and an address of another 
 		assert.ok((await page.locator("main").innerText()).length > 20, hash);
 	}
 	assert.equal((await now()).view, "tables");
+	assert.deepEqual(errors, []);
+	await close();
+});
+
+test("a picture is as high as its place, whenever a line above or below it comes", { skip }, async () => {
+	const { page, errors, close } = await openPage(browser, path, {});
+	for (const view of ["timeline", "allocator", "flame", "compare"]) {
+		await page.locator(`[data-view=${view}]`).click();
+		await settle(page);
+		for (const line of [".terms", "main .tools", "main .legend"]) {
+			const found = await page.evaluate(async (selector) => {
+				const one = [...document.querySelectorAll(selector)].find((element) => element.getClientRects().length);
+				if (one)
+					one.style.minHeight = one.style.maxHeight = `${one.clientHeight + 27}px`;
+				for (let k = 0; k < 4; k++)
+					await new Promise(requestAnimationFrame);
+				return [...document.querySelectorAll("main canvas")].filter((canvas) => canvas.getClientRects().length)
+					.map((canvas) => [canvas, canvas.getBoundingClientRect()]).map(([canvas, box]) => [canvas.width, canvas.height, Math.floor(box.width), Math.floor(box.height)]);
+			}, line);
+			assert.ok(found.length > 0, view);
+			assert.deepEqual(found.map(([wide, tall]) => [wide, tall]), found.map(([, , wide, tall]) => [wide, tall]), `${view}: ${line}`);
+		}
+	}
 	assert.deepEqual(errors, []);
 	await close();
 });

@@ -31,14 +31,16 @@ export class Asker {
 
 	/*
 	 * A function that asks @what with what it is called with, if that is another than it was asked with last; one question
-	 * at a time: what is asked meanwhile is forgotten but for the last. @then gets each answer.
+	 * at a time: what is asked meanwhile is forgotten but for the last. @then gets each answer; one that it returns false for
+	 * was of no use when it came, and may be asked for again.
 	 */
 	latest(what, then, fail) {
 		let busy = false, next = null, asked = "";
 		const ask = async (args) => {
 			busy = true;
 			try {
-				then(await this.ask(what, args), args);
+				if (then(await this.ask(what, args), args) === false)
+					asked = "";
 			} catch (error) {
 				asked = "";
 				fail(error);

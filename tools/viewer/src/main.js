@@ -78,8 +78,9 @@ class App {
 	wants(what, then) {
 		return this.asker.latest(what, (answer, args) => {
 			this.succeed(what);
-			if (args.doc === this.state.doc && args.source === this.state.source)
-				then(answer, args);
+			if (args.doc !== this.state.doc || args.source !== this.state.source)
+				return false;
+			return then(answer, args);
 		}, (error) => this.fail(error, what));
 	}
 
@@ -191,8 +192,9 @@ class App {
 		replace(this.page, this.head.element, this.strip.element, this.chips.element,
 			h("div", { class: "middle" }, this.stage, this.side.element));
 		keys(this);
+		this.resized = new ResizeObserver(() => this.update());		/* lines of text above and below a picture come and go */
 		this.update();
-		new ResizeObserver(() => this.update()).observe(this.page);
+		this.resized.observe(this.page);
 	}
 
 	/* Something is another: every part that is shown asks the store, and the worker for what it has not. */
@@ -201,8 +203,11 @@ class App {
 		if (!this.head)
 			return;
 		const { state } = this, chosen = VIEWS.find(({ name }) => name === state.view);
-		if (!this.views.has(chosen.name))
-			this.views.set(chosen.name, new chosen.View(this));
+		if (!this.views.has(chosen.name)) {
+			const view = new chosen.View(this);
+			this.views.set(chosen.name, view);
+			view.element.querySelectorAll(".canvas").forEach((one) => this.resized.observe(one));
+		}
 		this.view = this.views.get(chosen.name);
 		if (this.stage.firstChild !== this.view.element)
 			replace(this.stage, this.view.element);
