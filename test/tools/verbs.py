@@ -68,8 +68,9 @@ class Program:
     """A program under the library, in a session of its own; killed at the end of the block."""
 
     def __init__(self, room, *command, **options):
-        self.output = os.path.join(room.path, "program.out")
-        with open(self.output, "w", encoding="utf-8") as out:
+        # A file for each: what one program of the room says is not taken for another's word.
+        fd, self.output = tempfile.mkstemp(".out", "program-", room.path)
+        with open(fd, "w", encoding="utf-8") as out:
             self.child = subprocess.Popen(command, env=room.env(**options), stdin=subprocess.DEVNULL, stdout=out,
                                           stderr=subprocess.STDOUT, start_new_session=True, cwd=room.path)
         self.pid = self.child.pid
