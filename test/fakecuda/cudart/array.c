@@ -148,71 +148,8 @@ cudaError_t cudart_array_element(cudaArray_const_t array, size_t *ret_bytes)
 	return error;
 }
 
-cudaError_t cudaArrayGetInfo(struct cudaChannelFormatDesc *desc, struct cudaExtent *extent,
-			     unsigned int *flags, cudaArray_t array)
-{
-	CUDA_ARRAY3D_DESCRIPTOR descriptor;
-	enum cudaChannelFormatKind kind;
-	cudaError_t error = CUDART_CALL(describe(array, &descriptor));
-	int bits;
-
-	if (error)
-		return error;
-	bits = format_bits(descriptor.Format, &kind);
-	if (desc)
-		*desc = (struct cudaChannelFormatDesc){
-			bits,
-			descriptor.NumChannels > 1 ? bits : 0,
-			descriptor.NumChannels > 2 ? bits : 0,
-			descriptor.NumChannels > 3 ? bits : 0,
-			kind,
-		};
-	if (extent)
-		*extent = (struct cudaExtent){ descriptor.Width, descriptor.Height,
-					       descriptor.Depth };
-	if (flags)
-		*flags = descriptor.Flags;
-	return cudaSuccess;
-}
-
-cudaError_t cudaGetChannelDesc(struct cudaChannelFormatDesc *desc, cudaArray_const_t array)
-{
-	return cudaArrayGetInfo(desc, NULL, NULL, (cudaArray_t)(uintptr_t)array);
-}
-
 struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w,
 						   enum cudaChannelFormatKind kind)
 {
 	return (struct cudaChannelFormatDesc){ x, y, z, w, kind };
-}
-
-/* Both structures begin with size and alignment; the rest is reserved. */
-static cudaError_t requirements(cudaError_t error, const CUDA_ARRAY_MEMORY_REQUIREMENTS *got,
-				struct cudaArrayMemoryRequirements *ret_requirements)
-{
-	if (!error)
-		*ret_requirements = (struct cudaArrayMemoryRequirements){
-			.size = got->size, .alignment = got->alignment };
-	return error;
-}
-
-cudaError_t cudaArrayGetMemoryRequirements(struct cudaArrayMemoryRequirements *ret_requirements,
-					   cudaArray_t array, int device)
-{
-	CUDA_ARRAY_MEMORY_REQUIREMENTS got;
-
-	return requirements(CUDART_CALL(CUDART_DRV(cuArrayGetMemoryRequirements, 11060)(
-				    &got, (CUarray)array, device)),
-			    &got, ret_requirements);
-}
-
-cudaError_t
-cudaMipmappedArrayGetMemoryRequirements(struct cudaArrayMemoryRequirements *ret_requirements,
-					cudaMipmappedArray_t array, int device)
-{
-	CUDA_ARRAY_MEMORY_REQUIREMENTS got;
-
-	return requirements(CUDART_CALL(CUDART_DRV(cuMipmappedArrayGetMemoryRequirements, 11060)(
-				    &got, (CUmipmappedArray)array, device)),
-			    &got, ret_requirements);
 }

@@ -39,19 +39,3 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream)
 	return CUDART_CALL(CUDART_STREAM_DRV(cuMemFreeAsync, 11020, 11020)((CUdeviceptr)ptr,
 									   stream));
 }
-
-cudaError_t cudaMemPrefetchAsync(const void *ptr, size_t count, struct cudaMemLocation location,
-				 unsigned int flags, cudaStream_t stream)
-{
-	CUmemLocation where = { .type = (CUmemLocationType)location.type, .id = location.id };
-
-	return CUDART_CALL(CUDART_STREAM_DRV(cuMemPrefetchAsync, 12020, 12020)(
-		(CUdeviceptr)ptr, count, where, flags, stream));
-}
-
-cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, void *ptr, size_t length,
-				     unsigned int flags)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamAttachMemAsync, 6000, 7000)(
-		stream, (CUdeviceptr)ptr, length, flags));
-}

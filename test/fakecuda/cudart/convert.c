@@ -1,4 +1,4 @@
-/* convert.c - the runtime's descriptions of 3D copies in the driver's terms, and back.
+/* convert.c - the runtime's descriptions of 3D copies in the driver's terms.
  *
  * Thread context: any thread. May ask the driver what an array holds, nothing else.
  */
@@ -112,75 +112,5 @@ cudaError_t cudart_copy3d(const struct cudaMemcpy3DParms *params, CUDA_MEMCPY3D 
 				     .Depth = params->extent.depth };
 	FILL_SOURCE(ret_copy, &source);
 	FILL_DESTINATION(ret_copy, &destination);
-	return cudaSuccess;
-}
-
-cudaError_t cudart_copy3d_peer(const struct cudaMemcpy3DPeerParms *params,
-			       CUDA_MEMCPY3D_PEER *ret_copy)
-{
-	struct end source, destination;
-	CUcontext from = NULL, to = NULL;
-	cudaError_t error;
-	size_t element;
-
-	if (!params)
-		return cudaErrorInvalidValue;
-	error = cudart_primary(params->srcDevice, &from);
-	if (!error)
-		error = cudart_primary(params->dstDevice, &to);
-	if (!error)
-		error = copy_element(params->srcArray, params->dstArray, &element);
-	if (error)
-		return error;
-	source = make_end(params->srcArray, params->srcPos, params->srcPtr,
-			  cudaMemcpyDeviceToDevice, true, element);
-	destination = make_end(params->dstArray, params->dstPos, params->dstPtr,
-			       cudaMemcpyDeviceToDevice, false, element);
-	*ret_copy = (CUDA_MEMCPY3D_PEER){
-		.srcContext = from,
-		.dstContext = to,
-		.WidthInBytes = params->extent.width * element,
-		.Height = params->extent.height,
-		.Depth = params->extent.depth,
-	};
-	FILL_SOURCE(ret_copy, &source);
-	FILL_DESTINATION(ret_copy, &destination);
-	return cudaSuccess;
-}
-
-static enum cudaMemcpyKind copy_kind(CUmemorytype source, CUmemorytype destination)
-{
-	if (source == CU_MEMORYTYPE_UNIFIED || destination == CU_MEMORYTYPE_UNIFIED)
-		return cudaMemcpyDefault;
-	if (source == CU_MEMORYTYPE_HOST)
-		return destination == CU_MEMORYTYPE_HOST ? cudaMemcpyHostToHost :
-							   cudaMemcpyHostToDevice;
-	return destination == CU_MEMORYTYPE_HOST ? cudaMemcpyDeviceToHost :
-						   cudaMemcpyDeviceToDevice;
-}
-
-cudaError_t cudart_copy3d_back(const CUDA_MEMCPY3D *copy, struct cudaMemcpy3DParms *ret_params)
-{
-	size_t element;
-	cudaError_t error = copy_element((cudaArray_const_t)copy->srcArray,
-					 (cudaArray_const_t)copy->dstArray, &element);
-
-	if (error)
-		return error;
-	*ret_params = (struct cudaMemcpy3DParms){
-		.srcArray = (cudaArray_t)copy->srcArray,
-		.srcPos = { copy->srcXInBytes / element, copy->srcY, copy->srcZ },
-		.srcPtr = { copy->srcMemoryType == CU_MEMORYTYPE_HOST ?
-				    (void *)(uintptr_t)copy->srcHost :
-				    (void *)copy->srcDevice,
-			    copy->srcPitch, copy->WidthInBytes, copy->srcHeight },
-		.dstArray = (cudaArray_t)copy->dstArray,
-		.dstPos = { copy->dstXInBytes / element, copy->dstY, copy->dstZ },
-		.dstPtr = { copy->dstMemoryType == CU_MEMORYTYPE_HOST ? copy->dstHost :
-									(void *)copy->dstDevice,
-			    copy->dstPitch, copy->WidthInBytes, copy->dstHeight },
-		.extent = { copy->WidthInBytes / element, copy->Height, copy->Depth },
-		.kind = copy_kind(copy->srcMemoryType, copy->dstMemoryType),
-	};
 	return cudaSuccess;
 }

@@ -190,15 +190,6 @@ cudaError_t cudaMemset2D(void *ptr, size_t pitch, int value, size_t width, size_
 		(CUdeviceptr)ptr, pitch, (unsigned char)value, width, height));
 }
 
-cudaError_t cudaMemset2DAsync(void *ptr, size_t pitch, int value, size_t width, size_t height,
-			      cudaStream_t stream)
-{
-	if (width == 0 || height == 0)
-		return cudart_record(cudart_enter(CUDART_NEED_CONTEXT));
-	return CUDART_CALL(CUDART_STREAM_DRV(cuMemsetD2D8Async, 3020, 7000)(
-		(CUdeviceptr)ptr, pitch, (unsigned char)value, width, height, stream));
-}
-
 /* One 2D fill a slice: the rows between a box and the end of its slice are not ours to write. */
 cudaError_t cudaMemset3D(struct cudaPitchedPtr ptr, int value, struct cudaExtent extent)
 {
@@ -207,16 +198,5 @@ cudaError_t cudaMemset3D(struct cudaPitchedPtr ptr, int value, struct cudaExtent
 	for (size_t z = 0; z < extent.depth && !error; z++)
 		error = cudaMemset2D((char *)ptr.ptr + z * ptr.pitch * ptr.ysize, ptr.pitch, value,
 				     extent.width, extent.height);
-	return error;
-}
-
-cudaError_t cudaMemset3DAsync(struct cudaPitchedPtr ptr, int value, struct cudaExtent extent,
-			      cudaStream_t stream)
-{
-	cudaError_t error = cudaSuccess;
-
-	for (size_t z = 0; z < extent.depth && !error; z++)
-		error = cudaMemset2DAsync((char *)ptr.ptr + z * ptr.pitch * ptr.ysize, ptr.pitch,
-					  value, extent.width, extent.height, stream);
 	return error;
 }

@@ -31,30 +31,6 @@ cudaError_t cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *params, cudaStream
 	return run_copy3d(params, true, stream);
 }
 
-cudaError_t cudaMemcpy3DPeer(const struct cudaMemcpy3DPeerParms *params)
-{
-	cudaError_t error = cudart_enter(CUDART_NEED_CONTEXT);
-	CUDA_MEMCPY3D_PEER copy;
-
-	if (!error)
-		error = cudart_copy3d_peer(params, &copy);
-	if (error)
-		return cudart_record(error);
-	return CUDART_CALL(CUDART_STREAM_DRV(cuMemcpy3DPeer, 4000, 7000)(&copy));
-}
-
-cudaError_t cudaMemcpy3DPeerAsync(const struct cudaMemcpy3DPeerParms *params, cudaStream_t stream)
-{
-	cudaError_t error = cudart_enter(CUDART_NEED_CONTEXT);
-	CUDA_MEMCPY3D_PEER copy;
-
-	if (!error)
-		error = cudart_copy3d_peer(params, &copy);
-	if (error)
-		return cudart_record(error);
-	return CUDART_CALL(CUDART_STREAM_DRV(cuMemcpy3DPeerAsync, 4000, 7000)(&copy, stream));
-}
-
 /* A 2D copy to (@to_array) or from an array. @width and @offset are in bytes here. */
 static cudaError_t array2d(cudaArray_const_t array, size_t offset, size_t row, void *ptr,
 			   size_t pitch, size_t width, size_t height, enum cudaMemcpyKind kind,
@@ -93,23 +69,8 @@ cudaError_t cudaMemcpy2DToArray(cudaArray_t dst, size_t offset, size_t row, cons
 		       false, NULL);
 }
 
-cudaError_t cudaMemcpy2DToArrayAsync(cudaArray_t dst, size_t offset, size_t row, const void *src,
-				     size_t pitch, size_t width, size_t height,
-				     enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-	return array2d(dst, offset, row, (void *)(uintptr_t)src, pitch, width, height, kind, true,
-		       true, stream);
-}
-
 cudaError_t cudaMemcpy2DFromArray(void *dst, size_t pitch, cudaArray_const_t src, size_t offset,
 				  size_t row, size_t width, size_t height, enum cudaMemcpyKind kind)
 {
 	return array2d(src, offset, row, dst, pitch, width, height, kind, false, false, NULL);
-}
-
-cudaError_t cudaMemcpy2DFromArrayAsync(void *dst, size_t pitch, cudaArray_const_t src,
-				       size_t offset, size_t row, size_t width, size_t height,
-				       enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-	return array2d(src, offset, row, dst, pitch, width, height, kind, false, true, stream);
 }

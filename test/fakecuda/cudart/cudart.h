@@ -44,7 +44,6 @@ void __cudaRegisterVar(void **handle, char *host_var, char *device_address, cons
 		       int ext, size_t size, int constant, int global);
 void __cudaRegisterManagedVar(void **handle, void **host_var, char *device_address,
 			      const char *name, int ext, size_t size, int constant, int global);
-void __cudaRegisterHostVar(void **handle, const char *name, char *host_var, size_t size);
 void __cudaRegisterFunction(void **handle, const char *host_fun, char *device_fun,
 			    const char *name, int thread_limit, uint3 *tid, uint3 *bid,
 			    dim3 *block, dim3 *grid, int *warp_size);
@@ -179,9 +178,6 @@ cudaError_t cudart_array_element(cudaArray_const_t array, size_t *ret_bytes);
 /* Fill the driver's form of a 3D copy. Sizes and places of arrays are in elements in the runtime
  * and in bytes in the driver, so this may ask the driver what an array holds. */
 cudaError_t cudart_copy3d(const struct cudaMemcpy3DParms *params, CUDA_MEMCPY3D *ret_copy);
-cudaError_t cudart_copy3d_back(const CUDA_MEMCPY3D *copy, struct cudaMemcpy3DParms *ret_params);
-cudaError_t cudart_copy3d_peer(const struct cudaMemcpy3DPeerParms *params,
-			       CUDA_MEMCPY3D_PEER *ret_copy);
 
 #pragma GCC visibility pop
 

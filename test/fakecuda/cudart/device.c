@@ -77,36 +77,6 @@ cudaError_t cudaDriverGetVersion(int *version)
 	return cudaSuccess;
 }
 
-cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int flags)
-{
-	int before = cudart_chosen_device();
-	cudaError_t error = cudaSetDevice(device);
-
-	(void)device_flags;
-	if (!error && flags)
-		error = cudaErrorInvalidValue;
-	if (before != device)
-		cudaSetDevice(before);
-	return cudart_record(error);
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned int flags)
-{
-	cudaError_t error = cudart_enter(CUDART_NEED_DRIVER);
-	CUdevice device;
-
-	if (error)
-		return cudart_record(error);
-	device = cudart_devices[cudart_chosen_device()].handle;
-	return CUDART_RUN(CUDART_NEED_DRIVER,
-			  CUDART_DRV(cuDevicePrimaryCtxSetFlags, 11000)(device, flags));
-}
-
-cudaError_t cudaGetDeviceFlags(unsigned int *flags)
-{
-	return CUDART_CALL(CUDART_DRV(cuCtxGetFlags, 7000)(flags));
-}
-
 cudaError_t cudaDeviceSynchronize(void)
 {
 	cudaError_t error = cudart_enter(CUDART_NEED_CONTEXT);
@@ -145,22 +115,6 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 		return cudart_record(error);
 	return CUDART_RUN(CUDART_NEED_DRIVER, CUDART_DRV(cuDeviceCanAccessPeer, 4000)(
 		can, cudart_devices[device].handle, cudart_devices[peer].handle));
-}
-
-cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int source,
-				      int destination)
-{
-	cudaError_t error = cudart_enter(CUDART_NEED_DRIVER);
-
-	if (!error)
-		error = cudart_check_device(source);
-	if (!error)
-		error = cudart_check_device(destination);
-	if (error)
-		return cudart_record(error);
-	return CUDART_RUN(CUDART_NEED_DRIVER, CUDART_DRV(cuDeviceGetP2PAttribute, 8000)(
-		value, (CUdevice_P2PAttribute)attribute, cudart_devices[source].handle,
-		cudart_devices[destination].handle));
 }
 
 cudaError_t cudart_primary(int device, CUcontext *ret_context)

@@ -35,9 +35,3 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
 		error = cudaSuccess;
 	return cudart_record(error);
 }
-
-cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
-				    enum cudaDriverEntryPointQueryResult *status)
-{
-	return cudaGetDriverEntryPointByVersion(symbol, function, CUDART_VERSION, flags, status);
-}

@@ -6,12 +6,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 	return CUDART_CALL(CUDART_STREAM_DRV(cuEventRecord, 2000, 7000)(event, stream));
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuEventRecordWithFlags, 11010, 11010)(event, stream,
-										   flags));
-}
-
 #ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
 
 cudaError_t cudaEventCreate(cudaEvent_t *event)

@@ -5,11 +5,6 @@
  */
 #include "cudart.h"
 
-_Static_assert(sizeof(cudaGraphInstantiateParams) == sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS),
-	       "instantiation parameters are passed through");
-_Static_assert(sizeof(cudaGraphExecUpdateResultInfo) == sizeof(CUgraphExecUpdateResultInfo),
-	       "update results are passed through");
-
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	return CUDART_CALL(CUDART_STREAM_DRV(cuGraphLaunch, 10000, 10000)(exec, stream));
@@ -18,13 +13,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	return CUDART_CALL(CUDART_STREAM_DRV(cuGraphUpload, 11010, 11010)(exec, stream));
-}
-
-cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *exec, cudaGraph_t graph,
-					   cudaGraphInstantiateParams *params)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuGraphInstantiateWithParams, 12000, 12000)(
-		exec, graph, (CUDA_GRAPH_INSTANTIATE_PARAMS *)params));
 }
 
 #ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -69,43 +57,10 @@ cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *f
 		graph, from, to, (const CUgraphEdgeData *)edges, count));
 }
 
-cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from,
-					const cudaGraphNode_t *to, const cudaGraphEdgeData *edges,
-					size_t count)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphRemoveDependencies, 12030)(
-		graph, from, to, (const CUgraphEdgeData *)edges, count));
-}
-
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *dependencies,
-					 cudaGraphEdgeData *edges, size_t *count)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphNodeGetDependencies, 12030)(
-		node, dependencies, (CUgraphEdgeData *)edges, count));
-}
-
-cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGraphNode_t *dependents,
-					   cudaGraphEdgeData *edges, size_t *count)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphNodeGetDependentNodes, 12030)(
-		node, dependents, (CUgraphEdgeData *)edges, count));
-}
-
 cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type)
 {
 	/* The two enumerations agree on every value both have. */
 	return CUDART_CALL(CUDART_DRV(cuGraphNodeGetType, 10000)(node, (CUgraphNodeType *)type));
-}
-
-cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *node, cudaGraphNode_t original,
-				     cudaGraph_t clone)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphNodeFindInClone, 10000)(node, original, clone));
-}
-
-cudaError_t cudaGraphDestroyNode(cudaGraphNode_t node)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphDestroyNode, 10000)(node));
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
@@ -119,26 +74,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 	return cudaGraphInstantiateWithFlags(exec, graph, flags);
 }
 
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
-				cudaGraphExecUpdateResultInfo *result)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphExecUpdate, 12000)(
-		exec, graph, (CUgraphExecUpdateResultInfo *)result));
-}
-
-cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t exec, unsigned long long *flags)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphExecGetFlags, 12000)(exec, (cuuint64_t *)flags));
-}
-
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
 	return CUDART_CALL(CUDART_DRV(cuGraphExecDestroy, 10000)(exec));
-}
-
-cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned int flags)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphDebugDotPrint, 11030)(graph, path, flags));
 }
 
 static cudaError_t enter_device(int device)
@@ -177,36 +115,6 @@ cudaError_t cudaDeviceSetGraphMemAttribute(int device, enum cudaGraphMemAttribut
 		return cudart_record(error);
 	return CUDART_CALL(CUDART_DRV(cuDeviceSetGraphMemAttribute, 11040)(
 		cudart_devices[device].handle, (CUgraphMem_attribute)attribute, value));
-}
-
-cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *ptr, cudaHostFn_t destroy,
-				 unsigned int initial, unsigned int flags)
-{
-	return CUDART_CALL(CUDART_DRV(cuUserObjectCreate, 11030)(object, ptr, destroy, initial,
-								 flags));
-}
-
-cudaError_t cudaUserObjectRetain(cudaUserObject_t object, unsigned int count)
-{
-	return CUDART_CALL(CUDART_DRV(cuUserObjectRetain, 11030)(object, count));
-}
-
-cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count)
-{
-	return CUDART_CALL(CUDART_DRV(cuUserObjectRelease, 11030)(object, count));
-}
-
-cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
-				      unsigned int count, unsigned int flags)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphRetainUserObject, 11030)(graph, object, count,
-								      flags));
-}
-
-cudaError_t cudaGraphReleaseUserObject(cudaGraph_t graph, cudaUserObject_t object,
-				       unsigned int count)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphReleaseUserObject, 11030)(graph, object, count));
 }
 
 #endif

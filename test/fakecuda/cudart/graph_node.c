@@ -62,29 +62,6 @@ cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *node, cudaGraph_t graph,
 								   &driver_params));
 }
 
-cudaError_t cudaGraphKernelNodeSetParams(cudaGraphNode_t node,
-					 const struct cudaKernelNodeParams *params)
-{
-	CUDA_KERNEL_NODE_PARAMS_v2 driver_params;
-	cudaError_t error = kernel_params(params, &driver_params);
-
-	if (error)
-		return cudart_record(error);
-	return CUDART_CALL(CUDART_DRV(cuGraphKernelNodeSetParams, 12000)(node, &driver_params));
-}
-
-cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
-					     const struct cudaKernelNodeParams *params)
-{
-	CUDA_KERNEL_NODE_PARAMS_v2 driver_params;
-	cudaError_t error = kernel_params(params, &driver_params);
-
-	if (error)
-		return cudart_record(error);
-	return CUDART_CALL(CUDART_DRV(cuGraphExecKernelNodeSetParams, 12000)(exec, node,
-									     &driver_params));
-}
-
 cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t *node, cudaGraph_t graph,
 				   const cudaGraphNode_t *dependencies, size_t count,
 				   const struct cudaMemcpy3DParms *params)
@@ -115,14 +92,6 @@ cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t graph,
 	return cudaGraphAddMemcpyNode(node, graph, dependencies, count, &params);
 }
 
-cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, struct cudaMemcpy3DParms *params)
-{
-	CUDA_MEMCPY3D copy;
-	cudaError_t error = CUDART_CALL(CUDART_DRV(cuGraphMemcpyNodeGetParams, 10000)(node, &copy));
-
-	return error ? error : cudart_record(cudart_copy3d_back(&copy, params));
-}
-
 cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t graph,
 				   const cudaGraphNode_t *dependencies, size_t count,
 				   const struct cudaMemsetParams *params)
@@ -135,12 +104,6 @@ cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t graph,
 	return CUDART_CALL(CUDART_DRV(cuGraphAddMemsetNode, 10000)(
 		node, graph, dependencies, count, (const CUDA_MEMSET_NODE_PARAMS_v1 *)params,
 		context));
-}
-
-cudaError_t cudaGraphMemsetNodeGetParams(cudaGraphNode_t node, struct cudaMemsetParams *params)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphMemsetNodeGetParams, 10000)(
-		node, (CUDA_MEMSET_NODE_PARAMS_v1 *)params));
 }
 
 cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *node, cudaGraph_t graph,
@@ -166,27 +129,6 @@ cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *node, cudaGraph_t graph,
 								       count, child));
 }
 
-cudaError_t cudaGraphChildGraphNodeGetGraph(cudaGraphNode_t node, cudaGraph_t *graph)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphChildGraphNodeGetGraph, 10000)(node, graph));
-}
-
-cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph,
-					const cudaGraphNode_t *dependencies, size_t count,
-					cudaEvent_t event)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphAddEventRecordNode, 11010)(node, graph, dependencies,
-									count, event));
-}
-
-cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t *node, cudaGraph_t graph,
-				      const cudaGraphNode_t *dependencies, size_t count,
-				      cudaEvent_t event)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphAddEventWaitNode, 11010)(node, graph, dependencies,
-								      count, event));
-}
-
 cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t *node, cudaGraph_t graph,
 				     const cudaGraphNode_t *dependencies, size_t count,
 				     struct cudaMemAllocNodeParams *params)
@@ -200,58 +142,4 @@ cudaError_t cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node,
 {
 	return CUDART_CALL(CUDART_DRV(cuGraphMemAllocNodeGetParams, 11040)(
 		node, (CUDA_MEM_ALLOC_NODE_PARAMS_v1 *)params));
-}
-
-cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t *node, cudaGraph_t graph,
-				    const cudaGraphNode_t *dependencies, size_t count, void *ptr)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphAddMemFreeNode, 11040)(node, graph, dependencies,
-								    count, (CUdeviceptr)ptr));
-}
-
-cudaError_t cudaGraphMemFreeNodeGetParams(cudaGraphNode_t node, void *ret_ptr)
-{
-	return CUDART_CALL(CUDART_DRV(cuGraphMemFreeNodeGetParams, 11040)(node,
-									  (CUdeviceptr *)ret_ptr));
-}
-
-/* The newer call for every type. Only what a kernel, copy or fill node says differs between the
- * runtime's structure and the driver's. */
-cudaError_t cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph,
-			     const cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges,
-			     size_t count, struct cudaGraphNodeParams *params)
-{
-	CUgraphNodeParams driver_params;
-	CUcontext context = NULL;
-	CUkernel kernel = NULL;
-	cudaError_t error = params ? node_context(&context) : cudaErrorInvalidValue;
-
-	if (error)
-		return cudart_record(error);
-	memcpy(&driver_params, params, sizeof(driver_params));
-	switch (params->type) {
-	case cudaGraphNodeTypeKernel:
-		error = cudart_kernel(params->kernel.func, &kernel);
-		driver_params.kernel.func = NULL;
-		driver_params.kernel.kern = kernel;
-		driver_params.kernel.ctx = NULL;
-		break;
-	case cudaGraphNodeTypeMemcpy:
-		memset(&driver_params.memcpy, 0, sizeof(driver_params.memcpy));
-		error = cudart_copy3d(&params->memcpy.copyParams, &driver_params.memcpy.copyParams);
-		driver_params.memcpy.copyCtx = context;
-		break;
-	case cudaGraphNodeTypeMemset:
-		driver_params.memset.ctx = context;
-		break;
-	default:
-		break;
-	}
-	if (error)
-		return cudart_record(error);
-	error = CUDART_CALL(CUDART_DRV(cuGraphAddNode, 12030)(
-		node, graph, dependencies, (const CUgraphEdgeData *)edges, count, &driver_params));
-	if (!error && params->type == cudaGraphNodeTypeMemAlloc)
-		params->alloc.dptr = (void *)driver_params.alloc.dptr;
-	return error;
 }

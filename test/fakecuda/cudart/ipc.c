@@ -1,4 +1,4 @@
-/* ipc.c - memory and events of other processes, and memory of other APIs.
+/* ipc.c - memory and events of other processes.
  *
  * Thread context: any thread.
  */
@@ -87,26 +87,4 @@ cudaError_t cudaExternalMemoryGetMappedBuffer(void **ptr, cudaExternalMemory_t m
 cudaError_t cudaDestroyExternalMemory(cudaExternalMemory_t memory)
 {
 	return CUDART_CALL(CUDART_DRV(cuDestroyExternalMemory, 10000)((CUexternalMemory)memory));
-}
-
-cudaError_t cudaImportExternalSemaphore(cudaExternalSemaphore_t *ret_semaphore,
-					const struct cudaExternalSemaphoreHandleDesc *desc)
-{
-	CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC driver_desc;
-
-	if (!ret_semaphore || !desc)
-		return cudart_record(cudaErrorInvalidValue);
-	driver_desc = (CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC){
-		.type = (CUexternalSemaphoreHandleType)desc->type,
-		.flags = desc->flags,
-	};
-	memcpy(&driver_desc.handle, &desc->handle, sizeof(driver_desc.handle));
-	return CUDART_CALL(CUDART_DRV(cuImportExternalSemaphore, 10000)(
-		(CUexternalSemaphore *)ret_semaphore, &driver_desc));
-}
-
-cudaError_t cudaDestroyExternalSemaphore(cudaExternalSemaphore_t semaphore)
-{
-	return CUDART_CALL(
-		CUDART_DRV(cuDestroyExternalSemaphore, 10000)((CUexternalSemaphore)semaphore));
 }

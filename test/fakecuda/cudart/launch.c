@@ -143,11 +143,6 @@ cudaError_t __cudaGetKernel(cudaKernel_t *ret_kernel, const void *host_fun)
 	return cudart_record(error);
 }
 
-cudaError_t cudaGetKernel(cudaKernel_t *ret_kernel, const void *host_fun)
-{
-	return __cudaGetKernel(ret_kernel, host_fun);
-}
-
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *func)
 {
 	cudaError_t error = cudart_enter(CUDART_NEED_CONTEXT);
@@ -185,22 +180,6 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 	if (!error)
 		*attributes = got;
 	return cudart_record(error);
-}
-
-cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attribute, int value)
-{
-	cudaError_t error = cudart_enter(CUDART_NEED_CONTEXT);
-	CUdevice device = 0;
-	CUkernel kernel;
-
-	if (!error)
-		error = cudart_kernel(func, &kernel);
-	if (!error)
-		error = cudart_current_device(&device);
-	if (error)
-		return cudart_record(error);
-	return CUDART_CALL(CUDART_DRV(cuKernelSetAttribute, 12000)(
-		(CUfunction_attribute)attribute, value, kernel, device));
 }
 
 #endif

@@ -172,19 +172,3 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 	attributes->devicePointer = (void *)device_ptr;
 	return cudaSuccess;
 }
-
-cudaError_t cudaMemAdvise(const void *ptr, size_t count, enum cudaMemoryAdvise advice,
-			  struct cudaMemLocation location)
-{
-	CUmemLocation where = { .type = (CUmemLocationType)location.type, .id = location.id };
-
-	return CUDART_CALL(CUDART_DRV(cuMemAdvise, 12020)((CUdeviceptr)ptr, count,
-							  (CUmem_advise)advice, where));
-}
-
-cudaError_t cudaMemRangeGetAttribute(void *data, size_t size, enum cudaMemRangeAttribute attribute,
-				     const void *ptr, size_t count)
-{
-	return CUDART_CALL(CUDART_DRV(cuMemRangeGetAttribute, 8000)(
-		data, size, (CUmem_range_attribute)attribute, (CUdeviceptr)ptr, count));
-}

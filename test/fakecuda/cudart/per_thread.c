@@ -7,7 +7,6 @@
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM
 
 #include "async.c"
-#include "batch.c"
 #include "copy.c"
 #include "copy_array.c"
 #include "entry_point.c"

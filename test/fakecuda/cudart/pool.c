@@ -55,27 +55,6 @@ cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool)
 								 pool));
 }
 
-cudaError_t cudaMemGetDefaultMemPool(cudaMemPool_t *pool, struct cudaMemLocation *location,
-				     enum cudaMemAllocationType type)
-{
-	return CUDART_CALL(CUDART_DRV(cuMemGetDefaultMemPool, 13000)(
-		pool, (CUmemLocation *)location, (CUmemAllocationType)type));
-}
-
-cudaError_t cudaMemGetMemPool(cudaMemPool_t *pool, struct cudaMemLocation *location,
-			      enum cudaMemAllocationType type)
-{
-	return CUDART_CALL(CUDART_DRV(cuMemGetMemPool, 13000)(pool, (CUmemLocation *)location,
-							      (CUmemAllocationType)type));
-}
-
-cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum cudaMemAllocationType type,
-			      cudaMemPool_t pool)
-{
-	return CUDART_CALL(CUDART_DRV(cuMemSetMemPool, 13000)(
-		(CUmemLocation *)location, (CUmemAllocationType)type, pool));
-}
-
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *properties)
 {
 	return CUDART_CALL(CUDART_DRV(cuMemPoolCreate, 11020)(
@@ -104,13 +83,6 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr att
 		pool, (CUmemPool_attribute)attribute, value));
 }
 
-cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *access,
-				 size_t count)
-{
-	return CUDART_CALL(CUDART_DRV(cuMemPoolSetAccess, 11020)(
-		pool, (const CUmemAccessDesc *)access, count));
-}
-
 cudaError_t cudaMemPoolGetAccess(enum cudaMemAccessFlags *flags, cudaMemPool_t pool,
 				 struct cudaMemLocation *location)
 {
@@ -126,28 +98,8 @@ cudaError_t cudaMemPoolExportToShareableHandle(void *handle, cudaMemPool_t pool,
 		handle, pool, (CUmemAllocationHandleType)type, flags));
 }
 
-cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t *pool, void *handle,
-						 enum cudaMemAllocationHandleType type,
-						 unsigned int flags)
-{
-	return CUDART_CALL(CUDART_DRV(cuMemPoolImportFromShareableHandle, 11020)(
-		pool, handle, (CUmemAllocationHandleType)type, flags));
-}
-
 cudaError_t cudaMemPoolExportPointer(struct cudaMemPoolPtrExportData *data, void *ptr)
 {
 	return CUDART_CALL(CUDART_DRV(cuMemPoolExportPointer, 11020)(
 		(CUmemPoolPtrExportData *)data, (CUdeviceptr)ptr));
-}
-
-cudaError_t cudaMemPoolImportPointer(void **ptr, cudaMemPool_t pool,
-				     struct cudaMemPoolPtrExportData *data)
-{
-	CUdeviceptr address = 0;
-	cudaError_t error = CUDART_CALL(CUDART_DRV(cuMemPoolImportPointer, 11020)(
-		&address, pool, (CUmemPoolPtrExportData *)data));
-
-	if (!error)
-		*ptr = (void *)address;
-	return error;
 }

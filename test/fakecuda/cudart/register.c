@@ -113,11 +113,6 @@ void __cudaRegisterManagedVar(void **handle, void **host_var, char *device_addre
 	add_variable(handle, host_var, host_var, name, size);
 }
 
-void __cudaRegisterHostVar(void **handle, const char *name, char *host_var, size_t size)
-{
-	add_variable(handle, host_var, NULL, name, size);
-}
-
 static cudaError_t load_locked(struct module *module)
 {
 	if (module->library)

@@ -5,11 +5,6 @@
  */
 #include "cudart.h"
 
-_Static_assert(sizeof(cudaGraphEdgeData) == sizeof(CUgraphEdgeData),
-	       "edge data is passed through");
-_Static_assert(sizeof(cudaStreamAttrValue) == sizeof(CUstreamAttrValue),
-	       "stream attributes are passed through");
-
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
 	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamSynchronize, 2000, 7000)(stream));
@@ -43,49 +38,15 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int *flags)
 	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamGetFlags, 5050, 7000)(stream, flags));
 }
 
-cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamGetId, 12000, 12000)(stream, id));
-}
-
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)
 {
 	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamGetDevice, 12080, 12080)(stream, device));
-}
-
-cudaError_t cudaStreamCopyAttributes(cudaStream_t dst, cudaStream_t src)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamCopyAttributes, 11000, 11000)(dst, src));
-}
-
-cudaError_t cudaStreamGetAttribute(cudaStream_t stream, cudaStreamAttrID attribute,
-				   cudaStreamAttrValue *value)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamGetAttribute, 11000, 11000)(
-		stream, (CUstreamAttrID)attribute, (CUstreamAttrValue *)value));
-}
-
-cudaError_t cudaStreamSetAttribute(cudaStream_t stream, cudaStreamAttrID attribute,
-				   const cudaStreamAttrValue *value)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamSetAttribute, 11000, 11000)(
-		stream, (CUstreamAttrID)attribute, (const CUstreamAttrValue *)value));
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
 	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamBeginCapture, 10010, 10010)(
 		stream, (CUstreamCaptureMode)mode));
-}
-
-cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph,
-					  const cudaGraphNode_t *dependencies,
-					  const cudaGraphEdgeData *edges, size_t count,
-					  enum cudaStreamCaptureMode mode)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamBeginCaptureToGraph, 12030, 12030)(
-		stream, graph, dependencies, (const CUgraphEdgeData *)edges, count,
-		(CUstreamCaptureMode)mode));
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
@@ -97,24 +58,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 {
 	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamIsCapturing, 10000, 10000)(
 		stream, (CUstreamCaptureStatus *)status));
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-				     unsigned long long *id, cudaGraph_t *graph,
-				     const cudaGraphNode_t **dependencies,
-				     const cudaGraphEdgeData **edges, size_t *count)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamGetCaptureInfo, 12030, 12030)(
-		stream, (CUstreamCaptureStatus *)status, (cuuint64_t *)id, graph, dependencies,
-		(const CUgraphEdgeData **)edges, count));
-}
-
-cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies,
-						const cudaGraphEdgeData *edges, size_t count,
-						unsigned int flags)
-{
-	return CUDART_CALL(CUDART_STREAM_DRV(cuStreamUpdateCaptureDependencies, 12030, 12030)(
-		stream, dependencies, (const CUgraphEdgeData *)edges, count, flags));
 }
 
 #ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
