@@ -252,29 +252,6 @@ CUresult fc_cuCtxDestroy_v2(CUcontext ctx)
 	return r;
 }
 
-CUresult fc_cuCtxDestroy(CUcontext ctx)
-{
-	return fc_cuCtxDestroy_v2(ctx);
-}
-
-CUresult fc_cuCtxDetach(CUcontext ctx)
-{
-	return fc_cuCtxDestroy_v2(ctx);
-}
-
-CUresult fc_cuCtxAttach(CUcontext *pctx, unsigned int flags)
-{
-	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
-
-	if (r)
-		return r;
-	if (!pctx || flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pctx = ctx->handle;
-	return CUDA_SUCCESS;
-}
-
 /* ---- the stack ---- */
 
 CUresult fc_cuCtxPushCurrent_v2(CUcontext ctx)

@@ -64,27 +64,6 @@ CUresult fc_cuCtxSynchronize(void)
 	return fc_cuCtxSynchronize_v2(NULL);
 }
 
-CUresult fc_cuCtxGetFlags(unsigned int *flags)
-{
-	struct fc_ctx *ctx;
-	CUresult r = query(NULL, &ctx, flags);
-
-	if (!r)
-		*flags = ctx->flags;
-	return r;
-}
-
-CUresult fc_cuCtxSetFlags(unsigned int flags)
-{
-	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
-
-	if (r)
-		return r;
-	ctx->flags = flags;
-	return CUDA_SUCCESS;
-}
-
 CUresult fc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
 	struct fc_ctx *c;
@@ -129,60 +108,6 @@ CUresult fc_cuCtxSetLimit(CUlimit limit, size_t value)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	ctx->limits[limit] = value;
 	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
-{
-	struct fc_ctx *ctx;
-	CUresult r = query(NULL, &ctx, pconfig);
-
-	if (!r)
-		*pconfig = CU_FUNC_CACHE_PREFER_NONE;
-	return r;
-}
-
-CUresult fc_cuCtxSetCacheConfig(CUfunc_cache config)
-{
-	struct fc_ctx *ctx;
-
-	(void)config;
-	return fc_ctx_current(&ctx);
-}
-
-CUresult fc_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
-{
-	struct fc_ctx *ctx;
-	CUresult r = query(NULL, &ctx, pConfig);
-
-	if (!r)
-		*pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
-	return r;
-}
-
-CUresult fc_cuCtxSetSharedMemConfig(CUsharedconfig config)
-{
-	struct fc_ctx *ctx;
-
-	(void)config;
-	return fc_ctx_current(&ctx);
-}
-
-CUresult fc_cuCtxResetPersistingL2Cache(void)
-{
-	struct fc_ctx *ctx;
-
-	return fc_ctx_current(&ctx);
-}
-
-CUresult fc_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity, CUexecAffinityType type)
-{
-	struct fc_ctx *ctx;
-	CUresult r = query(NULL, &ctx, pExecAffinity);
-
-	if (r)
-		return r;
-	(void)type;
-	return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
 /* ---- peers: every device reaches every other ---- */
@@ -230,40 +155,5 @@ CUresult fc_cuCtxDisablePeerAccess(CUcontext peerContext)
 	if (!(ctx->base->peers & (1ULL << peer->dev->ordinal)))
 		return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 	ctx->base->peers &= ~(1ULL << peer->dev->ordinal);
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
-				    CUdevice dstDevice)
-{
-	struct fc_device *a, *b;
-	CUresult r = fc_device_get(srcDevice, &a);
-
-	r = r ? r : fc_device_get(dstDevice, &b);
-	if (r)
-		return r;
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (a == b)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*value = attrib != CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
-					     const CUatomicOperation *operations,
-					     unsigned int count, CUdevice srcDevice,
-					     CUdevice dstDevice)
-{
-	struct fc_device *a, *b;
-	CUresult r = fc_device_get(srcDevice, &a);
-
-	r = r ? r : fc_device_get(dstDevice, &b);
-	if (r)
-		return r;
-	if (!capabilities || !operations || !count)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned int i = 0; i < count; i++)
-		capabilities[i] = 0;
 	return CUDA_SUCCESS;
 }

@@ -80,16 +80,6 @@ CUresult fc_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
-{
-	size_t total;
-	CUresult r = bytes ? fc_cuDeviceTotalMem_v2(&total, dev) : CUDA_ERROR_INVALID_VALUE;
-
-	if (!r)
-		*bytes = total > UINT32_MAX ? UINT32_MAX : (unsigned int)total;
-	return r;
-}
-
 CUresult fc_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
 	struct fc_device *device;
@@ -117,63 +107,6 @@ CUresult fc_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 	if (domain || slot || function || bus < 0x10 || bus >= 0x10u + (unsigned int)fc.n_devices)
 		return CUDA_ERROR_INVALID_DEVICE;
 	*dev = (CUdevice)bus - 0x10;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
-{
-	struct fc_device *device;
-	CUresult r = fc_device_get(dev, &device);
-
-	(void)type;
-	if (r)
-		return r;
-	if (!pi)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pi = 0;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
-					      const CUatomicOperation *operations,
-					      unsigned int count, CUdevice dev)
-{
-	struct fc_device *device;
-	CUresult r = fc_device_get(dev, &device);
-
-	if (r)
-		return r;
-	if (!capabilities || !operations || !count)
-		return CUDA_ERROR_INVALID_VALUE;
-	memset(capabilities, 0, count * sizeof(*capabilities));
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc,
-					      void *userData, CUasyncCallbackHandle *callback)
-{
-	struct fc_device *dev;
-	CUresult r = fc_device_get(device, &dev);
-
-	(void)userData;
-	if (r)
-		return r;
-	if (!callbackFunc || !callback)
-		return CUDA_ERROR_INVALID_VALUE;
-	*callback = fc_handle_new(FC_H_ASYNC, dev);
-	return *callback ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult fc_cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
-{
-	struct fc_device *dev;
-	CUresult r = fc_device_get(device, &dev);
-
-	if (r)
-		return r;
-	if (fc_handle_get(callback, FC_H_ASYNC) != dev)
-		return CUDA_ERROR_INVALID_VALUE;
-	fc_handle_drop(callback);
 	return CUDA_SUCCESS;
 }
 
@@ -246,27 +179,6 @@ CUresult fc_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 CUresult fc_cuDevicePrimaryCtxReset(CUdevice dev)
 {
 	return fc_cuDevicePrimaryCtxReset_v2(dev);
-}
-
-CUresult fc_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
-{
-	const unsigned int known = CU_CTX_FLAGS_MASK;
-	struct fc_device *device;
-	CUresult r = fc_device_get(dev, &device);
-
-	if (r)
-		return r;
-	if (flags & ~known)
-		return CUDA_ERROR_INVALID_VALUE;
-	device->primary_flags = flags;
-	if (device->primary)
-		device->primary->flags = flags;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
-{
-	return fc_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
 }
 
 CUresult fc_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)

@@ -60,33 +60,23 @@ uint64_t fakecuda_now(void);
 void fakecuda_advance(uint64_t ns);
 
 /* fakecuda_set_kernel_ns - duration of kernels whose name contains @name (NULL: of all that no
- * name matches). Kernels whose name contains "spin" last 5 virtual seconds unless set. */
+ * name matches). Kernels whose name contains "spin" last 5 virtual seconds unless set.
+ *
+ * What a kernel does to memory when it ends is built in for kernels of exactly that name (in C++,
+ * whatever their template arguments) and these parameters: fill (p, value, n), add (p, value, n),
+ * copy (dst, src, n) on 32-bit words, n 4 or 8 bytes wide; "fault" poisons its context with
+ * error 700. */
 void fakecuda_set_kernel_ns(const char *name, uint64_t ns);
 
 /* fakecuda_set_step_ns - how far every query moves the clock; 0: not at all. */
 void fakecuda_set_step_ns(uint64_t ns);
 
-/*
- * What a kernel does to memory when it ends. @args[i] points at the i-th parameter, @sizes[i] is
- * its size in bytes, both as the kernel's `.entry` says. Called with the driver's lock held: use
- * only fakecuda_ptr/_read/_write inside, no CUDA call. Returns 0, or a CUresult, which becomes the
- * context's sticky error (700: an illegal address).
- */
-typedef int fakecuda_kernel_fn(void *arg, const char *name, void *const *args, const size_t *sizes,
-			       unsigned int n_args);
-
-/* fakecuda_on_kernel - call @fn at the end of each kernel whose name contains @name. A NULL @fn
- * takes it back. Built in, for kernels of exactly that name (in C++, whatever their template
- * arguments) and these parameters: fill (p, value, n), add (p, value, n), copy (dst, src, n) on
- * 32-bit words, n 4 or 8 bytes wide; "fault" poisons its context with error 700. */
-void fakecuda_on_kernel(const char *name, fakecuda_kernel_fn *fn, void *arg);
-
 /* fakecuda_ptr - where the contents of device address @ptr lie in this process, for @n bytes in a
- * row; NULL if not that many are live there. Any thread; also inside a kernel callback. */
+ * row; NULL if not that many are live there. Any thread. */
 void *fakecuda_ptr(uint64_t ptr, size_t n);
 
 /* fakecuda_read/_write - copy contents past the GPU's work: what the device memory holds now.
- * Return 0, or -1 if the range is not live. Also inside a kernel callback. */
+ * Return 0, or -1 if the range is not live. */
 int fakecuda_read(void *dst, uint64_t src, size_t n);
 int fakecuda_write(uint64_t dst, const void *src, size_t n);
 
@@ -128,9 +118,6 @@ uint64_t fakecuda_live_count(int device, enum fakecuda_kind kind);
 /* fakecuda_charged_bytes - what cuMemGetInfo counts as used by this process: 2 MiB granules, pool
  * and graph reserves included, the other process's bytes not. */
 uint64_t fakecuda_charged_bytes(int device);
-
-/* fakecuda_pool_reserved_bytes - bytes all pools of @device hold, used or not. */
-uint64_t fakecuda_pool_reserved_bytes(int device);
 
 /* fakecuda_reset - back to the state before cuInit: everything pending is dropped, everything
  * allocated is gone, handles are invalid, rules, counters and reports are forgotten. No other

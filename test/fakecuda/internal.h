@@ -32,7 +32,6 @@
 #include "test/fakecuda/fakecuda.h"
 
 #define FC_EXPORT __attribute__((visibility("default")))
-#define FC_WEAK __attribute__((weak))
 
 #define FC_CHUNK ((size_t)2 << 20)	/* what the device's memory is charged in */
 #define FC_SMALL ((size_t)512)		/* small allocations lie this far apart in a chunk */
@@ -61,7 +60,7 @@ struct fc_work;
 enum fc_htype {
 	FC_H_FREE, FC_H_CTX, FC_H_STREAM, FC_H_EVENT, FC_H_POOL, FC_H_ARRAY, FC_H_MIPMAP,
 	FC_H_LIBRARY, FC_H_KERNEL, FC_H_MODULE, FC_H_FUNCTION, FC_H_GREEN, FC_H_EXTMEM, FC_H_EXTSEM,
-	FC_H_TEXREF, FC_H_SURFREF, FC_H_GRAPH, FC_H_NODE, FC_H_EXEC, FC_H_USEROBJ, FC_H_LINK,
+	FC_H_TEXREF, FC_H_SURFREF, FC_H_GRAPH, FC_H_NODE, FC_H_EXEC,
 	FC_H_DESC, FC_H_ASYNC, FC_H_RESOURCE, FC_H_VMM,
 	FC_H_TEXTURE, FC_H_TYPES
 };
@@ -138,12 +137,6 @@ CUresult fc_work_fill(struct fc_ctx *ctx, const char *name, const CUDA_MEMSET_NO
 		      struct fc_work **ret_work);				/* fill.c */
 CUresult fc_work_host(struct fc_ctx *ctx, CUhostFn fn, void *arg,
 		      struct fc_work **ret_work);				/* host.c */
-/* What a maker was given, for graph.c: owned by @w, gone with it; false: not that maker's work.
- * kernelParams points at @w's own copies of the values. */
-bool fc_work_kernel_params(const struct fc_work *w, CUDA_KERNEL_NODE_PARAMS_v2 *ret_p,
-			   const CUlaunchAttribute **ret_attrs, unsigned int *ret_n_attrs);
-bool fc_work_copy_params(const struct fc_work *w, CUDA_MEMCPY3D_PEER_v1 *ret_p);
-bool fc_work_fill_params(const struct fc_work *w, CUDA_MEMSET_NODE_PARAMS_v1 *ret_p);
 bool fc_work_host_params(const struct fc_work *w, CUDA_HOST_NODE_PARAMS_v1 *ret_p);
 
 /* ---------------------------------------------------------------- operations (op.c, clock.c) */
@@ -407,9 +400,6 @@ void fc_alloc_remove(struct fc_alloc *a);
 /* fc_phys_new - @size bytes (rounded up to 2 MiB) of @dev, charged; reads as zero. 2 if full. */
 CUresult fc_phys_new(struct fc_device *dev, size_t size, struct fc_phys **ret_phys);
 void fc_phys_put(struct fc_phys *p);
-/* fc_va_new/_free - addresses of @dev without memory behind them, 2 MiB multiples. */
-CUresult fc_va_new(struct fc_device *dev, size_t size, size_t align, uint64_t *ret_va);
-void fc_va_free(struct fc_device *dev, uint64_t va, size_t size);
 
 /* fc_span - where the contents of @ptr lie, and how many bytes of @n from there are in a row.
  * Memory that the driver does not know is the program's own: itself. NULL: a device address with
@@ -466,7 +456,6 @@ extern struct fc_state fc;
 struct fc_tls {
 	bool ptds;			/* this call came through a _ptds/_ptsz name */
 	bool in_host_function;		/* on the worker thread, inside the program's function */
-	bool in_effect;			/* inside a kernel callback: the lock is ours already */
 	const char *entry;		/* exported name of the call under way */
 	struct fc_ctx **stack;		/* current contexts, counted, innermost last */
 	size_t n_stack;
@@ -488,10 +477,7 @@ void fc_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define FC_ROW_GONE(name, base, since, pt)
 #include "test/fakecuda/entries.def"
 
-/* ---------------------------------------------------------------- hook points
- *
- * Trivial weak definitions of all of these are in hooks.c; a strong one elsewhere takes its place.
- */
+/* ---------------------------------------------------------------- hook points */
 
 /* capture.c */
 enum fc_unsafe {

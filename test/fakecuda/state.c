@@ -129,14 +129,12 @@ bool fc_forked(void)
 void fc_enter_control(void)
 {
 	fc_configure();
-	if (!fc_tls.in_effect)
-		fc_lock();
+	fc_lock();
 }
 
 void fc_leave_control(void)
 {
-	if (!fc_tls.in_effect)
-		fc_unlock();
+	fc_unlock();
 }
 
 void fc_log(const char *fmt, ...)

@@ -88,32 +88,12 @@ static CUresult get_attribute(const struct fc_kernel *k, CUfunction_attribute at
 	return CUDA_SUCCESS;
 }
 
-static CUresult set_attribute(struct fc_kernel *k, CUfunction_attribute attrib, int value)
-{
-	if (attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-		if (value < 0 || value > MAX_SHARED)
-			return CUDA_ERROR_INVALID_VALUE;
-		k->max_dynamic_shared = value;
-		return CUDA_SUCCESS;
-	}
-	return attrib >= CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT &&
-	       attrib < CU_FUNC_ATTRIBUTE_MAX ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult fc_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
 	struct fc_kernel *k;
 	CUresult r = fc_kernel_get(hfunc, &k);
 
 	return r ? r : get_attribute(k, attrib, pi);
-}
-
-CUresult fc_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
-{
-	struct fc_kernel *k;
-	CUresult r = fc_kernel_get(hfunc, &k);
-
-	return r ? r : set_attribute(k, attrib, value);
 }
 
 CUresult fc_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
@@ -125,157 +105,12 @@ CUresult fc_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel 
 	return r ? r : fc_cuFuncGetAttribute(pi, attrib, (CUfunction)kernel);
 }
 
-CUresult fc_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
-				 CUdevice dev)
-{
-	struct fc_device *device;
-	CUresult r = fc_device_get(dev, &device);
-
-	return r ? r : fc_cuFuncSetAttribute((CUfunction)kernel, attrib, val);
-}
-
-CUresult fc_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
-{
-	struct fc_kernel *k;
-
-	(void)config;
-	return fc_kernel_get(hfunc, &k);
-}
-
-CUresult fc_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
-{
-	(void)dev;
-	return fc_cuFuncSetCacheConfig((CUfunction)kernel, config);
-}
-
-CUresult fc_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
-{
-	struct fc_kernel *k;
-
-	(void)config;
-	return fc_kernel_get(hfunc, &k);
-}
-
-CUresult fc_cuFuncGetName(const char **name, CUfunction hfunc)
-{
-	struct fc_kernel *k;
-	CUresult r = fc_kernel_get(hfunc, &k);
-
-	if (r)
-		return r;
-	if (!name)
-		return CUDA_ERROR_INVALID_VALUE;
-	*name = k->name;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuKernelGetName(const char **name, CUkernel hfunc)
-{
-	return fc_cuFuncGetName(name, (CUfunction)hfunc);
-}
-
-CUresult fc_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
-			       size_t *paramSize)
-{
-	struct fc_kernel *k;
-	CUresult r = fc_kernel_get(func, &k);
-
-	if (r)
-		return r;
-	if (!paramOffset || paramIndex >= k->n_params)
-		return CUDA_ERROR_INVALID_VALUE;
-	*paramOffset = k->offsets[paramIndex];
-	if (paramSize)
-		*paramSize = k->sizes[paramIndex];
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
-				 size_t *paramSize)
-{
-	return fc_cuFuncGetParamInfo((CUfunction)kernel, paramIndex, paramOffset, paramSize);
-}
-
-CUresult fc_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
-{
-	struct function *fn = get(hfunc);
-
-	if (!fn || !hmod)
-		return fn ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	*hmod = fn->module;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
-{
-	if (!get(function) || !state)
-		return CUDA_ERROR_INVALID_VALUE;
-	*state = CU_FUNCTION_LOADING_STATE_LOADED;
-	return CUDA_SUCCESS;
-}
-
 CUresult fc_cuFuncLoad(CUfunction function)
 {
 	return get(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* ---- the old launch ---- */
-
-CUresult fc_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
-{
-	struct function *fn = get(hfunc);
-
-	if (!fn || x <= 0 || y <= 0 || z <= 0)
-		return fn ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	fn->block[0] = (unsigned int)x;
-	fn->block[1] = (unsigned int)y;
-	fn->block[2] = (unsigned int)z;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
-{
-	struct function *fn = get(hfunc);
-
-	if (!fn)
-		return CUDA_ERROR_INVALID_HANDLE;
-	fn->shared = bytes;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
-{
-	if (!get(hfunc))
-		return CUDA_ERROR_INVALID_HANDLE;
-	return numbytes <= OLD_PARAMS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult fc_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
-{
-	struct function *fn = get(hfunc);
-
-	if (!fn)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (offset < 0 || !ptr || numbytes > OLD_PARAMS ||
-	    (unsigned int)offset > OLD_PARAMS - numbytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!fn->params)
-		fn->params = calloc(1, OLD_PARAMS);
-	if (!fn->params)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(fn->params + offset, ptr, numbytes);
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
-{
-	return fc_cuParamSetv(hfunc, offset, &value, sizeof(value));
-}
-
-CUresult fc_cuParamSetf(CUfunction hfunc, int offset, float value)
-{
-	return fc_cuParamSetv(hfunc, offset, &value, sizeof(value));
-}
 
 CUresult fc_cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream)
 {

@@ -1,10 +1,10 @@
 /*
  * kernels.c - what kernels do here, and for how long: by name, since nothing here runs GPU code.
  *
- * A test may give any kernel an effect and a duration (fakecuda.h). Built in are fill, add, copy
+ * A test may give any kernel a duration (fakecuda.h). Built in are fill, add, copy
  * and fault, for kernels of exactly that name (C++ names are taken apart) and fitting parameters;
  * what contains "spin" lasts 5 virtual seconds. All other kernels do nothing, and count as using
- * every allocation that a parameter points into. Lock: fc.lock, also around a test's callback.
+ * every allocation that a parameter points into. Lock: fc.lock.
  */
 #include "test/fakecuda/code/kernels.h"
 
@@ -17,8 +17,6 @@
 
 struct rule {			/* of a test: later ones come first */
 	char *name;		/* a part of the kernel's */
-	fakecuda_kernel_fn *fn;
-	void *arg;
 	bool has_ns;
 	uint64_t ns;
 	struct rule *next;
@@ -104,7 +102,7 @@ static CUresult add_words(uint64_t ptr, uint32_t value, size_t n)
 	return CUDA_SUCCESS;
 }
 
-static CUresult run_builtin(const struct fc_args *a)
+CUresult fc_kernel_run(const struct fc_args *a)
 {
 	uint32_t value;
 
@@ -160,7 +158,7 @@ int fc_kernel_touch(struct fc_work *w, const struct fc_args *a)
 	}
 }
 
-/* ---- a test's own ---- */
+/* ---- how long they last ---- */
 
 uint64_t fc_kernel_ns(const char *name)
 {
@@ -168,20 +166,6 @@ uint64_t fc_kernel_ns(const char *name)
 		if (r->has_ns && strstr(name, r->name))
 			return r->ns;
 	return strstr(name, "spin") ? SPIN_NS : fc.kernel_ns;
-}
-
-CUresult fc_kernel_run(const struct fc_args *a)
-{
-	for (struct rule *r = rules; r; r = r->next)
-		if (r->fn && strstr(a->k->name, r->name)) {
-			int result;
-
-			fc_tls.in_effect = true;
-			result = r->fn(r->arg, a->k->name, a->args, a->k->sizes, a->k->n_params);
-			fc_tls.in_effect = false;
-			return (CUresult)result;
-		}
-	return run_builtin(a);
 }
 
 static struct rule *rule_for(const char *name)
@@ -201,19 +185,6 @@ static struct rule *rule_for(const char *name)
 	r->next = rules;
 	rules = r;
 	return r;
-}
-
-FC_EXPORT void fakecuda_on_kernel(const char *name, fakecuda_kernel_fn *fn, void *arg)
-{
-	struct rule *r;
-
-	fc_enter_control();
-	r = rule_for(name);
-	if (r) {
-		r->fn = fn;
-		r->arg = arg;
-	}
-	fc_leave_control();
 }
 
 FC_EXPORT void fakecuda_set_kernel_ns(const char *name, uint64_t ns)

@@ -144,21 +144,6 @@ CUresult fc_work_kernel(struct fc_ctx *ctx, const CUDA_KERNEL_NODE_PARAMS_v2 *p,
 	return CUDA_SUCCESS;
 }
 
-bool fc_work_kernel_params(const struct fc_work *work, CUDA_KERNEL_NODE_PARAMS_v2 *ret_p,
-			   const CUlaunchAttribute **ret_attrs, unsigned int *ret_n_attrs)
-{
-	const struct kernel_work *w = (const struct kernel_work *)work;
-
-	if (work->effect != effect)
-		return false;
-	*ret_p = w->p;
-	if (ret_attrs)
-		*ret_attrs = w->attrs;
-	if (ret_n_attrs)
-		*ret_n_attrs = w->n_attrs;
-	return true;
-}
-
 /* ---- entries ---- */
 
 static CUresult launch(const CUDA_KERNEL_NODE_PARAMS_v2 *p, const CUlaunchAttribute *attrs,
@@ -219,19 +204,4 @@ CUresult fc_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsig
 {
 	return fc_cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
 				 sharedMemBytes, hStream, kernelParams, NULL);
-}
-
-CUresult fc_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int numDevices,
-						 unsigned int flags)
-{
-	CUresult r = CUDA_SUCCESS;
-
-	if (!list || !numDevices || (flags & ~3u))
-		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned int i = 0; i < numDevices && !r; i++)
-		r = fc_cuLaunchKernel(list[i].function, list[i].gridDimX, list[i].gridDimY,
-				      list[i].gridDimZ, list[i].blockDimX, list[i].blockDimY,
-				      list[i].blockDimZ, list[i].sharedMemBytes, list[i].hStream,
-				      list[i].kernelParams, NULL);
-	return r;
 }

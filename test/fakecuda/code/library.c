@@ -110,27 +110,6 @@ CUresult fc_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char 
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
-{
-	struct library *l = fc_handle_get(lib, FC_H_LIBRARY);
-
-	if (!l || !count)
-		return l ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	*count = (unsigned int)l->image->n_kernels;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib)
-{
-	struct library *l = fc_handle_get(lib, FC_H_LIBRARY);
-
-	if (!l || !kernels)
-		return l ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	for (size_t i = 0; i < numKernels && i < l->image->n_kernels; i++)
-		kernels[i] = l->image->kernels[i]->handle;
-	return CUDA_SUCCESS;
-}
-
 CUresult fc_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 {
 	struct library *lib = fc_handle_get(library, FC_H_LIBRARY);
@@ -168,25 +147,6 @@ CUresult fc_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary libr
 				const char *name)
 {
 	return library_global(library, name, true, dptr, bytes);
-}
-
-CUresult fc_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
-{
-	if (!fc_handle_get(library, FC_H_LIBRARY))
-		return CUDA_ERROR_INVALID_HANDLE;
-	return fptr && symbol ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult fc_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
-{
-	struct fc_kernel *k = fc_handle_get(kernel, FC_H_KERNEL);
-
-	if (!k || !pLib)
-		return k ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	for (struct library *l = libraries; l; l = l->next)
-		if (l->image == k->module)
-			*pLib = l->handle;
-	return CUDA_SUCCESS;
 }
 
 CUresult fc_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)

@@ -283,29 +283,6 @@ CUresult fc_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *na
 	return hfunc && name ? fc_module_function(m, name, hfunc) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult fc_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
-{
-	struct fc_module *m = fc_handle_get(mod, FC_H_MODULE);
-
-	if (!m || !count)
-		return m ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	*count = (unsigned int)m->image->n_kernels;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
-				       CUmodule mod)
-{
-	struct fc_module *m = fc_handle_get(mod, FC_H_MODULE);
-	CUresult r = CUDA_SUCCESS;
-
-	if (!m || !functions)
-		return m ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	for (size_t i = 0; !r && i < numFunctions && i < m->image->n_kernels; i++)
-		r = function_of(m, i, &functions[i]);
-	return r;
-}
-
 CUresult fc_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
 {
 	struct fc_module *m = fc_handle_get(hmod, FC_H_MODULE);
@@ -331,20 +308,6 @@ CUresult fc_cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodul
 	if (bytes)
 		*bytes = (unsigned int)size;
 	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuModuleGetTexRef(CUtexref *pTexRef, CUmodule hmod, const char *name)
-{
-	(void)pTexRef;
-	(void)name;
-	return fc_handle_get(hmod, FC_H_MODULE) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult fc_cuModuleGetSurfRef(CUsurfref *pSurfRef, CUmodule hmod, const char *name)
-{
-	(void)pSurfRef;
-	(void)name;
-	return fc_handle_get(hmod, FC_H_MODULE) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult fc_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)

@@ -349,39 +349,6 @@ CUresult fc_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 	return r;
 }
 
-CUresult fc_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
-						 const CUgraphEdgeData *dependencyData,
-						 size_t numDependencies, unsigned int flags)
-{
-	struct cap_set set = { 0 };
-	struct cap_stream *cs;
-	struct fc_stream *s;
-	CUresult r = fc_stream_get(hStream, &s);
-
-	if (r)
-		return r;
-	if (!s->capture)
-		return CUDA_ERROR_ILLEGAL_STATE;
-	r = ready(s, &cs);
-	if (!r && flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-		r = CUDA_ERROR_INVALID_VALUE;
-	r = r ? r : initial(cs->cap->graph, dependencies, dependencyData, numDependencies, &set);
-	if (r)
-		return r;
-	if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-		cap_set_clear(&cs->deps);
-	r = cap_set_union(&cs->deps, &set);
-	cap_set_clear(&set);
-	return r;
-}
-
-CUresult fc_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
-					      size_t numDependencies, unsigned int flags)
-{
-	return fc_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies,
-						       flags);
-}
-
 /* ---- the end ---- */
 
 /* Mark what @set comes after, itself included; @stack has room for all nodes of the graph. */

@@ -110,13 +110,6 @@ CUresult fc_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *c
 					    dependencies_out, NULL, numDependencies_out);
 }
 
-CUresult fc_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-				   cuuint64_t *id_out)
-{
-	return fc_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL,
-					    NULL);
-}
-
 void fc_capture_dump(int fd)
 {
 	for (const struct capture *c = cap_first(); c; c = c->next)

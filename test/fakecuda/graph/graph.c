@@ -44,7 +44,6 @@ void fc_graph_drop(struct fc_graph *g)
 		return;
 	while (g->nodes)
 		fc_node_drop(g->nodes);
-	fc_uref_drop_all(g);
 	for (struct fc_exec *x = execs; x; x = x->next)
 		if (x->of == g)
 			x->of = NULL;
@@ -132,12 +131,6 @@ CUresult fc_edge_add(struct fc_node *from, struct fc_node *to, const CUgraphEdge
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	return CUDA_SUCCESS;
-}
-
-void fc_edge_remove(struct fc_node *from, struct fc_node *to)
-{
-	cut(&from->outs, to);
-	cut(&to->deps, from);
 }
 
 /* ---- nodes ---- */
@@ -240,7 +233,6 @@ CUresult fc_graph_copy(struct fc_graph *g, bool with_handles, struct fc_graph **
 	for (struct fc_node *n = g->nodes; n && !r; n = n->next)
 		for (size_t i = 0; i < n->deps.n && !r; i++)
 			r = fc_edge_add(n->deps.e[i].node->copy, n->copy, &n->deps.e[i].data);
-	r = r ? r : fc_uref_copy(g, copy);
 	if (r) {
 		fc_graph_drop(copy);
 		return r;
@@ -275,11 +267,6 @@ CUresult fc_graph_order(struct fc_graph *g, struct fc_node ***ret_order)
 }
 
 /* ---- executable graphs: the list of them ---- */
-
-struct fc_exec *fc_execs(void)
-{
-	return execs;
-}
 
 void fc_exec_link(struct fc_exec *x)
 {
@@ -334,19 +321,6 @@ CUresult fc_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	if (!r)
 		*phGraphClone = copy->handle;
 	return r;
-}
-
-CUresult fc_cuGraphDestroyNode(CUgraphNode hNode)
-{
-	struct fc_node *n;
-	CUresult r = fc_node_get(hNode, &n);
-
-	if (r)
-		return r;
-	if (n->graph->memory)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	fc_node_drop(n);
-	return CUDA_SUCCESS;
 }
 
 void fc_graph_ctx_ended(struct fc_ctx *ctx)

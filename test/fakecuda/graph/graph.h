@@ -3,9 +3,8 @@
  *
  *   graph.c          graphs as objects        graph_mem.c      memory nodes
  *   graph_node.c     making nodes             graph_pool.c     the memory behind them
- *   graph_param.c    reading, changing them   graph_exec.c     instantiating, updating
- *   graph_kernel.c   the same of kernels      graph_launch.c   launching
- *   graph_query.c    nodes, edges             graph_object.c   user objects
+ *   graph_exec.c     instantiating            graph_launch.c   launching
+ *   graph_query.c    nodes, edges
  */
 #ifndef FC_GRAPH_H
 #define FC_GRAPH_H
@@ -15,7 +14,6 @@
 struct fc_graph;
 struct fc_gmem;
 struct fc_node;
-struct fc_uref;
 
 struct fc_edge {
 	struct fc_node *node;
@@ -55,7 +53,6 @@ struct fc_graph {
 	bool capturing;			/* capture.c adds to it */
 	unsigned int execs;		/* instantiations alive */
 	struct fc_node *parent;		/* the node it is embedded in */
-	struct fc_uref *objects;
 	struct fc_graph *next, **prevp;	/* all of them */
 };
 
@@ -74,7 +71,7 @@ struct fc_exec {
 /* ---- graph.c ---- */
 
 struct fc_graph *fc_graph_new(bool with_handle);
-void fc_graph_drop(struct fc_graph *g);		/* nodes, embedded graphs, user objects too */
+void fc_graph_drop(struct fc_graph *g);		/* nodes, embedded graphs, too */
 CUresult fc_graph_get(CUgraph h, struct fc_graph **ret_g);
 CUresult fc_node_get(CUgraphNode h, struct fc_node **ret_n);
 
@@ -84,7 +81,6 @@ CUresult fc_node_new(struct fc_graph *g, CUgraphNodeType type, const struct fc_e
 void fc_node_drop(struct fc_node *n);
 /* fc_edge_add - @to comes after @from. The caller has looked whether it does so already. */
 CUresult fc_edge_add(struct fc_node *from, struct fc_node *to, const CUgraphEdgeData *data);
-void fc_edge_remove(struct fc_node *from, struct fc_node *to);
 struct fc_edge *fc_edge_find(const struct fc_edges *edges, const struct fc_node *node);
 bool fc_edge_plain(const CUgraphEdgeData *data);
 /* fc_graph_copy - deep, each copy's source naming its original; without handles for an executable
@@ -93,7 +89,6 @@ CUresult fc_graph_copy(struct fc_graph *g, bool with_handles, struct fc_graph **
 /* fc_graph_order - @g's nodes, each after those it depends on; malloc'ed. 1: there is a cycle. */
 CUresult fc_graph_order(struct fc_graph *g, struct fc_node ***ret_order);
 bool fc_graph_has_memory(const struct fc_graph *g);
-struct fc_exec *fc_execs(void);
 void fc_exec_link(struct fc_exec *x);
 void fc_exec_put(struct fc_exec *x);
 
@@ -121,14 +116,10 @@ CUresult fc_graph_wait_work(const CUDA_EXT_SEM_WAIT_NODE_PARAMS *p, struct fc_wo
 CUresult fc_graph_any_work(const CUgraphNodeParams *p, struct fc_work **ret_work);
 CUDA_KERNEL_NODE_PARAMS_v2 fc_kernel_params_v2(const CUDA_KERNEL_NODE_PARAMS_v1 *p);
 
-/* ---- graph_param.c ---- */
+/* ---- graph_query.c ---- */
 
 /* fc_node_typed - the node @h if it is of @type; fc_exec_typed - its copy in @hx. */
 CUresult fc_node_typed(CUgraphNode h, CUgraphNodeType type, struct fc_node **ret_n);
-CUresult fc_exec_typed(CUgraphExec hx, CUgraphNode hn, CUgraphNodeType type,
-		       struct fc_node **ret_n);
-/* fc_node_replace - @n's work is @w (taken over) from now on, unless @r is an error. */
-CUresult fc_node_replace(struct fc_node *n, CUresult r, struct fc_work *w);
 
 /* ---- graph_mem.c ---- */
 
@@ -141,7 +132,6 @@ CUresult fc_node_of_free(struct fc_graph *g, CUdeviceptr ptr, const struct fc_ed
 			 size_t n_deps, struct fc_node **ret_node);
 struct fc_gmem *fc_gmem_get(struct fc_gmem *m);
 void fc_gmem_put(struct fc_gmem *m);
-CUdeviceptr fc_gmem_ptr(const struct fc_gmem *m);
 bool fc_gmem_live(const struct fc_gmem *m);
 /* fc_gmem_may_end - may a graph be launched that frees it? */
 bool fc_gmem_may_end(const struct fc_gmem *m);
@@ -175,12 +165,9 @@ void fc_gphys_give(struct fc_device *dev, struct fc_phys *phys, const uint8_t *h
 void fc_gphys_release(struct fc_device *dev);
 void fc_gphys_reset(void);
 
-
 /* ---- graph_exec.c ---- */
 
 CUresult fc_exec_get(CUgraphExec h, struct fc_exec **ret_x);
-/* fc_exec_node - @x's copy of @n. */
-CUresult fc_exec_node(struct fc_exec *x, const struct fc_node *n, struct fc_node **ret_copy);
 /* fc_exec_update - give @to (of an executable graph) what @from's nodes do. 910 and *info: their
  * shapes differ. */
 CUresult fc_exec_update(struct fc_graph *to, struct fc_graph *from,
@@ -192,11 +179,6 @@ CUresult fc_exec_update(struct fc_graph *to, struct fc_graph *from,
 CUresult fc_exec_back(struct fc_exec *x);
 /* fc_exec_upload - as cuGraphUpload does. */
 CUresult fc_exec_upload(struct fc_exec *x, struct fc_stream *s);
-
-/* ---- graph_object.c ---- */
-
-void fc_uref_drop_all(struct fc_graph *g);
-CUresult fc_uref_copy(const struct fc_graph *from, struct fc_graph *to);
 
 /* ---- capture.c ---- */
 

@@ -124,11 +124,6 @@ void fc_gmem_put(struct fc_gmem *m)
 	free(m);
 }
 
-CUdeviceptr fc_gmem_ptr(const struct fc_gmem *m)
-{
-	return m->a->base;
-}
-
 bool fc_gmem_live(const struct fc_gmem *m)
 {
 	return m->live;
@@ -365,19 +360,6 @@ CUresult fc_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_
 	if (!params_out || n->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		return CUDA_ERROR_INVALID_VALUE;
 	*params_out = n->mem->params;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)
-{
-	struct fc_node *n;
-	CUresult r = fc_node_get(hNode, &n);
-
-	if (r)
-		return r;
-	if (!dptr_out || n->type != CU_GRAPH_NODE_TYPE_MEM_FREE)
-		return CUDA_ERROR_INVALID_VALUE;
-	*dptr_out = n->mem->a->base;
 	return CUDA_SUCCESS;
 }
 

@@ -248,18 +248,6 @@ CUresult fc_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return add_work(&a, r, w, phGraphNode);
 }
 
-CUresult fc_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				 const CUgraphNode *dependencies, size_t numDependencies,
-				 const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	CUDA_KERNEL_NODE_PARAMS_v2 p;
-
-	if (!nodeParams)
-		return CUDA_ERROR_INVALID_VALUE;
-	p = fc_kernel_params_v2(nodeParams);
-	return fc_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &p);
-}
-
 CUresult fc_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				 const CUgraphNode *dependencies, size_t numDependencies,
 				 const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
@@ -293,40 +281,6 @@ CUresult fc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return add_work(&a, r, w, phGraphNode);
 }
 
-CUresult fc_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				     const CUgraphNode *dependencies, size_t numDependencies,
-				     const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
-{
-	struct fc_work *w = NULL;
-
-	BEGIN(NULL);
-	r = fc_graph_memop_work(nodeParams, &w);
-	return add_work(&a, r, w, phGraphNode);
-}
-
-CUresult fc_cuGraphAddExternalSemaphoresSignalNode(
-	CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-	size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
-{
-	struct fc_work *w = NULL;
-
-	BEGIN(NULL);
-	r = fc_graph_signal_work(nodeParams, &w);
-	return add_work(&a, r, w, phGraphNode);
-}
-
-CUresult fc_cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-						 const CUgraphNode *dependencies,
-						 size_t numDependencies,
-						 const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
-{
-	struct fc_work *w = NULL;
-
-	BEGIN(NULL);
-	r = fc_graph_wait_work(nodeParams, &w);
-	return add_work(&a, r, w, phGraphNode);
-}
-
 CUresult fc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				const CUgraphNode *dependencies, size_t numDependencies)
 {
@@ -345,22 +299,6 @@ static CUresult add_event(struct add *a, CUevent h, bool record, CUgraphNode *re
 
 	r = r ? r : fc_node_of_event(a->g, e, record, a->deps, a->n, &n);
 	return end(a, r, n, ret_node);
-}
-
-CUresult fc_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				      const CUgraphNode *dependencies, size_t numDependencies,
-				      CUevent event)
-{
-	BEGIN(NULL);
-	return add_event(&a, event, true, phGraphNode);
-}
-
-CUresult fc_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				    const CUgraphNode *dependencies, size_t numDependencies,
-				    CUevent event)
-{
-	BEGIN(NULL);
-	return add_event(&a, event, false, phGraphNode);
 }
 
 /* By copy, or for good: then it is destroyed with its node, its handle good until then. */

@@ -53,23 +53,6 @@ static CUmemLocation location_of(CUdevice device)
 	return l;
 }
 
-CUresult fc_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
-			   CUmemLocation location)
-{
-	if (!managed(devPtr, count) || (int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY ||
-	    advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (advice == CU_MEM_ADVISE_SET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY ||
-	    advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION)
-		return CUDA_SUCCESS;	/* the location does not count */
-	return check_location(location);
-}
-
-CUresult fc_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
-{
-	return fc_cuMemAdvise_v2(devPtr, count, advice, location_of(device));
-}
-
 CUresult fc_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
 				  unsigned int flags, CUstream hStream)
 {
@@ -152,42 +135,4 @@ CUresult fc_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes,
 		return CUDA_ERROR_INVALID_VALUE;
 	return submit_batch("cuMemDiscardAndPrefetchBatchAsync", dptrs, sizes, count, true,
 			    hStream);
-}
-
-/* ---- asking ---- */
-
-CUresult fc_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
-				   CUdeviceptr devPtr, size_t count)
-{
-	if (!data || !dataSize || !managed(devPtr, count))
-		return CUDA_ERROR_INVALID_VALUE;
-	memset(data, 0, dataSize);
-	switch (attribute) {
-	case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-	case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
-		if (dataSize % sizeof(int))
-			return CUDA_ERROR_INVALID_VALUE;
-		for (size_t i = 0; i < dataSize / sizeof(int); i++)
-			((int *)data)[i] = CU_DEVICE_INVALID;
-		break;
-	default:
-		break;
-	}
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
-				    CUmem_range_attribute *attributes, size_t numAttributes,
-				    CUdeviceptr devPtr, size_t count)
-{
-	CUresult r = CUDA_SUCCESS;
-
-	if (!data || !dataSizes || !attributes || !numAttributes)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < numAttributes && !r; i++)
-		r = fc_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
-	return r;
 }

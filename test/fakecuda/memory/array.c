@@ -410,18 +410,6 @@ CUresult fc_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *d, CUarray hArray
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *d, CUarray hArray)
-{
-	CUDA_ARRAY3D_DESCRIPTOR desc;
-	CUresult r = d ? fc_cuArray3DGetDescriptor_v2(&desc, hArray) : CUDA_ERROR_INVALID_VALUE;
-
-	if (!r)
-		*d = (CUDA_ARRAY3D_DESCRIPTOR_v1){
-			(unsigned int)desc.Width, (unsigned int)desc.Height,
-			(unsigned int)desc.Depth, desc.Format, desc.NumChannels, desc.Flags };
-	return r;
-}
-
 CUresult fc_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *d, CUarray hArray)
 {
 	CUDA_ARRAY3D_DESCRIPTOR desc;
@@ -430,18 +418,6 @@ CUresult fc_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *d, CUarray hArray)
 	if (!r)
 		*d = (CUDA_ARRAY_DESCRIPTOR){ desc.Width, desc.Height, desc.Format,
 					      desc.NumChannels };
-	return r;
-}
-
-CUresult fc_cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *d, CUarray hArray)
-{
-	CUDA_ARRAY_DESCRIPTOR desc;
-	CUresult r = d ? fc_cuArrayGetDescriptor_v2(&desc, hArray) : CUDA_ERROR_INVALID_VALUE;
-
-	if (!r)
-		*d = (CUDA_ARRAY_DESCRIPTOR_v1){ (unsigned int)desc.Width,
-						 (unsigned int)desc.Height, desc.Format,
-						 desc.NumChannels };
 	return r;
 }
 
@@ -472,27 +448,4 @@ CUresult fc_cuMipmappedArrayGetMemoryRequirements(
 	CUdevice device)
 {
 	return requirements(memoryRequirements, fc_handle_get(mipmap, FC_H_MIPMAP), device);
-}
-
-CUresult fc_cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *p, CUarray array)
-{
-	(void)p;	/* none here is sparse */
-	return fc_handle_get(array, FC_H_ARRAY) ? CUDA_ERROR_INVALID_VALUE :
-						  CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult fc_cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *p,
-						CUmipmappedArray mipmap)
-{
-	(void)p;
-	return fc_handle_get(mipmap, FC_H_MIPMAP) ? CUDA_ERROR_INVALID_VALUE :
-						    CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult fc_cuArrayGetPlane(CUarray *pPlaneArray, CUarray hArray, unsigned int planeIdx)
-{
-	(void)pPlaneArray;
-	(void)planeIdx;	/* no format here has planes */
-	return fc_handle_get(hArray, FC_H_ARRAY) ? CUDA_ERROR_INVALID_VALUE :
-						   CUDA_ERROR_INVALID_HANDLE;
 }

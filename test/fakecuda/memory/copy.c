@@ -152,14 +152,6 @@ CUresult fc_work_copy(struct fc_ctx *ctx, const char *name, const CUDA_MEMCPY3D_
 	return CUDA_SUCCESS;
 }
 
-bool fc_work_copy_params(const struct fc_work *w, CUDA_MEMCPY3D_PEER_v1 *ret_p)
-{
-	if (w->effect != effect)
-		return false;
-	*ret_p = ((const struct copy_work *)w)->p;
-	return true;
-}
-
 /* ---- what the entries check ---- */
 
 static bool drivers_own(uint64_t ptr)

@@ -62,14 +62,6 @@ CUresult fc_work_fill(struct fc_ctx *ctx, const char *name, const CUDA_MEMSET_NO
 	return CUDA_SUCCESS;
 }
 
-bool fc_work_fill_params(const struct fc_work *w, CUDA_MEMSET_NODE_PARAMS_v1 *ret_p)
-{
-	if (w->effect != effect)
-		return false;
-	*ret_p = ((const struct fill_work *)w)->p;
-	return true;
-}
-
 /* As the driver checks it at the call: within one live allocation of its own. */
 static bool reachable(const CUDA_MEMSET_NODE_PARAMS_v1 *p)
 {

@@ -150,19 +150,6 @@ CUresult fc_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned i
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int Flags)
-{
-	CUdeviceptr d;
-	CUresult r = fc_cuMemHostGetDevicePointer_v2(&d, p, Flags);
-
-	if (r)
-		return r;
-	if (d > UINT32_MAX)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	*pdptr = (CUdeviceptr_v1)d;
-	return CUDA_SUCCESS;
-}
-
 CUresult fc_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
 	struct fc_alloc *a = pinned(p);

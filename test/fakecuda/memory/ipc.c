@@ -196,11 +196,6 @@ CUresult fc_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
 	return import(ctx, &h, false, pdptr);
 }
 
-CUresult fc_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	return fc_cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
-}
-
 CUresult fc_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
 	struct fc_alloc *a = fc_mem_is_base(dptr);

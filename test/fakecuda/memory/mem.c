@@ -340,11 +340,6 @@ CUresult fc_cuMemFree_v2(CUdeviceptr dptr)
 	}
 }
 
-CUresult fc_cuMemFree(CUdeviceptr_v1 dptr)
-{
-	return fc_cuMemFree_v2(dptr);
-}
-
 /* ---- cuMemFreeAsync of memory that is not stream-ordered ---- */
 
 struct free_work {

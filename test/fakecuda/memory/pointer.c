@@ -24,18 +24,6 @@ CUresult fc_cuMemGetInfo_v2(size_t *free, size_t *total)
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuMemGetInfo(unsigned int *free, unsigned int *total)
-{
-	size_t f, t;
-	CUresult r = free && total ? fc_cuMemGetInfo_v2(&f, &t) : CUDA_ERROR_INVALID_VALUE;
-
-	if (r)
-		return r;
-	*free = f > UINT32_MAX ? UINT32_MAX : (unsigned int)f;
-	*total = t > UINT32_MAX ? UINT32_MAX : (unsigned int)t;
-	return CUDA_SUCCESS;
-}
-
 static struct fc_alloc *find(CUdeviceptr ptr)
 {
 	struct fc_alloc *a = fc_alloc_find(ptr);
@@ -57,23 +45,6 @@ CUresult fc_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevicep
 		*pbase = a->base;
 	if (psize)
 		*psize = a->size;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 dptr)
-{
-	CUdeviceptr base;
-	size_t size;
-	CUresult r = fc_cuMemGetAddressRange_v2(&base, &size, dptr);
-
-	if (r)
-		return r;
-	if (base > UINT32_MAX || size > UINT32_MAX)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (pbase)
-		*pbase = (CUdeviceptr_v1)base;
-	if (psize)
-		*psize = (unsigned int)size;
 	return CUDA_SUCCESS;
 }
 

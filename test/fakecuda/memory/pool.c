@@ -68,25 +68,6 @@ CUresult fc_pool_default(struct fc_device *dev, struct fc_pool **ret_pool)
 	return r;
 }
 
-CUresult fc_pool_default_host(CUmemAllocationType type, struct fc_pool **ret_pool)
-{
-	struct fc_pool **at = type == CU_MEM_ALLOCATION_TYPE_MANAGED ? &default_managed :
-								       &default_host;
-	CUmemPoolProps props = {
-		.allocType = type,
-		.location = { .type = CU_MEM_LOCATION_TYPE_HOST },
-	};
-	CUresult r = CUDA_SUCCESS;
-
-	if (!*at) {
-		r = fc_pool_make(NULL, &props, at);
-		if (!r)
-			(*at)->is_default = true;
-	}
-	*ret_pool = *at;
-	return r;
-}
-
 CUresult fc_pool_get(CUmemoryPool h, struct fc_pool **ret_pool)
 {
 	struct fc_pool *pool = fc_handle_get(h, FC_H_POOL);
@@ -359,16 +340,4 @@ void fc_pool_reset(void)
 		next = pool->next;
 		fc_pool_put(pool);
 	}
-}
-
-FC_EXPORT uint64_t fakecuda_pool_reserved_bytes(int device)
-{
-	uint64_t n = 0;
-
-	fc_enter_control();
-	for (struct fc_pool *pool = pools; pool; pool = pool->next)
-		if (pool->dev && (device < 0 || pool->dev->ordinal == device))
-			n += pool->reserved;
-	fc_leave_control();
-	return n;
 }

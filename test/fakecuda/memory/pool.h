@@ -36,8 +36,6 @@ void fc_pool_put(struct fc_pool *pool);
 
 /* fc_pool_default - @dev's default pool, made at its first use. */
 CUresult fc_pool_default(struct fc_device *dev, struct fc_pool **ret_pool);
-/* The pool of host memory, and of managed memory, that cuMemGetDefaultMemPool gives. */
-CUresult fc_pool_default_host(CUmemAllocationType type, struct fc_pool **ret_pool);
 
 /* fc_pool_alloc - a block for stream @s. fc_pool_free - in stream order. */
 CUresult fc_pool_alloc(struct fc_pool *pool, struct fc_stream *s, size_t size,

@@ -70,41 +70,6 @@ static bool is_host(CUmemLocationType type)
 	       type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
-static CUresult default_at(const CUmemLocation *location, CUmemAllocationType type,
-			   struct fc_pool **ret_pool)
-{
-	struct fc_device *dev;
-	CUresult r;
-
-	if (!location)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (type == CU_MEM_ALLOCATION_TYPE_MANAGED || is_host(location->type))
-		return fc_pool_default_host(type, ret_pool);
-	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-		return CUDA_ERROR_INVALID_VALUE;
-	r = fc_device_get(location->id, &dev);
-	return r ? r : fc_pool_default(dev, ret_pool);
-}
-
-CUresult fc_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
-				   CUmemAllocationType type)
-{
-	struct fc_pool *pool;
-	CUresult r = pool_out ? default_at(location, type, &pool) : CUDA_ERROR_INVALID_VALUE;
-
-	if (!r)
-		*pool_out = pool->handle;
-	return r;
-}
-
-CUresult fc_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
-{
-	if (location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
-	    type == CU_MEM_ALLOCATION_TYPE_PINNED)
-		return fc_cuDeviceGetMemPool(pool, location->id);
-	return fc_cuMemGetDefaultMemPool(pool, location, type);
-}
-
 CUresult fc_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
 	if (!location)

@@ -154,24 +154,3 @@ void fc_region_reset(void)
 	clear(&large);
 	clear(&low);
 }
-
-/* ---- for graph.c ---- */
-
-CUresult fc_va_new(struct fc_device *dev, size_t size, size_t align, uint64_t *ret_va)
-{
-	uint64_t va = fc_region_take(round_up(size, FC_CHUNK), align > FC_CHUNK ? align : FC_CHUNK,
-				     0, false);
-
-	(void)dev;
-	if (!va)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*ret_va = va;
-	return CUDA_SUCCESS;
-}
-
-void fc_va_free(struct fc_device *dev, uint64_t va, size_t size)
-{
-	(void)dev;
-	(void)size;
-	fc_region_give(va);
-}

@@ -60,24 +60,6 @@ static CUresult create(unsigned long long *ret_id, const CUDA_RESOURCE_DESC *res
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static struct object *get(unsigned long long id, bool surface)
-{
-	struct object *o = fc_handle_get((void *)(uintptr_t)id, FC_H_TEXTURE);
-
-	return o && o->surface == surface ? o : NULL;
-}
-
-static CUresult destroy(unsigned long long id, bool surface)
-{
-	struct object *o = get(id, surface);
-
-	if (!o)
-		return CUDA_ERROR_INVALID_VALUE;
-	fc_handle_drop((void *)(uintptr_t)id);
-	free(o);
-	return CUDA_SUCCESS;
-}
-
 CUresult fc_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
 			      const CUDA_TEXTURE_DESC *pTexDesc,
 			      const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
@@ -86,102 +68,9 @@ CUresult fc_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC 
 			  CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult fc_cuTexObjectDestroy(CUtexObject texObject)
-{
-	return destroy(texObject, false);
-}
-
-CUresult fc_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUtexObject texObject)
-{
-	struct object *o = get(texObject, false);
-
-	if (!o || !pResDesc)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pResDesc = o->resource;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *pTexDesc, CUtexObject texObject)
-{
-	struct object *o = get(texObject, false);
-
-	if (!o || !pTexDesc)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pTexDesc = o->texture;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pResViewDesc,
-					   CUtexObject texObject)
-{
-	struct object *o = get(texObject, false);
-
-	if (!o || !pResViewDesc || !o->has_view)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pResViewDesc = o->view;
-	return CUDA_SUCCESS;
-}
-
 CUresult fc_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC *pResDesc)
 {
 	if (pResDesc && pResDesc->resType != CU_RESOURCE_TYPE_ARRAY)
 		return CUDA_ERROR_INVALID_VALUE;
 	return create(pSurfObject, pResDesc, NULL, NULL);
-}
-
-CUresult fc_cuSurfObjectDestroy(CUsurfObject surfObject)
-{
-	return destroy(surfObject, true);
-}
-
-CUresult fc_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUsurfObject surfObject)
-{
-	struct object *o = get(surfObject, true);
-
-	if (!o || !pResDesc)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pResDesc = o->resource;
-	return CUDA_SUCCESS;
-}
-
-/* ---- tensor maps: 128 bytes a program passes to kernels by value; the address comes first ---- */
-
-static CUresult encode(CUtensorMap *map, const void *address, cuuint32_t rank)
-{
-	uint64_t words[16] = { (uintptr_t)address, rank };
-
-	_Static_assert(sizeof(words) == sizeof(*map), "a tensor map");
-	if (!map || !address || (uintptr_t)address % 16 || rank < 1 || rank > 5)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(map, words, sizeof(words));
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType,
-				   cuuint32_t tensorRank, void *globalAddress,
-				   const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
-				   const cuuint32_t *boxDim, const cuuint32_t *elementStrides,
-				   CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-				   CUtensorMapL2promotion l2Promotion,
-				   CUtensorMapFloatOOBfill oobFill)
-{
-	(void)tensorDataType;
-	(void)globalStrides;
-	(void)interleave;
-	(void)swizzle;
-	(void)l2Promotion;
-	(void)oobFill;
-	if (!globalDim || !boxDim || !elementStrides)
-		return CUDA_ERROR_INVALID_VALUE;
-	return encode(tensorMap, globalAddress, tensorRank);
-}
-
-CUresult fc_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
-{
-	uint64_t word = (uintptr_t)globalAddress;
-
-	if (!tensorMap || !globalAddress || word % 16)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(tensorMap, &word, sizeof(word));
-	return CUDA_SUCCESS;
 }

@@ -37,11 +37,6 @@ CUresult fc_cuEventDestroy_v2(CUevent hEvent)
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuEventDestroy(CUevent hEvent)
-{
-	return fc_cuEventDestroy_v2(hEvent);
-}
-
 CUresult fc_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
 	struct fc_event *e;
@@ -162,11 +157,6 @@ CUresult fc_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent 
 		return CUDA_ERROR_NOT_READY;
 	*pMilliseconds = (float)((double)b->op->end_ns / 1e6 - (double)a->op->end_ns / 1e6);
 	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
-{
-	return fc_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
 }
 
 CUresult fc_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)

@@ -51,19 +51,6 @@ CUresult fc_cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuCtxGetDevResource(CUcontext hCtx, CUdevResource *resource, CUdevResourceType type)
-{
-	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_get(hCtx, &ctx);
-
-	if (r)
-		return r;
-	r = fc_cuDeviceGetDevResource(ctx->dev->ordinal, resource, type);
-	if (!r && ctx->green)
-		*resource = ctx->green->resource;
-	return r;
-}
-
 CUresult fc_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups,
 					const CUdevResource *input, CUdevResource *remaining,
 					unsigned int useFlags, unsigned int minCount)
@@ -184,28 +171,6 @@ CUresult fc_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource *resource,
-				     CUdevResourceType type)
-{
-	struct fc_green *g = fc_handle_get(hCtx, FC_H_GREEN);
-
-	if (!g)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	return fc_cuCtxGetDevResource(g->ctx->handle, resource, type);
-}
-
-CUresult fc_cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId)
-{
-	struct fc_green *g = fc_handle_get(greenCtx, FC_H_GREEN);
-
-	if (!g)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!greenCtxId)
-		return CUDA_ERROR_INVALID_VALUE;
-	*greenCtxId = g->id;
-	return CUDA_SUCCESS;
-}
-
 CUresult fc_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,
 				   int priority)
 {
@@ -216,46 +181,4 @@ CUresult fc_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsi
 	if (!(flags & CU_STREAM_NON_BLOCKING))
 		return CUDA_ERROR_INVALID_VALUE;
 	return fc_stream_make(g->ctx, g, flags, priority, phStream);
-}
-
-CUresult fc_cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
-{
-	struct fc_green *g = fc_handle_get(hCtx, FC_H_GREEN);
-
-	return g ? fc_event_record_ctx(g->ctx, g, hEvent) : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult fc_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
-{
-	struct fc_green *g = fc_handle_get(hCtx, FC_H_GREEN);
-
-	return g ? fc_event_wait_ctx(g->ctx, g, hEvent) : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult fc_cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx)
-{
-	struct fc_stream *s;
-	CUresult r = fc_stream_get(hStream, &s);
-
-	if (r)
-		return r;
-	if (!phCtx)
-		return CUDA_ERROR_INVALID_VALUE;
-	*phCtx = s->green ? s->green->handle : NULL;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
-{
-	struct fc_stream *s;
-	CUresult r = fc_stream_get(hStream, &s);
-
-	if (r)
-		return r;
-	if (!pCtx)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pCtx = s->green ? s->green->ctx->handle : s->ctx->handle;
-	if (pGreenCtx)
-		*pGreenCtx = s->green ? s->green->handle : NULL;
-	return CUDA_SUCCESS;
 }

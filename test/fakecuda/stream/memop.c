@@ -174,17 +174,6 @@ CUresult fc_work_memop(struct fc_ctx *ctx, const char *name, unsigned int count,
 	return CUDA_SUCCESS;
 }
 
-const CUstreamBatchMemOpParams *fc_work_memop_params(const struct fc_work *w,
-						     unsigned int *ret_count)
-{
-	const struct memop_work *m = (const struct memop_work *)w;
-
-	if (w->kind != FC_WORK_MEMOP)
-		return NULL;
-	*ret_count = m->count;
-	return m->params;
-}
-
 bool fc_memop_waits(const struct fc_work *w)
 {
 	return w->kind == FC_WORK_MEMOP && ((const struct memop_work *)w)->waits;

@@ -59,11 +59,6 @@ CUresult fc_cuStreamDestroy_v2(CUstream hStream)
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuStreamDestroy(CUstream hStream)
-{
-	return fc_cuStreamDestroy_v2(hStream);
-}
-
 CUresult fc_cuStreamGetPriority(CUstream hStream, int *priority)
 {
 	struct fc_stream *s;
@@ -126,50 +121,6 @@ CUresult fc_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 	if (!pctx)
 		return CUDA_ERROR_INVALID_VALUE;
 	*pctx = s->ctx->handle;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr,
-				 CUstreamAttrValue *value_out)
-{
-	struct fc_stream *s;
-	CUresult r = fc_stream_get(hStream, &s);
-
-	if (r)
-		return r;
-	if (!value_out || (unsigned int)attr >= FC_MAX_ATTRS)
-		return CUDA_ERROR_INVALID_VALUE;
-	*value_out = s->attrs[attr];
-	if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY)
-		value_out->priority = s->priority;
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
-				 const CUstreamAttrValue *value)
-{
-	struct fc_stream *s;
-	CUresult r = fc_stream_get(hStream, &s);
-
-	if (r)
-		return r;
-	if (!value || (unsigned int)attr >= FC_MAX_ATTRS)
-		return CUDA_ERROR_INVALID_VALUE;
-	s->attrs[attr] = *value;
-	if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY)
-		s->priority = clamp_priority(value->priority);
-	return CUDA_SUCCESS;
-}
-
-CUresult fc_cuStreamCopyAttributes(CUstream dst, CUstream src)
-{
-	struct fc_stream *d, *s;
-	CUresult r = fc_stream_get(dst, &d);
-
-	r = r ? r : fc_stream_get(src, &s);
-	if (r)
-		return r;
-	memcpy(d->attrs, s->attrs, sizeof(d->attrs));
 	return CUDA_SUCCESS;
 }
 

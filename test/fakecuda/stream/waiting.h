@@ -33,9 +33,6 @@ void fc_word_describe(const struct fc_word *word, char *buf, size_t size);
 CUresult fc_work_memop(struct fc_ctx *ctx, const char *name, unsigned int count,
 		       const CUstreamBatchMemOpParams *params, unsigned int flags,
 		       struct fc_work **ret_work);
-/* fc_work_memop_params - what it was made from, owned by @w; NULL: another kind of work. */
-const CUstreamBatchMemOpParams *fc_work_memop_params(const struct fc_work *w,
-						     unsigned int *ret_count);
 /* fc_memop_waits - does @w wait for a word at all? */
 bool fc_memop_waits(const struct fc_work *w);
 /* fc_memop_pending - the word @op stands at, waiting. False: it does not wait. */
