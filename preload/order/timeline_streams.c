@@ -278,6 +278,11 @@ static void look(struct gm_timeline *t, const struct gm_stream_track *copy, uint
 
 	if (copy->passed == UINT64_MAX || copy->ending || t->blind)
 		return;
+	/* It was idle when it was asked, and nothing was freed on it since; or its context was never given work. */
+	if (is_covered(copy) && !copy->mark && copy->passed && !t->overflowed) {
+		answered(t, copy, point, true, false);
+		return;
+	}
 	/* What was freed on it before frees were told of waits for its context. */
 	if (!is_covered(copy) || !copy->mark) {
 		if (copy->ended)

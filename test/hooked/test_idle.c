@@ -341,8 +341,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_behind_work, 0, HEAPS);
 	tcase_add_loop_test(tc, test_capture, 0, 2 * HEAPS);
 	tcase_add_loop_test(tc, test_threshold, 0, 2);
-	/* A pool's pages stay here: the stream's last answer is older than the page's free, and it is not asked again. */
-	tcase_add_loop_test(tc, test_other_device, 0, POOL_PAGES);
+	tcase_add_loop_test(tc, test_other_device, 0, HEAPS);
 	tcase_add_loop_test(tc, test_contexts_end, 0, HEAPS);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
