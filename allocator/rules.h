@@ -13,45 +13,95 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* GM_RULE(NAME, "word", what breaks without it) */
+/* GM_RULE(NAME, "word", "what breaks without it") */
 #define GM_RULES(GM_RULE) \
-	GM_RULE(SEAL, "seal", "a free is marked before the next submission") \
-	GM_RULE(WAIT_SEALED, "wait-sealed", "a thread waits only for marks that were made in time") \
-	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "no thread waits for a free in stream order") \
-	GM_RULE(WAIT_OWN, "wait-own", "a thread waits only for work for which its own frees would have waited") \
+	GM_RULE(SEAL, "seal", \
+		"A request waits for work that was submitted after the free, and the program " \
+		"hangs if that work waits for the request.") \
+	GM_RULE(WAIT_SEALED, "wait-sealed", \
+		"The same, where the mark of the free was recorded only after that later work.") \
+	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", \
+		"A request waits for a cudaFreeAsync, which the driver never does, and hangs " \
+		"behind a kernel that waits for the host.") \
+	GM_RULE(WAIT_OWN, "wait-own", \
+		"A thread waits for what another thread freed, and hangs if the work before that " \
+		"free waits for the thread's next call.") \
 	GM_RULE(ONE_CONTEXT, "one-context", \
-		"memory is reused early only in the only stream's context, while there is no other") \
-	GM_RULE(LIMBO, "limbo", "a freed block waits until its context has passed the free") \
-	GM_RULE(OWN_CONTEXT, "own-context", "a freed block waits for no context that cannot touch it") \
-	GM_RULE(OWN_STREAM, "own-stream", "stream-ordered memory is free when its stream alone is past the free") \
-	GM_RULE(PEERS, "peers", "a freed block waits for every context that was allowed to touch it") \
-	GM_RULE(TRANSITION, "transition", "the first work of another stream waits for frees in single-stream mode") \
+		"Work of another context waits for the only stream of this one, and hangs if that " \
+		"stream waits for the other context.") \
+	GM_RULE(LIMBO, "limbo", "A freed block is handed out while a kernel still writes to it.") \
+	GM_RULE(OWN_CONTEXT, "own-context", \
+		"A kernel that waits on one device holds up freed memory of all the other " \
+		"devices, and requests there fail.") \
+	GM_RULE(OWN_STREAM, "own-stream", \
+		"A kernel that waits on one stream holds up what other streams freed by " \
+		"cudaFreeAsync, and requests fail.") \
+	GM_RULE(PEERS, "peers", \
+		"A freed block is handed out while another device, which has access to it, still " \
+		"reads or writes it.") \
+	GM_RULE(TRANSITION, "transition", \
+		"The second stream writes to a block that the first one still uses, because it " \
+		"was handed out early.") \
 	GM_RULE(TRANSITION_POINT, "transition-point", \
-		"that wait ends at the point of the last free, not at the end of the stream") \
-	GM_RULE(TRANSITION_EVERY, "transition-every", "every other stream waits, not only the second") \
+		"The second stream waits for work after the last free, too, and hangs if that " \
+		"work waits for the second stream.") \
+	GM_RULE(TRANSITION_EVERY, "transition-every", \
+		"The third stream writes to a block that the first one still uses.") \
 	GM_RULE(SINGLE_COMPLETE, "single-complete", \
-		"single-stream mode comes back when other streams' work is complete") \
-	GM_RULE(SINGLE_OTHERS, "single-others", "and if no other stream is given work meanwhile") \
-	GM_RULE(SINGLE_LATE, "single-late", "and if no call that had begun before gives one work") \
+		"Single-stream mode comes back while another stream still uses memory, which is " \
+		"then handed out early.") \
+	GM_RULE(SINGLE_OTHERS, "single-others", \
+		"The same, where another stream got that work while the library was looking.") \
+	GM_RULE(SINGLE_LATE, "single-late", \
+		"The same, where the call that gave another stream work had begun before the " \
+		"library looked.") \
 	GM_RULE(STREAM_DESTROYED, "stream-destroyed", \
-		"the end of the only stream ends single-stream mode, because handles are reused") \
-	GM_RULE(STREAM_FREE, "stream-free", "cudaFreeAsync of a cudaMalloc pointer is not reused early") \
+		"A new stream with the handle of a destroyed one is taken for it, and its work " \
+		"for ordered.") \
+	GM_RULE(STREAM_FREE, "stream-free", \
+		"Memory of cudaMalloc that cudaFreeAsync freed behind a kernel is handed out " \
+		"before that kernel ends.") \
 	GM_RULE(STREAM_ORDER, "stream-order", \
-		"in stream order, memory that was freed on another stream waits before it is handed out") \
-	GM_RULE(PROGRAMMATIC, "programmatic", "a launch after an early reuse may not overlap its predecessor") \
-	GM_RULE(OTHER_WRITERS, "other-writers", "no early reuse while a writer that is no work of a stream may write") \
-	GM_RULE(CAPTURE_EVENTS, "capture-events", "no context-wide event while a stream captures") \
-	GM_RULE(CAPTURE_RELAXED, "capture-relaxed", "our own driver calls are made in relaxed mode") \
-	GM_RULE(CAPTURE_PERMISSION, "capture-permission", "during a capture the driver decides on malloc and free") \
-	GM_RULE(CAPTURE_HOLD, "capture-hold", "memory that is freed during a capture is not reused before its end") \
-	GM_RULE(CAPTURED_WORK, "captured-work", "captured work is not work; launching the graph is") \
-	GM_RULE(HOST_FUNCTION, "host-function", "inside a host function malloc and free fail as the driver's own") \
-	GM_RULE(HOST_BARRIER, "host-barrier", "a free waits for pending work whose results the host can see") \
-	GM_RULE(GROWTH, "growth", "no thread reports out of memory while another thread grows or flushes") \
-	GM_RULE(AWAIT, "await", "a thread waits for freed memory in use by the GPU before it reports out of memory") \
-	GM_RULE(SCARCE, "scarce", "where memory is scarce, frees wait as the driver's own") \
-	GM_RULE(PAGES, "pages", "a page is not unmapped before the host has seen the GPU past its last free") \
-	GM_RULE(FLUSH, "flush", "a call that fails for want of memory is repeated after a flush")
+		"A stream gets a block back that another stream freed, and still uses.") \
+	GM_RULE(PROGRAMMATIC, "programmatic", \
+		"A kernel that may overlap its predecessor writes to memory of that " \
+		"predecessor's.") \
+	GM_RULE(OTHER_WRITERS, "other-writers", \
+		"A network card, a disk or another process still writes to a block that was " \
+		"handed out early.") \
+	GM_RULE(CAPTURE_EVENTS, "capture-events", \
+		"An event of the library's invalidates the program's capture.") \
+	GM_RULE(CAPTURE_RELAXED, "capture-relaxed", \
+		"Any driver call of the library's invalidates a strict capture of the program's.") \
+	GM_RULE(CAPTURE_PERMISSION, "capture-permission", \
+		"cudaMalloc and cudaFree succeed during a capture in which the driver refuses " \
+		"them.") \
+	GM_RULE(CAPTURE_HOLD, "capture-hold", \
+		"Memory that is freed during a capture is handed out while work before the " \
+		"capture still uses it.") \
+	GM_RULE(CAPTURED_WORK, "captured-work", \
+		"Work that is only captured counts as submitted, and that of the graph's launch " \
+		"does not.") \
+	GM_RULE(HOST_FUNCTION, "host-function", \
+		"cudaMalloc and cudaFree succeed inside a host function, in which the driver " \
+		"refuses them.") \
+	GM_RULE(HOST_BARRIER, "host-barrier", \
+		"The host reads results too early after a cudaFree, which waits for them without " \
+		"the library.") \
+	GM_RULE(GROWTH, "growth", \
+		"A thread is refused memory that another thread is just giving back.") \
+	GM_RULE(AWAIT, "await", \
+		"A request is refused although memory for it was freed and only waits for the " \
+		"GPU.") \
+	GM_RULE(SCARCE, "scarce", \
+		"Where others have most of a device, memory that is reused late leaves holes, and " \
+		"a request is refused that the driver would serve.") \
+	GM_RULE(PAGES, "pages", \
+		"A page is unmapped while a kernel still uses it, and the kernel fails or writes " \
+		"elsewhere.") \
+	GM_RULE(FLUSH, "flush", \
+		"A module, a pitched block or any other driver call is refused memory that lies " \
+		"idle in the cache.")
 
 enum gm_rule_name {
 #define GM_RULE(name, word, what) GM_RULE_##name,

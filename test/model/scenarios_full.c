@@ -327,15 +327,21 @@ void scenario_freed_by_another_flag(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* The device has little memory left. A block that is in use until its free ends must be handed out again, instead of a
- * block in a new segment, whose memory would be missing later. */
+/* Others have most of the device, so that all memory of this process lies within what its blocks may share
+ * (shared_segments). A block that is in use until its free ends must be handed out again, instead of a block in a new
+ * segment, whose memory would be missing later. */
 void scenario_scarce(void)
 {
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+	};
+	CUmemGenericAllocationHandle handle;
 	CUdeviceptr p, q;
 	struct scene scene;
 
 	scene_open(&scene, 1);
-	get(870 * MIB);
+	CHECK(cuMemCreate(&handle, 4006 * MIB, &prop, 0));
 	p = get(32 * MIB);
 	fill(&scene, scene.t, p, 1);
 	CHECK(cuCtxSynchronize());
