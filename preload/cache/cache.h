@@ -150,8 +150,7 @@ CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result);
  * False: none. */
 bool gm_inside_block(CUdeviceptr address, uint64_t *ret_base, uint64_t *ret_bytes);
 
-/* At a synchronisation of the program's, after it succeeded: complete what is complete, and give
- * back where the device runs short. */
+/* At a synchronisation of the program's, after it succeeded: complete what is complete. */
 void gm_cache_synchronised(void);
 
 /* ---- the devices' default pools, and what the program reads of them (pool_attributes.c) ----

@@ -156,8 +156,6 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 		r = gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block);
 	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && heap->kind == GM_KIND_POOL)
 		r = from_pending(heap, call);
-	if (r == -ENOMEM && last)
-		gm_cache_short_of_memory(heap->domain);
 	if (locked)
 		gm_cache_growth_unlock(heap->domain);
 	return r;

@@ -21,8 +21,8 @@
 #include "preload/hooks/record.h"
 #include "allocator/lock.h"
 
-#define SHORT_PART 64u			/* of the device's memory: less free than this is short */
-#define SCARCE_PART 16u			/* less free or idle than this is scarce */
+#define SCARCE_PART 16u			/* of the device's memory: less free or idle than this is scarce */
+#define AMPLE_PART 64u			/* and so much more is not */
 #define LOOKS_EVERY 256u		/* frees that waited for it */
 #define MARKED_PART 512u		/* less stream-ordered memory than this no request can lack */
 #define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
@@ -210,7 +210,7 @@ static void set_scarce(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes
 
 	if (left < total_bytes / SCARCE_PART)
 		scarce |= bit;
-	else if (left > total_bytes / SCARCE_PART + total_bytes / SHORT_PART)
+	else if (left > total_bytes / SCARCE_PART + total_bytes / AMPLE_PART)
 		scarce &= ~bit;
 	if (scarce)
 		gm_cache_unusual |= GM_CACHE_SCARCE;
@@ -235,11 +235,8 @@ void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call)
 	size_t free_bytes = 0, total_bytes = 0;
 
 	gm_sample_growth(call->where);
-	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes)) {
-		if (free_bytes < total_bytes / SHORT_PART)
-			gm_cache_short_of_memory(heap->domain);
+	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
 		set_scarce(heap->domain, free_bytes, total_bytes);
-	}
 	if (call->alloc.stream && heap->segments >= total_bytes / MARKED_PART)
 		gm_order_tell_frees();
 }

@@ -2,8 +2,7 @@
  * cache_flush.c - what the caching allocator gives back to the driver, and when.
  *
  * Our cache must never be the reason for an error that the plain driver would not give: whatever
- * fails for want of memory is repeated after a flush, and where a device runs short its idle
- * segments go back at the program's own synchronisations.
+ * fails for want of memory is repeated after a flush, and what nobody uses goes back by itself.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -17,8 +16,6 @@
 #define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
 #define UNUSED_BYTES (UINT64_C(256) << 20)	/* at once */
 #define TURNS_MOST 64u			/* of a period */
-
-static _Atomic(uint64_t) is_short;	/* a bit for each device */
 
 /* ---- giving back ---- */
 
@@ -80,25 +77,12 @@ bool gm_cache_retry(CUresult result, unsigned int *tries)
 	       gm_cache_ask_others((uint8_t)device, 0);
 }
 
-void gm_cache_short_of_memory(uint8_t domain)
-{
-	is_short |= UINT64_C(1) << domain;
-}
-
 void gm_cache_synchronised(void)
 {
-	uint64_t devices;
-
 	if (!gm_cache_on())
 		return;
 	gm_reuse_poll(gm_order_reuse());
 	gm_cache_orphans_back();
-	if (!is_short)
-		return;
-	devices = __atomic_exchange_n((uint64_t *)&is_short, 0, __ATOMIC_ACQ_REL);
-	for (uint8_t d = 0; d < GM_MAX_DEVICES; d++)
-		if (devices >> d & 1)
-			gm_cache_flush(d);
 }
 
 /* ---- what nobody uses ---- */

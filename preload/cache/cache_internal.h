@@ -176,9 +176,6 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context);
 
 /* ---- little memory is left (cache_flush.c, cache_await.c) ---- */
 
-/* The device ran out of memory, or nearly: its idle segments go back at the program's
- * synchronisations. */
-void gm_cache_short_of_memory(uint8_t domain);
 /* @heap grew for @call: find out how much memory the device has left. */
 void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
 /* Other processes are asked for idle memory of @domain's device, if @bytes can be had then (0: not known). True: some
