@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Rings of includes: X.c, X.h and X_internal.h are one unit, and no unit may reach itself by its includes.
 
-A ring means that none of its units can be read, tested or changed without all the others. Exit status 1 where
-there is one.
+Rings of names: several files of preload/cache/ share a header, so there no file may reach itself by the functions and
+variables of others that it names. A ring means that none of its units can be read, tested or changed without all the
+others. Exit status 1 where there is one.
 """
 import glob
 import os
@@ -10,6 +11,9 @@ import re
 import sys
 
 FLOORS = ("allocator", "recorder", "preload", "tools")
+BY_NAMES = ("preload/cache",)
+DEFINED = re.compile(r"^(?!static|extern|typedef|#)[\w *(),]*?\b(gm_\w+)(?:\(|\[|;| =)", re.M)
+NO_CODE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|\b(?:struct|enum|union) \w+', re.S)
 
 
 def unit_of(path):
@@ -25,6 +29,14 @@ def units():
             included = (unit_of(name) for name in re.findall(r'^#include "([^"]+\.h)"', text, re.M))
             found.setdefault(unit_of(path), set()).update(included)
     return {unit: {i for i in included if i != unit and i in found} for unit, included in found.items()}
+
+
+def users(folder):
+    """{file: the files of the same folder that define what it names}"""
+    texts = {path: NO_CODE.sub("", open(path, encoding="utf-8").read()) for path in sorted(glob.glob(folder + "/*.c"))}
+    where = {name: path for path, text in texts.items() for name in DEFINED.findall(text)}
+    return {path: {where[name] for name in re.findall(r"\bgm_\w+", text) if name in where} - {path}
+            for path, text in texts.items()}
 
 
 def rings(graph):
@@ -58,14 +70,15 @@ def rings(graph):
 
 
 def main():
-    graph = units()
-    found = rings(graph)
-    for ring in found:
-        print("lint: %d units include one another in a ring:" % len(ring))
-        for unit in ring:
-            print("  %s -> %s" % (unit, " ".join(os.path.relpath(i, os.path.dirname(unit))
-                                                 for i in sorted(graph[unit] & set(ring)))))
-    return 1 if found else 0
+    bad = False
+    for what, graph in [("include", units())] + [("name", users(folder)) for folder in BY_NAMES]:
+        for ring in rings(graph):
+            bad = True
+            print("lint: %d units %s one another in a ring:" % (len(ring), what))
+            for unit in ring:
+                print("  %s -> %s" % (unit, " ".join(os.path.relpath(i, os.path.dirname(unit))
+                                                     for i in sorted(graph[unit] & set(ring)))))
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

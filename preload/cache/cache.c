@@ -13,8 +13,6 @@
 #include "preload/order/host.h"
 #include "preload/order/order.h"
 
-_Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
-
 static uint32_t context_of(uint32_t owner)
 {
 	const struct gm_cache_heap *heap = gm_cache_heap_by_number(owner);
@@ -70,13 +68,6 @@ void gm_cache_lost(void)
 {
 	gm_cache_unusual |= GM_CACHE_OFF;
 	gm_context_doubt();
-}
-
-CUresult gm_cache_permission(const struct gm_cache_heap *heap)
-{
-	if (gm_rule(GM_RULE_CAPTURE_PERMISSION) && gm_capturing())
-		return gm_capture_permission(heap->home);
-	return CUDA_SUCCESS;
 }
 
 /* ---- blocks of ours ---- */

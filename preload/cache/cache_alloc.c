@@ -211,10 +211,13 @@ static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, stru
 	if (r == -EAGAIN) {
 		gm_cache_request.result = CUDA_SUCCESS;
 		gm_cache_request.bytes = call->alloc.requested;
+		gm_cache_request.grown = false;
 		r = from_driver(heap, call);
 		if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY &&
 		    gm_cache_ask_others(heap->domain, call->alloc.requested))
 			r = from_driver(heap, call);
+		if (gm_cache_request.grown)
+			gm_cache_missed(heap);
 		if (!r)
 			gm_cache_grew(heap, call);
 	}

@@ -2,15 +2,9 @@
  * cache_driver.c - the heaps behind cudaMalloc and cudaMallocAsync, and their segments (see
  * cache_internal.h).
  *
- * A segment is given back by cuMemFreeAsync on a stream of our own with nothing on it: cuMemFree
- * would wait for everything the device was given, also for what was submitted after the last use
- * of the segment, and a program may hang there that ends without us. (Seen on an H200: 6 us, and
- * the memory is free after a wait for that stream alone, whatever the other streams do.)
- *
  * Thread context: any, inside a hook. Signal context: none.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "preload/cache/cache_internal.h"
@@ -21,132 +15,14 @@
 #include "allocator/page_map.h"
 #include "preload/cache/thread_cache.h"
 
-#define BACK_NS UINT64_C(20000000)	/* for segments on their way back; cache_await.c waits longer */
-#define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
 #define FAILURES_MOST 10u
-#define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
-
-__thread struct gm_cache_request gm_cache_request;
-
-static _Atomic(uint64_t) back_count;	/* times that what was on its way back had come there */
 
 static struct gm_lock making;			/* of a heap that is not there yet */
-static struct gm_lock growth[GM_MAX_DEVICES];
-struct gm_page_map *gm_cache_page_map;
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 static _Atomic(uint32_t) failures[GM_MAX_DEVICES];	/* times in a row that no heap could be made */
 static _Atomic(uint32_t) passed[GM_MAX_DEVICES];	/* calls that were not served since */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
-
-/* ---- around driver calls ---- */
-
-bool gm_cache_push_context(CUcontext handle)
-{
-	CUcontext current = NULL;
-
-	return handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle &&
-	       !GM_REAL(cuCtxPushCurrent_v2)(handle);
-}
-
-void gm_cache_pop_context(bool pushed)
-{
-	CUcontext ignored;
-
-	if (pushed)
-		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
-}
-
-struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap)
-{
-	struct gm_visit visit = { .relaxed = gm_relax() };
-
-	visit.pushed = gm_cache_push_context(heap->handle);
-	return visit;
-}
-
-void gm_visit_end(struct gm_visit *visit)
-{
-	gm_cache_pop_context(visit->pushed);
-	gm_unrelax(&visit->relaxed);
-}
-
-CUstream gm_cache_private_stream(CUstream *stream)
-{
-	if (!*stream && GM_REAL(cuStreamCreate)(stream, CU_STREAM_NON_BLOCKING))
-		*stream = NULL;
-	return *stream;
-}
-
-CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
-{
-	return gm_cache_private_stream(&heap->own.back);
-}
-
-/* @stream is synchronised as soon as it is idle: what was freed in its order the driver keeps until
- * then. False: it was not within @limit_ns, of which a stop of the process is an eighth at most. */
-static bool settle_stream(CUstream stream, uint64_t limit_ns)
-{
-	uint64_t at = gm_now_ns(), waited = 0;
-	CUresult result;
-
-	while ((result = GM_REAL(cuStreamQuery)(stream)) == CUDA_ERROR_NOT_READY &&
-	       (waited += gm_passed_ns(&at, limit_ns / 8)) < limit_ns)
-		sched_yield();
-	if (!result)
-		GM_REAL(cuStreamSynchronize)(stream);
-	return result != CUDA_ERROR_NOT_READY;
-}
-
-/* With an end: what is freed early on one thread may wait for what this one is about to submit. */
-void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
-{
-	uint32_t given = heap->going_back;
-	struct gm_visit visit;
-
-	if (heap->ending || given == heap->came_back)
-		return;
-	if (!heap->own.back) {		/* it went with its context, and what was on it is back */
-		heap->came_back = given;
-		return;
-	}
-	visit = gm_visit_begin(heap);
-	if (settle_stream(heap->own.back, limit_ns)) {
-		heap->came_back = given;
-		back_count++;
-	}
-	gm_visit_end(&visit);
-}
-
-void gm_cache_back_done(uint8_t domain)
-{
-	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
-		gm_cache_back_wait(heap, BACK_NS);
-}
-
-void gm_cache_back_look(uint8_t domain)
-{
-	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
-		/* Else its context may end meanwhile. Who has the lock looks for itself. */
-		if (heap->going_back == heap->came_back || !gm_cache_growth_try(heap->domain))
-			continue;
-		gm_cache_back_wait(heap, 0);
-		gm_cache_growth_unlock(heap->domain);
-	}
-}
-
-bool gm_cache_back_waits(uint8_t domain)
-{
-	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
-		if (!heap->ending && heap->going_back != heap->came_back)
-			return true;
-	return false;
-}
-
-uint64_t gm_cache_back_progress(void)
-{
-	return back_count;
-}
 
 /* ---- segments ---- */
 
@@ -155,18 +31,6 @@ static CUresult ask_driver(const struct gm_cache_heap *heap, uint64_t bytes, CUd
 	return heap->kind == GM_KIND_POOL
 		       ? GM_REAL(cuMemAllocAsync)(ret, bytes, gm_cache_request.stream)
 		       : GM_REAL(cuMemAlloc_v2)(ret, bytes);
-}
-
-bool gm_cache_is_past_device(const struct gm_cache_heap *heap)
-{
-	size_t free_bytes, total_bytes;
-	uint64_t live = 0;
-
-	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
-		return false;
-	for (struct gm_cache_heap *any = NULL; (any = gm_cache_heap_next(any, heap->domain));)
-		live += gm_cache_heap_live_bytes(any);
-	return live > total_bytes || gm_cache_request.bytes > total_bytes - live;
 }
 
 static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
@@ -195,7 +59,7 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	if (result)
 		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
 	heap->segments += bytes;
-	gm_cache_missed(heap);
+	gm_cache_request.grown = true;
 	if (stream)
 		gm_order_stream_meet(stream, gm_cache_request.stream, true);
 	*ret_address = address;
@@ -255,8 +119,8 @@ static void synchronize(void *arg)
 
 /* ---- heaps ---- */
 
-static const struct gm_cache_driver driver = {
-	.alloc = segment_alloc, .free = segment_free, .may_go = may_go, .synchronize = synchronize,
+static struct gm_heap_ops backend = {
+	.driver_alloc = segment_alloc, .driver_free = segment_free, .may_go = may_go, .synchronize = synchronize,
 	.reserve = gm_cache_pages_reserve, .map = gm_cache_pages_map, .unmap = gm_cache_pages_unmap,
 	.trim = gm_cache_pages_trim, .waits = gm_cache_pages_wanted, .costly = gm_cache_pages_costly,
 	.moment = gm_cache_pages_moment, .passed = gm_cache_pages_passed,
@@ -291,7 +155,7 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	struct gm_cache_heap *heap = find(context, where.domain);
 	struct gm_heap_config config;
 	struct gm_cache_heap_setup setup = {
-		.config = &config, .map = gm_cache_page_map, .driver = &driver,
+		.config = &config, .map = gm_cache_page_map, .ops = &backend,
 		.context = context, .home = where.context, .domain = where.domain,
 		.kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
 		.thread_cache = gm_state.options.thread_cache,
@@ -359,7 +223,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		return;
 	gm_context_handle(context, &role, &device);
 	locked = ending && device >= 0 && device < (CUdevice)GM_MAX_DEVICES &&
-		 gm_lock_within(&growth[device], ENDING_NS);
+		 gm_cache_growth_waits((uint8_t)device);
 	held = ending && gm_cache_orphans_hold();
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, GM_DOMAIN_UNKNOWN));) {
 		if (heap->home != context)
@@ -373,7 +237,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		heap->ending = ending;
 	}
 	if (locked)
-		gm_unlock(&growth[device]);
+		gm_cache_growth_unlock((uint8_t)device);
 	if (held)
 		gm_cache_orphans_let_go();
 }
@@ -381,11 +245,11 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 /* Its context has ended. A growth in flight finds that out, and ends. */
 static void end_pages(struct gm_cache_heap *heap)
 {
-	if (!gm_lock_within(&growth[heap->domain], ENDING_NS))
+	if (!gm_cache_growth_waits(heap->domain))
 		return;			/* better lost than used by two */
 	gm_cache_pages_end(heap->pages);
 	heap->pages = NULL;
-	gm_unlock(&growth[heap->domain]);
+	gm_cache_growth_unlock(heap->domain);
 }
 
 void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
@@ -411,21 +275,6 @@ void gm_cache_address_reused(struct gm_where where, uint64_t address, uint64_t b
 }
 
 /* ---- growth and flush ---- */
-
-bool gm_cache_growth_lock(uint8_t domain)
-{
-	return gm_lock_once(&growth[domain], GROWTH_LIMIT_NS);
-}
-
-bool gm_cache_growth_try(uint8_t domain)
-{
-	return gm_lock_try(&growth[domain]);
-}
-
-void gm_cache_growth_unlock(uint8_t domain)
-{
-	gm_unlock(&growth[domain]);
-}
 
 uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 {
@@ -482,10 +331,10 @@ bool gm_cache_idle_or_limbo(uint8_t domain)
 
 int gm_cache_heaps_start(void)
 {
-	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
-		growth[i].rank = GM_RANK_GROWTH;
+	gm_cache_context_start();
 	gm_cache_heap_begin();
-	gm_tcache_begin();
+	gm_tcache_begin(gm_cache_heap_free_late);
+	gm_cache_heap_records(&backend);
 	gm_cache_page_map = gm_page_map_new(pages, NULL);
 	return gm_cache_page_map ? 0 : -ENOMEM;
 }

@@ -229,7 +229,8 @@ static int init(struct gm_cache_heap *heap, const struct gm_cache_heap_setup *se
 	int r;
 
 	set_undo(&heap->undo, &gm_rec.domains[setup->domain]);
-	gm_cache_heap_ops(heap, setup->driver);
+	heap->ops = *setup->ops;
+	heap->ops.arg = heap;
 	r = gm_change_enter(&change, setup->domain, 0);
 	if (r < 0)
 		return r;

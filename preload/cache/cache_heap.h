@@ -36,30 +36,12 @@
 struct gm_page_map;
 struct gm_section;
 
-/* The driver, of a heap (@heap); what each call does is said in struct gm_heap_ops. */
-struct gm_cache_driver {
-	int (*alloc)(void *heap, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
-	void (*free)(void *heap, uint64_t address, uint64_t bytes, uint64_t stream);
-	bool (*may_go)(void *heap, uint64_t stream);
-	void (*synchronize)(void *heap);
-	/* Of the pages heap. */
-	int (*reserve)(void *heap, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes,
-		       const uint32_t **ret_handles);
-	int (*map)(void *heap, uint64_t address, uint64_t bytes);
-	void (*unmap)(void *heap, uint64_t address, uint64_t bytes);
-	void (*trim)(void *heap);
-	bool (*waits)(void *heap);
-	bool (*costly)(void *heap);
-	uint64_t (*moment)(void *heap);
-	uint64_t (*passed)(void *heap, uint64_t stream);
-};
-
 struct gm_cache_pages;
 
 struct gm_cache_heap_setup {
 	const struct gm_heap_config *config;
 	struct gm_page_map *map;	/* NULL: none is kept */
-	const struct gm_cache_driver *driver;
+	const struct gm_heap_ops *ops;	/* whose arg is the heap; gm_cache_heap_records has filled in its part */
 	uint32_t context;		/* id of the context with which its segments die; 0: none */
 	uint32_t home;			/* id of the context of @handle */
 	CUcontext handle;		/* made current for its driver calls */
@@ -145,6 +127,9 @@ static inline bool gm_cache_heap_in_pages(const struct gm_cache_heap *heap)
 
 /* For a new journal: no heap yet. gm_tcache_begin comes next. */
 void gm_cache_heap_begin(void);
+
+/* Fill in the members of @ops that are the same for every heap: the tables, the lock, the events. */
+void gm_cache_heap_records(struct gm_heap_ops *ops);
 
 /* Returns 0; -ENOMEM, also where there are too many; -ENODEV (nothing is recorded), -EINVAL. */
 int gm_cache_heap_new(const struct gm_cache_heap_setup *setup, struct gm_cache_heap **ret);

@@ -139,9 +139,6 @@ static inline void gm_section_next(struct gm_cache_heap *heap, struct gm_section
 
 /* ---- cache_heap_records.c ---- */
 
-/* Fill in heap->ops, which the heap calls. */
-void gm_cache_heap_ops(struct gm_cache_heap *heap, const struct gm_cache_driver *driver);
-
 /* Take some records ahead, in a transaction, as struct gm_cache_heap says; give some of them back. */
 void gm_cache_heap_keep_records(struct gm_cache_heap *heap);
 void gm_cache_heap_drop_records(struct gm_cache_heap *heap);

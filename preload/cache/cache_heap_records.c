@@ -1,5 +1,5 @@
 /*
- * cache_heap_records.c - the backend of a cached heap: records in the tables, the driver, segment events.
+ * cache_heap_records.c - the backend of a cached heap but for the driver: records in the tables, the lock, events.
  *
  * Of an unused record only its mark and its place in the list of unused ones mean anything: what
  * else is stored into one that is being taken into use needs no undo.
@@ -239,15 +239,15 @@ static void page_event(void *arg, bool mapped, uint32_t id, uint64_t address, ui
 	memory_event(arg, id, mapped ? GM_ACTION_SEGMENT_MAP : GM_ACTION_SEGMENT_UNMAP, 0, address, bytes);
 }
 
-void gm_cache_heap_ops(struct gm_cache_heap *heap, const struct gm_cache_driver *driver)
+void gm_cache_heap_records(struct gm_heap_ops *ops)
 {
-	heap->ops = (struct gm_heap_ops){
-		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
-		.block_drop = block_drop, .driver_alloc = driver->alloc, .driver_free = driver->free,
-		.may_go = driver->may_go, .synchronize = driver->synchronize, .lock = lock,
-		.unlock = unlock, .segment_event = segment_event, .reserve = driver->reserve, .map = driver->map,
-		.unmap = driver->unmap, .trim = driver->trim, .waits = driver->waits, .costly = driver->costly,
-		.moment = driver->moment, .passed = driver->passed, .moves_passed = true, .page_event = page_event,
-		.arg = heap,
-	};
+	ops->segment_new = segment_new;
+	ops->segment_drop = segment_drop;
+	ops->block_new = block_new;
+	ops->block_drop = block_drop;
+	ops->lock = lock;
+	ops->unlock = unlock;
+	ops->segment_event = segment_event;
+	ops->page_event = page_event;
+	ops->moves_passed = true;
 }

@@ -22,9 +22,11 @@ struct gm_cache_request {
 	bool over_limit;		/* a limit of ours refused it */
 	bool ended_only;		/* only segments of streams that have ended go back */
 	bool waits;			/* a pages heap that would grow past what is live returns -EBUSY first */
+	bool grown;			/* the driver gave memory for it */
 };
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
+void gm_cache_context_start(void);	/* before any heap is there */
 int gm_cache_heaps_start(void);
 
 /* Beside a capture: what the driver would say to a malloc or free just now. */
@@ -63,6 +65,7 @@ static inline struct gm_cache_heap *gm_cache_pool_heap(const struct gm_where *wh
  * while it holds this lock. */
 bool gm_cache_growth_lock(uint8_t domain);
 bool gm_cache_growth_try(uint8_t domain);
+bool gm_cache_growth_waits(uint8_t domain);	/* until one in flight has ended, for a context's end */
 void gm_cache_growth_unlock(uint8_t domain);
 
 /* Give the idle segments of every heap of @domain except @but back to the driver; the growth lock
@@ -137,6 +140,23 @@ void gm_visit_end(struct gm_visit *visit);
 
 extern struct gm_page_map *gm_cache_page_map GM_HIDDEN;
 
+/* ---- default pools (default_pools.c) ---- */
+
+struct gm_default_pool {
+	_Atomic(uintptr_t) handle;	/* of the default pool; 0: not asked for yet */
+	_Atomic(bool) current;		/* it is the device's current pool */
+	_Atomic(bool) changed;		/* it reuses memory in its own way */
+	_Atomic(uint64_t) threshold;	/* bytes: what it keeps at a synchronise */
+	_Atomic(uint64_t) high;		/* most bytes used, when it was looked */
+	_Atomic(uint64_t) reserved_high;	/* of pages: most bytes reserved, when it was looked */
+};
+extern struct gm_default_pool gm_pools[GM_MAX_DEVICES] GM_HIDDEN;
+extern _Atomic(uint64_t) gm_pools_served GM_HIDDEN;	/* a bit for each device of which requests were */
+
+/* Is that an attribute of how it reuses memory? Ask the driver for all of these; false: it did not answer. */
+bool gm_pool_is_reuse(CUmemPool_attribute attribute);
+bool gm_pool_ask_reuse(struct gm_default_pool *pool, CUmemoryPool handle);
+
 /* ---- segments of stream-ordered memory go back (cache_orphans.c) ---- */
 
 /* Give a segment back that was last used on the stream of @key: now, or as an orphan later. Within
@@ -181,8 +201,7 @@ void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
 /* Other processes are asked for idle memory of @domain's device, if @bytes can be had then (0: not known). True: some
  * was given back. No lock held. */
 bool gm_cache_ask_others(uint8_t domain, uint64_t bytes);
-/* @heap has grown: where it gave unused memory back before, the next unused memory stays for longer. The growth lock
- * is held. */
+/* @heap has grown: where it gave unused memory back before, the next unused memory stays for longer. */
 void gm_cache_missed(struct gm_cache_heap *heap);
 /* Was little unused memory left on @domain's device when that was last checked? Checks now and then
  * by itself. */

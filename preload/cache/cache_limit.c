@@ -46,6 +46,18 @@ static uint64_t shared_most(uint8_t domain, uint64_t limit)
 	return (uint64_t)(part * (double)(total < limit ? total : limit));
 }
 
+bool gm_cache_is_past_device(const struct gm_cache_heap *heap)
+{
+	size_t free_bytes, total_bytes;
+	uint64_t live = 0;
+
+	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		return false;
+	for (struct gm_cache_heap *any = NULL; (any = gm_cache_heap_next(any, heap->domain));)
+		live += gm_cache_heap_live_bytes(any);
+	return live > total_bytes || gm_cache_request.bytes > total_bytes - live;
+}
+
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
 {
 	enum gm_limit which;

@@ -351,8 +351,7 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 		pages->unmapped_ns = 0;
 	}
 	gm_unrelax(&relaxed);
-	if (pages->held > heap->segments)
-		gm_cache_missed(heap);
+	gm_cache_request.grown |= pages->held > heap->segments;
 	heap->segments = pages->held;
 	if (heap->segments > heap->segments_high)
 		heap->segments_high = heap->segments;

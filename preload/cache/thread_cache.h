@@ -64,8 +64,10 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 
 /* ---- thread_cache_flush.c ---- */
 
-/* For a new journal: there are none yet; and who reads its statistics has them flushed (tables.h). */
-void gm_tcache_begin(void);
+/* For a new journal: there are none yet; and who reads its statistics has them flushed, and frees
+ * that could not have their lock done by @free_late (tables.h). */
+typedef bool gm_free_late_fn(const struct gm_change *change, uint32_t id);
+void gm_tcache_begin(gm_free_late_fn *free_late);
 
 /* With the domain's lock, between transactions: put cached blocks into the free sets, in
  * transactions of their own. Those of this thread's cache; of all threads' caches; those of @heap.

@@ -18,12 +18,11 @@ static struct {
 	_Atomic(uint32_t) count;
 } domains[GM_DOMAINS];
 
-static const struct gm_caches caches = {
-	.flush = gm_tcache_flush, .flush_locked = gm_tcache_flush_locked, .free_late = gm_cache_heap_free_late,
-};
+static struct gm_caches caches = { .flush = gm_tcache_flush, .flush_locked = gm_tcache_flush_locked };
 
-void gm_tcache_begin(void)
+void gm_tcache_begin(gm_free_late_fn *free_late)
 {
+	caches.free_late = free_late;
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		gm_set(&domains[d].first, NULL);
 		gm_set(&domains[d].count, 0);

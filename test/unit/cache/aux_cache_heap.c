@@ -89,18 +89,19 @@ struct gm_cache_heap *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, c
 			   uint64_t limit)
 {
 	struct gm_heap_config config;
-	static const struct gm_cache_driver driver = { .alloc = driver_alloc, .free = driver_free,
-						       .synchronize = settle };
+	static struct gm_heap_ops ops = { .driver_alloc = driver_alloc, .driver_free = driver_free,
+					  .synchronize = settle };
 	struct gm_cache_heap_setup setup = {
-		.config = &config, .driver = &driver, .context = context, .domain = domain,
+		.config = &config, .ops = &ops, .context = context, .domain = domain,
 		.kind = kind, .thread_cache = aux_tcache,
 	};
 	struct gm_cache_heap *heap = NULL;
 	char error[GM_OPTION_ERROR_BYTES];
 
+	gm_cache_heap_records(&ops);
 	if (!gm_get(&gm_rec.caches)) {		/* a new journal */
 		gm_cache_heap_begin();
-		gm_tcache_begin();
+		gm_tcache_begin(gm_cache_heap_free_late);
 	}
 	AUX_MUST(gm_options_heap_parse(&config, conf, false, error) == 0);
 	config.limit = limit;

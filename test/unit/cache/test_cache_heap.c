@@ -480,11 +480,12 @@ END_TEST
 START_TEST(heap_cannot_be_made)
 {
 	struct gm_heap_config config;
-	static const struct gm_cache_driver driver = { .alloc = NULL };
-	struct gm_cache_heap_setup setup = { .config = &config, .driver = &driver };
+	static struct gm_heap_ops ops;
+	struct gm_cache_heap_setup setup = { .config = &config, .ops = &ops };
 	struct gm_cache_heap *heap;
 
 	gm_heap_config_default(&config);
+	gm_cache_heap_records(&ops);
 	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 29);
 	aux_sys_wrap();
 	aux_fail_on = true;
