@@ -170,7 +170,7 @@ static int grow_and_wait(struct gm_cache_heap *heap, struct gm_call *call, bool 
 	int r;
 
 	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
-	gm_cache_request.waits = heap->pages && !heap->impatient && !gm_capturing() && !gm_in_host_function();
+	gm_cache_request.waits = heap->pages && !heap->moving.impatient && !gm_capturing() && !gm_in_host_function();
 	gm_cache_await_begin(&await);
 	while ((r = grow(heap, call, false)) == -EBUSY) {
 		gm_cache_request.waits = gm_cache_await_pages(heap) &&

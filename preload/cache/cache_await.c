@@ -196,8 +196,8 @@ bool gm_cache_await_pages(struct gm_cache_heap *heap)
 		gm_nap(pause_ns);
 	}
 	if (vain)
-		heap->impatient = true;
-	heap->moving_ns += waited + gm_passed_ns(&at, SLICE_NS);
+		heap->moving.impatient = true;
+	heap->moving.spent_ns += waited + gm_passed_ns(&at, SLICE_NS);
 	errno = saved_errno;
 	return more;
 }

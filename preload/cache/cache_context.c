@@ -41,7 +41,7 @@ void gm_cache_context_start(void)
 CUresult gm_cache_permission(const struct gm_cache_heap *heap)
 {
 	if (gm_rule(GM_RULE_CAPTURE_PERMISSION) && gm_capturing())
-		return gm_capture_permission(heap->home);
+		return gm_capture_permission(heap->at.home);
 	return CUDA_SUCCESS;
 }
 
@@ -65,7 +65,7 @@ struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap)
 {
 	struct gm_visit visit = { .relaxed = gm_relax() };
 
-	visit.pushed = gm_cache_push_context(heap->handle);
+	visit.pushed = gm_cache_push_context(heap->at.handle);
 	return visit;
 }
 
@@ -84,7 +84,7 @@ CUstream gm_cache_private_stream(CUstream *stream)
 
 CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 {
-	return gm_cache_private_stream(&heap->own.back);
+	return gm_cache_private_stream(&heap->at.own.back);
 }
 
 bool gm_cache_growth_lock(uint8_t domain)
@@ -127,18 +127,18 @@ static bool settle_stream(CUstream stream, uint64_t limit_ns)
 /* With an end: what is freed early on one thread may wait for what this one is about to submit. */
 void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 {
-	uint32_t given = heap->going_back;
+	uint32_t given = heap->at.going_back;
 	struct gm_visit visit;
 
-	if (heap->ending || given == heap->came_back)
+	if (heap->ending || given == heap->at.came_back)
 		return;
-	if (!heap->own.back) {		/* it went with its context, and what was on it is back */
-		heap->came_back = given;
+	if (!heap->at.own.back) {		/* it went with its context, and what was on it is back */
+		heap->at.came_back = given;
 		return;
 	}
 	visit = gm_visit_begin(heap);
-	if (settle_stream(heap->own.back, limit_ns)) {
-		heap->came_back = given;
+	if (settle_stream(heap->at.own.back, limit_ns)) {
+		heap->at.came_back = given;
 		back_count++;
 	}
 	gm_visit_end(&visit);
@@ -154,7 +154,7 @@ void gm_cache_back_look(uint8_t domain)
 {
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
 		/* Else its context may end meanwhile. Who has the lock looks for itself. */
-		if (heap->going_back == heap->came_back || !gm_cache_growth_try(heap->domain))
+		if (heap->at.going_back == heap->at.came_back || !gm_cache_growth_try(heap->domain))
 			continue;
 		gm_cache_back_wait(heap, 0);
 		gm_cache_growth_unlock(heap->domain);
@@ -164,7 +164,7 @@ void gm_cache_back_look(uint8_t domain)
 bool gm_cache_back_waits(uint8_t domain)
 {
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
-		if (!heap->ending && heap->going_back != heap->came_back)
+		if (!heap->ending && heap->at.going_back != heap->at.came_back)
 			return true;
 	return false;
 }
@@ -200,9 +200,9 @@ static void settle(struct gm_cache_heap *heap, uint32_t context, CUcontext handl
 {
 	if (!handle || !gm_lock(&lock))
 		return;
-	if (!heap->handle) {
-		heap->home = context;
-		heap->handle = handle;
+	if (!heap->at.handle) {
+		heap->at.home = context;
+		heap->at.handle = handle;
 	}
 	gm_unlock(&lock);
 }
@@ -228,12 +228,12 @@ bool gm_cache_home_moves(struct gm_cache_heap *heap)
 
 	if (!handle || !gm_lock(&lock))
 		return false;
-	was = heap->own;
-	was.id = heap->home;
-	heap->own = heap->left.id == id ? heap->left : (struct gm_cache_home){ 0 };
-	heap->left = was;
-	heap->home = id;
-	heap->handle = handle;
+	was = heap->at.own;
+	was.id = heap->at.home;
+	heap->at.own = heap->at.left.id == id ? heap->at.left : (struct gm_cache_home){ 0 };
+	heap->at.left = was;
+	heap->at.home = id;
+	heap->at.handle = handle;
 	gm_unlock(&lock);
 	return true;
 }
@@ -243,12 +243,12 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context)
 {
 	bool locked = gm_lock(&lock);
 
-	if (heap->left.id == context)
-		heap->left = (struct gm_cache_home){ 0 };
-	if (heap->home == context) {
-		heap->own = (struct gm_cache_home){ 0 };
-		heap->home = 0;
-		heap->handle = NULL;
+	if (heap->at.left.id == context)
+		heap->at.left = (struct gm_cache_home){ 0 };
+	if (heap->at.home == context) {
+		heap->at.own = (struct gm_cache_home){ 0 };
+		heap->at.home = 0;
+		heap->at.handle = NULL;
 		heap->ending = false;
 		heap->faulted = 0;
 	}

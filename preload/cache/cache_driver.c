@@ -72,7 +72,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 	struct gm_visit visit;
 	CUstream back;
 
-	if (!heap->handle)
+	if (!heap->at.handle)
 		gm_cache_home_find(heap);
 	visit = gm_visit_begin(heap);
 	heap->segments -= bytes;
@@ -83,7 +83,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 		if (back)
 			gm_order_behind_frees(back);
 		if (back && !GM_REAL(cuMemFreeAsync)(address, back))
-			heap->going_back++;
+			heap->at.going_back++;
 		else
 			GM_REAL(cuMemFree_v2)(address);
 	}
@@ -206,7 +206,7 @@ struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 	if (!where->context || where->domain >= GM_MAX_DEVICES)
 		return NULL;
 	heap = get(0, *where);
-	if (heap && !heap->handle)
+	if (heap && !heap->at.handle)
 		gm_cache_home_here(heap, where->context);
 	return remember(&gm_cache_last_pool, where, heap);
 }
@@ -226,7 +226,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		 gm_cache_growth_waits((uint8_t)device);
 	held = ending && gm_cache_orphans_hold();
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, GM_DOMAIN_UNKNOWN));) {
-		if (heap->home != context)
+		if (heap->at.home != context)
 			continue;
 		if (heap->kind != GM_KIND_POOL) {
 			endings += ending - heap->ending;
@@ -258,7 +258,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 	     gm_cache_on() && (heap = gm_cache_heap_next(heap, GM_DOMAIN_UNKNOWN));) {
 		if (heap->kind == GM_KIND_POOL)
 			gm_cache_home_lost(heap, context);
-		if (heap->kind == GM_KIND_POOL || heap->home != context)
+		if (heap->kind == GM_KIND_POOL || heap->at.home != context)
 			continue;
 		gm_reuse_forget(gm_order_reuse(), heap->number);
 		gm_cache_heap_drop(heap, tsc, stack);

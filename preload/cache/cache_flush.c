@@ -95,14 +95,14 @@ static _Atomic(uint32_t) turn;		/* how many there were */
  * again. */
 void gm_cache_missed(struct gm_cache_heap *heap)
 {
-	uint32_t gave = heap->gave_turn, periods = heap->turns ? heap->turns : 1, gap;
+	uint32_t gave = heap->unused.gave_turn, periods = heap->unused.turns ? heap->unused.turns : 1, gap;
 
 	if (!gave)
 		return;
 	gap = turn - gave + 2 * periods + 1;
-	heap->gave_turn = 0;
+	heap->unused.gave_turn = 0;
 	if (gap <= TURNS_MOST)
-		heap->turns = gap;
+		heap->unused.turns = gap;
 }
 
 /* Can segments of @heap go back by cuMemFreeAsync, behind what still uses them? cuMemFree waits for the GPU, and other
@@ -115,7 +115,7 @@ static bool frees_in_order(struct gm_cache_heap *heap)
 
 	if (heap->pages)
 		return true;
-	if (!heap->handle || GM_REAL(cuDeviceGetAttribute)(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+	if (!heap->at.handle || GM_REAL(cuDeviceGetAttribute)(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
 							   heap->domain))
 		return false;
 	visit = gm_visit_begin(heap);
@@ -136,7 +136,7 @@ static uint64_t give_some(struct gm_cache_heap *heap)
 		bytes = gm_cache_heap_release_unused(heap, heap->segments - keep < UNUSED_BYTES ?
 							   heap->segments - keep : UNUSED_BYTES);
 	if (bytes)
-		heap->gave_turn = turn;
+		heap->unused.gave_turn = turn;
 	gm_cache_growth_unlock(heap->domain);
 	return bytes;
 }
@@ -150,9 +150,9 @@ static void give_unused(struct gm_cache_heap *heap)
 {
 	uint64_t left;
 
-	if (++heap->turn < heap->turns)
+	if (++heap->unused.turn < heap->unused.turns)
 		return;
-	heap->turn = 0;
+	heap->unused.turn = 0;
 	while (__atomic_load_n(&heap->heap->idle, __ATOMIC_RELAXED) && may_turn() && (left = give_some(heap)))
 		;
 	gm_cache_heap_begin_period(heap);

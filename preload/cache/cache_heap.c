@@ -271,8 +271,8 @@ int gm_cache_heap_new(const struct gm_cache_heap_setup *setup, struct gm_cache_h
 	heap->domain = setup->domain;
 	heap->kind = setup->kind;
 	heap->context = setup->context;
-	heap->home = setup->home;
-	heap->handle = setup->handle;
+	heap->at.home = setup->home;
+	heap->at.handle = setup->handle;
 	heap->pages = setup->pages;
 	heap->plain = setup->config->class == &gm_pages_heap || gm_heap_rounds_plainly(setup->config);
 	heap->thread_cache_wanted = setup->thread_cache;

@@ -64,6 +64,29 @@ struct gm_cache_home {
 	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
 };
 
+/* Where calls of the driver for a heap are made, and what it was given back there (cache_context.c). */
+struct gm_cache_at {
+	_Atomic(uint32_t) home;		/* id of the context that @handle is */
+	_Atomic(CUcontext) handle;	/* made current for the calls; NULL: to be found anew */
+	struct gm_cache_home own;	/* the heap's private streams there; the id is unused */
+	struct gm_cache_home left;	/* of a pool's heap: those in the context that it left before that ended */
+	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @own.back so far; of these, complete */
+};
+
+/* Of a pages heap: how its pages may move (cache_points.c, cache_pages.c, cache_await.c). */
+struct gm_cache_moving {
+	_Atomic(uint64_t) freed_at;	/* the point of the last free that the host has not seen complete */
+	_Atomic(uint64_t) spent_ns;	/* what moving pages and waiting for them took lately */
+	_Atomic(bool) impatient;	/* it grows rather than wait (gm_cache_await_pages) */
+};
+
+/* What is idle goes back, in turns of the option idle_time (cache_flush.c). */
+struct gm_cache_unused {
+	_Atomic(uint32_t) turns;	/* how many of them a period has; 0: one */
+	_Atomic(uint32_t) gave_turn;	/* in which unused memory went back that may be missed; 0: in none */
+	uint32_t turn;			/* of the period, for the helper thread */
+};
+
 #define GM_CACHE_KEPT 16u
 
 struct gm_cache_heap {
@@ -100,23 +123,13 @@ struct gm_cache_heap {
 	 * still go back to the driver. Lock: the domain's. */
 	uint32_t kept[GM_CACHE_KEPT], kept_count;
 
-	/* The driver's side (cache_driver.c). */
-	_Atomic(uint32_t) home;		/* id of the context that @handle is */
-	_Atomic(CUcontext) handle;	/* made current for its driver calls; NULL: to be found anew */
-	struct gm_cache_home own;	/* its private streams there; the id is unused */
-	struct gm_cache_home left;	/* of a pool's heap: those in the context that it left before that ended */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
 	_Atomic(uint64_t) segments_high;	/* of pages: the most of it since that was reset */
 	_Atomic(uint64_t) live_lately;	/* bytes: a peak of what was live, which fades (cache_alloc.c) */
-	_Atomic(uint32_t) going_back, came_back;	/* segments freed on @back so far; of these, complete */
 	struct gm_cache_pages *pages;	/* as in its setup; lock: growth */
-	_Atomic(uint64_t) freed_at;	/* of pages: the point of the last free that the host has not seen complete */
-	_Atomic(bool) impatient;	/* of a pages heap: it grows rather than wait (gm_cache_await_pages) */
-	_Atomic(uint64_t) moving_ns;	/* likewise: what moving pages and waiting for them took lately */
-	/* What is idle goes back (cache_flush.c): in turns of the option idle_time. */
-	_Atomic(uint32_t) turns;	/* how many of them a period has; 0: one */
-	_Atomic(uint32_t) gave_turn;	/* in which unused memory went back that may be missed; 0: in none */
-	uint32_t turn;			/* of the period, for the helper thread */
+	struct gm_cache_at at;
+	struct gm_cache_moving moving;
+	struct gm_cache_unused unused;
 };
 
 /* Is its memory in pages? It stays so when the pages are gone with its context. */

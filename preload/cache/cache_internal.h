@@ -57,7 +57,7 @@ static inline struct gm_cache_heap *gm_cache_context_heap(const struct gm_where 
 struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where);
 static inline struct gm_cache_heap *gm_cache_pool_heap(const struct gm_where *where)
 {
-	return gm_cache_is_last(&gm_cache_last_pool, where) && gm_cache_last_pool.heap->handle
+	return gm_cache_is_last(&gm_cache_last_pool, where) && gm_cache_last_pool.heap->at.handle
 		? gm_cache_last_pool.heap : gm_cache_pool_heap_find(where);
 }
 

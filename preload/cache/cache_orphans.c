@@ -84,7 +84,7 @@ static bool give_back(struct gm_cache_heap *heap, uint64_t address)
 
 	if (!back || GM_REAL(cuMemFreeAsync)(address, back))
 		return false;
-	heap->going_back++;
+	heap->at.going_back++;
 	return true;
 }
 
@@ -92,10 +92,10 @@ static bool give_back(struct gm_cache_heap *heap, uint64_t address)
  * before what others wait for. */
 static CUstream stream_behind(struct gm_cache_heap *heap, uint64_t key)
 {
-	struct gm_cache_behind *behind = &heap->own.behind[0];
+	struct gm_cache_behind *behind = &heap->at.own.behind[0];
 
 	for (unsigned int i = 0; i < GM_CACHE_BEHIND; i++) {
-		behind = &heap->own.behind[i];
+		behind = &heap->at.own.behind[i];
 		if (!behind->stream || behind->key == key ||
 		    GM_REAL(cuStreamQuery)(behind->stream) != CUDA_ERROR_NOT_READY)
 			break;
@@ -119,11 +119,11 @@ void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address,
 	struct gm_stream_track stream;
 
 	/* Every context of the device has ended, and with them all that could use it. */
-	if (!heap->handle && !GM_REAL(cuMemFree_v2)(address))
+	if (!heap->at.handle && !GM_REAL(cuMemFree_v2)(address))
 		return;
-	if (heap->handle && gm_reuse_stream_is_past(gm_order_reuse(), key) && give_back(heap, address))
+	if (heap->at.handle && gm_reuse_stream_is_past(gm_order_reuse(), key) && give_back(heap, address))
 		return;
-	if (heap->handle && gm_cache_request.chains && free_behind(heap, address, key))
+	if (heap->at.handle && gm_cache_request.chains && free_behind(heap, address, key))
 		return;
 	if (gm_timeline_stream_copy(gm_reuse_time(gm_order_reuse()), key, &stream))
 		orphan.context = stream.context;
@@ -149,10 +149,10 @@ static uint64_t give_orphans_back(void)
 			keep_orphan(&orphan);
 			continue;
 		}
-		if (!heap->handle)
+		if (!heap->at.handle)
 			gm_cache_home_find(heap);
 		visit = gm_visit_begin(heap);
-		done = heap->handle ? give_back(heap, orphan.address)
+		done = heap->at.handle ? give_back(heap, orphan.address)
 				    : !GM_REAL(cuMemFree_v2)(orphan.address);
 		gm_visit_end(&visit);
 		if (!done)
@@ -197,7 +197,7 @@ uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap)
 	for (uint32_t n = heap->ending ? 0 : waiting;
 	     n && (orphan = take_orphan(heap->number)).address; n--) {
 		struct gm_visit visit = gm_visit_begin(heap);
-		bool done = heap->handle && free_behind(heap, orphan.address, 0);
+		bool done = heap->at.handle && free_behind(heap, orphan.address, 0);
 
 		gm_visit_end(&visit);
 		if (!done)

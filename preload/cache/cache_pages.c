@@ -46,7 +46,7 @@ struct gm_cache_pages {
 	uint64_t held;			/* bytes of all handles */
 	uint64_t spares, spare_bytes;	/* handles that are not mapped, and their bytes */
 	uint64_t unmapped_ns;		/* what it took to unmap the spare ones */
-	uint64_t counted_ns;		/* gm_now_ns when heap->moving_ns was looked at */
+	uint64_t counted_ns;		/* gm_now_ns when heap->moving.spent_ns was looked at */
 	bool plenty;			/* of memory was left when pages were mapped last */
 	bool roomy;			/* and for larger handles, too */
 	bool costly;			/* what gm_cache_pages_costly said last */
@@ -287,7 +287,7 @@ bool gm_cache_pages_costly(void *arg)
 	struct gm_cache_heap *heap = arg;
 	struct gm_cache_pages *pages = heap->pages;
 	double part = gm_state.options.compaction_time;
-	uint64_t now, spent = heap->moving_ns, forgotten;
+	uint64_t now, spent = heap->moving.spent_ns, forgotten;
 
 	pages->costly = false;
 	if (!pages->plenty || part >= 1 || !spent)
@@ -297,7 +297,7 @@ bool gm_cache_pages_costly(void *arg)
 	pages->counted_ns = now;
 	if (forgotten > spent)
 		forgotten = spent;
-	heap->moving_ns -= forgotten;
+	heap->moving.spent_ns -= forgotten;
 	pages->costly = spent - forgotten > (uint64_t)(part * (double)LATELY_NS);
 	return pages->costly;
 }
@@ -346,7 +346,7 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 		r = -ENOMEM;
 	}
 	if (!result && bytes > fresh) {
-		heap->moving_ns += pages->unmapped_ns +
+		heap->moving.spent_ns += pages->unmapped_ns +
 				   gm_passed_ns(&began, LATELY_NS) / (bytes / PAGE) * ((bytes - fresh) / PAGE);
 		pages->unmapped_ns = 0;
 	}
@@ -499,7 +499,7 @@ bool gm_cache_pages_owner(uint32_t block, CUcontext *ret_context, CUmemoryPool *
 	if (heap->kind == GM_KIND_POOL)
 		*ret_pool = gm_pool_handle(heap->domain);
 	else
-		*ret_context = heap->handle;
+		*ret_context = heap->at.handle;
 	return true;
 }
 

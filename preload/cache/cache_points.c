@@ -31,8 +31,8 @@ uint64_t gm_cache_pages_moment(void *arg)
 
 	if (heap->seen)
 		return 0;
-	heap->freed_at = gm_timeline_free(timeline());
-	return heap->freed_at;
+	heap->moving.freed_at = gm_timeline_free(timeline());
+	return heap->moving.freed_at;
 }
 
 uint64_t gm_cache_pages_passed(void *arg, uint64_t stream)
@@ -52,12 +52,12 @@ bool gm_cache_pages_wanted(void *arg)
 	struct gm_cache_heap *heap = arg;
 
 	return gm_rule(GM_RULE_AWAIT) && gm_cache_request.waits && heap->heap->idle &&
-	       heap->freed_at > gm_cache_pages_passed(heap, UINT64_MAX);
+	       heap->moving.freed_at > gm_cache_pages_passed(heap, UINT64_MAX);
 }
 
 int gm_cache_pages_waits(struct gm_cache_heap *heap, uint64_t until)
 {
-	uint64_t freed = heap->freed_at < until ? heap->freed_at : until;
+	uint64_t freed = heap->moving.freed_at < until ? heap->moving.freed_at : until;
 
 	if (!gm_cache_heap_in_pages(heap) || freed <= gm_cache_pages_passed(heap, UINT64_MAX))
 		return 0;

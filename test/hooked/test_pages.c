@@ -201,7 +201,7 @@ START_TEST(test_waits_before_growth)
 	behind = free_busy(stream);
 	OK(cuMemAlloc_v2(&next, 60 * MIB));
 	ck_assert_uint_le(heap()->segments, 66 * MIB);
-	ck_assert(!heap()->impatient);
+	ck_assert(!heap()->moving.impatient);
 	OK(cuMemFree_v2(behind));
 	OK(cuMemFree_v2(next));
 	ck_assert_uint_eq(gm_lock_violations(), 0);
@@ -233,7 +233,7 @@ START_TEST(test_waits_in_vain_once)
 	OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
 	behind = free_busy(stream);
 	OK(cuMemAlloc_v2(&next, 60 * MIB));
-	ck_assert(heap()->impatient);
+	ck_assert(heap()->moving.impatient);
 	ck_assert_uint_ge(heap()->segments, 102 * MIB);
 	OK(cuMemAlloc_v2(&last, 100 * MIB));
 	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 1 }, 4), 0);
@@ -275,7 +275,7 @@ START_TEST(test_waits_for_no_other_stream)
 	OK(cuStreamSynchronize(stream));
 	OK(cuStreamWaitValue32_v2(other, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
 	OK(cuMemAllocAsync(&next, 60 * MIB, own));
-	ck_assert(!pool_heap()->impatient);
+	ck_assert(!pool_heap()->moving.impatient);
 	ck_assert_uint_le(pool_heap()->segments, 66 * MIB);
 	ck_assert_int_eq(fakecuda_write(flag, &(const uint32_t){ 1 }, 4), 0);
 	OK(cuMemFreeAsync(behind, stream));
@@ -410,7 +410,7 @@ START_TEST(test_moves_as_time_allows)
 		OK(cuMemFree_v2(p[i]));
 	OK(cuMemAlloc_v2(&first, 8 * MIB));	/* until then nothing has moved, and taken time */
 	ck_assert_uint_le(heap()->segments, 67 * MIB);
-	ck_assert_uint_gt(heap()->moving_ns, 0);
+	ck_assert_uint_gt(heap()->moving.spent_ns, 0);
 	OK(cuMemAlloc_v2(&next, 8 * MIB));
 	ck_assert_uint_le(heap()->segments, most[_i]);
 	ck_assert_int_eq(heap()->segments > 67 * MIB, _i == 1);

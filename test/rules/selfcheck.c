@@ -19,7 +19,7 @@ GPUMEM_TEST uint64_t gpumem_test_works(void);
 /* It works in no context, or in the one that it takes its place to be. */
 static bool is_at_home(const struct gm_cache_heap *heap)
 {
-	return heap->kind != GM_KIND_POOL || !heap->handle || gm_context_find(heap->handle) == heap->home;
+	return heap->kind != GM_KIND_POOL || !heap->at.handle || gm_context_find(heap->at.handle) == heap->at.home;
 }
 
 /* Violations of the structures of every heap, of limbo, and of the way from addresses to blocks. */
