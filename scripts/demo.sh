@@ -22,7 +22,7 @@ if [ -e /dev/nvidia0 ] || { command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi 
 	nvcc=${CUDA_HOME:+$CUDA_HOME/bin/}nvcc
 	command -v "$nvcc" >/dev/null 2>&1 || nvcc=/usr/local/cuda/bin/nvcc
 	app=$room/demo_app
-	"$nvcc" -O1 -arch=native -I. -cudart static -o "$app" test/apps/demo_app.cu
+	"$nvcc" -g -O1 -arch=native -I. -cudart static -o "$app" test/apps/demo_app.cu
 	echo "demo: on a real GPU: $(nvidia-smi -L 2>/dev/null | head -n 1)"
 else
 	app=$room/demo_app
@@ -69,8 +69,7 @@ pid=$!
 children+=("$pid")
 until_true 300 sh -c "ls $room/journals/*/*.journal" || { cat "$room/loop.out"; fail "the program began no journal"; }
 sleep 0.5
-kill -KILL "$pid"
-wait "$pid" 2>/dev/null || true
+{ kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true		# bash would say "Killed" here
 "$gpumem" recover "$room/journals"
 
 step "its last events"
