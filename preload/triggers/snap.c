@@ -164,10 +164,17 @@ static void say_failed(const struct writing *w, enum gm_request reason)
 	       kept ? gm_state.journal : "");
 }
 
+static const char *reason_name(const struct gm_header *header, enum gm_request reason)
+{
+	bool ended = reason == GM_REQUEST_CRASH && gm_signal_is_wish(gm_signal_name(header->crash_signal));
+
+	return ended ? "ended" : reason_names[reason];
+}
+
 static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_t time_us)
 {
 	struct gm_snapshot_request request = {
-		.reason = reason_names[reason],
+		.reason = reason_name(copy->header, reason),
 		.time_us = time_us,
 		.naming = reason == GM_REQUEST_CRASH ? gm_crash_naming : NULL,
 	};

@@ -7,6 +7,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "recorder/journal/format.h"
 
@@ -79,6 +80,11 @@ static NAMES(signal_name, 32,
 const char *gm_signal_name(int32_t signal)
 {
 	return signal_name((uint32_t)signal);
+}
+
+bool gm_signal_is_wish(const char *name)
+{
+	return !strcmp(name, "SIGTERM") || !strcmp(name, "SIGINT") || !strcmp(name, "SIGHUP");
 }
 
 const char *gm_error_text(int error)

@@ -6,6 +6,7 @@
 #ifndef GM_RECORDER_NAMES_H
 #define GM_RECORDER_NAMES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 const char *gm_kind_name(unsigned int kind);		/* enum gm_kind */
@@ -17,6 +18,8 @@ const char *gm_region_name(unsigned int region);	/* enum gm_region_id */
 const char *gm_life_name(unsigned int life);		/* enum gm_life */
 
 const char *gm_signal_name(int32_t signal);		/* "SIGSEGV"; by Linux's numbers on x86-64 and aarch64 */
+/* Is it one by which a user, a terminal or a job's manager ends a program that is well? */
+bool gm_signal_is_wish(const char *name);
 
 /* Return the text of errno @error (or -@error) for errors of files and threads, as strerror does, but without
  * malloc, locale and message catalogues. */

@@ -99,12 +99,13 @@ static const struct gm_failure *wanted(const struct gm_snap *snap)
 static void put_signal(struct gm_snap *snap, const struct gm_header *header)
 {
 	struct gm_jsonw *w = snap->w;
-	bool sent = header->crash_code <= 0;
+	const char *name = gm_signal_name(header->crash_signal);
+	bool sent = header->crash_code <= 0, fault = !sent && !gm_signal_is_wish(name);
 
 	gm_jsonw_key_i64(w, "signal", header->crash_signal);
-	gm_jsonw_key_text(w, "signal_name", gm_signal_name(header->crash_signal));
+	gm_jsonw_key_text(w, "signal_name", name);
 	gm_jsonw_key_i64(w, "code", header->crash_code);
-	gm_jsonw_key_u64_if(w, "address", !sent, header->crash_address);
+	gm_jsonw_key_u64_if(w, "address", fault, header->crash_address);
 	gm_jsonw_key_i64_if(w, "sender_pid", sent, header->crash_sender_pid);
 	gm_jsonw_key_u64_if(w, "sender_uid", sent, header->crash_sender_uid);
 	gm_snap_key_time(snap, "time_us", header->crash_tsc);

@@ -85,6 +85,11 @@ def recovered(room, place=None):
     return json.loads(done.stdout), snapshots
 
 
+def deaths(room):
+    """Snapshots that a deadly signal made: of a crash, or where the program was ended on purpose."""
+    return room.snapshots("crash-") + room.snapshots("ended-")
+
+
 def compare(name, *words, number=None, snapshot="crash", core=False, same_output=True, size=LIVE, **options):
     """Bare and under the library: the same death. Then the snapshot, or with snapshot=None the journal. Returns it."""
     with Room() as room:
@@ -98,7 +103,7 @@ def compare(name, *words, number=None, snapshot="crash", core=False, same_output
             check("%s: and that is signal %d" % (name, number), os.WIFSIGNALED(ours.status) and os.WTERMSIG(ours.status) == number,
                   str(ours))
         check("%s: as many core files" % name, len(glob.glob(room.path + "/core*")) == cores, os.listdir(room.path))
-        found = room.snapshots("crash-")
+        found = deaths(room)
         if snapshot == "crash":
             check("%s: one snapshot, nothing else" % name, len(found) == 1 and len(room.files()) == 1 and
                   not room.journal_files(), (room.files(), room.journal_files()))
@@ -187,7 +192,7 @@ def opens_nothing():
                 opened = [line.rstrip("\n").split(" ", 1) for line in text]
             flags = [int(word, 16) for word, _ in opened]
             files = [path for (_, path), f in zip(opened, flags) if not f & os.O_DIRECTORY or f & os.O_TMPFILE == os.O_TMPFILE]
-            found = room.snapshots("crash-")
+            found = deaths(room)
             check("%s: a snapshot" % way, len(found) == 1 and live(found[0]) >= LIVE, (str(ours), room.files()))
             check("%s: no file is opened from the signal on but the snapshot" % way, len(files) == 1 and
                   (files[0] == "." or files[0].startswith(".gpumem-") and files[0].endswith(".tmp")), opened)
@@ -207,7 +212,7 @@ def stuck():
 
     with Room() as room:
         ours, there = run(lambda child: os.kill(child.pid, 15))
-        found = room.snapshots("crash-")
+        found = deaths(room)
         check("a stuck file: a crash has its snapshot nevertheless", there and ours.status == 15 and len(found) == 1 and
               live(found[0]) == LIVE and not room.journal_files(), (str(ours), there, room.files(), room.journal_files()))
     with Room() as room:
@@ -236,6 +241,8 @@ def sent():
             check("raise %d: the sender is the process itself" % number, failure["signal"] == number and failure["code"] < 0 and
                   failure["sender_pid"] == snapshot["process"]["pid"] and failure["sender_uid"] == os.getuid() and
                   failure["address"] is None, failure)
+            check("raise %d: called a crash, or ended on purpose" % number, snapshot["reason"] == ("ended" if number in (1, 2, 15) else "crash"),
+                  snapshot["reason"])
     snapshot = compare("from outside", "wait", number=15, act=lambda child: os.kill(child.pid, 15))
     check("from outside: the sender is known", snapshot and snapshot["failure"]["sender_pid"] == os.getpid() and
           snapshot["failure"]["code"] == 0, snapshot and snapshot["failure"])
@@ -274,8 +281,9 @@ def terminal():
             os.close(master)
             ends.append(status)
         check("Ctrl-C: dies of SIGINT as without the library", ends[0] == ends[1] == signal.SIGINT, ends)
-        found = room.snapshots("crash-")
+        found = deaths(room)
         check("Ctrl-C: one snapshot that says so", len(found) == 1 and found[0]["failure"]["signal_name"] == "SIGINT" and
+              found[0]["reason"] == "ended" and found[0]["failure"]["address"] is None and found[0]["failure"]["sender_pid"] is None and
               not room.journal_files(), room.files())
 
 
@@ -319,7 +327,7 @@ def cores():
             if of_bare and second:
                 check("core of %s: the same signal, code and place" % name, of_bare == notes(second[0]),
                       (of_bare, notes(second[0])))
-            check("core of %s: and a snapshot" % name, len(room.snapshots("crash-")) == 1, room.files())
+            check("core of %s: and a snapshot" % name, len(deaths(room)) == 1, room.files())
 
 
 # ---- where it is hard ---------------------------------------------------------------------------
@@ -343,7 +351,7 @@ def hard():
               sum(f["size"] for f in snapshot["recovered"]["in_flight"]) == 512 - served, snapshot and snapshot["recovered"])
     with Room() as room:
         ours = Death(room, ["library"])
-        [snapshot] = room.snapshots("crash-")
+        [snapshot] = deaths(room)
         check("in the library itself: a snapshot that shows it", ours.status == 11 and live(snapshot) == LIVE and
               "gpumem_memory_stats" in names(symbolized(snapshot)) and not room.journal_files(), (str(ours), names(snapshot)))
     compare("a thread with 16 KiB of stack", "small_stack", number=11)
@@ -356,7 +364,7 @@ def hard():
     with Room() as room:
         ours = Death(room, ["many", "100000"])
         check("while a snapshot is written: both are there", os.WTERMSIG(ours.status) == 11 and len(room.snapshots("signal-")) == 1 and
-              len(room.snapshots("crash-")) == 1 and not room.journal_files(), (str(ours), room.files(), room.journal_files()))
+              len(deaths(room)) == 1 and not room.journal_files(), (str(ours), room.files(), room.journal_files()))
 
 
 def handlers():
@@ -439,7 +447,7 @@ def written_already():
         os.mkdir(inside, 0o700)
         Death(room, ["segv"], journal=inside)
         check("in a directory of gpumem run's the journal stays", len(room.journal_files()) == 1 and
-              len(room.snapshots("crash-")) == 1, room.files())
+              len(deaths(room)) == 1, room.files())
         done = subprocess.run([GPUMEM, "recover", "--keep", room.journal_files()[0]], cwd=room.path, capture_output=True,
                               text=True, timeout=SECONDS, check=False)
         check("recover says what it died of, and where the snapshot is", "died of SIGSEGV" in done.stdout and
@@ -493,7 +501,7 @@ def at_random():
             ours = Death(room, ["load", str(generator.choice([1, 2, 4]))], act=act, **({"allocator": "native"} if done % 4 == 1 else {}))
             allowed = set(numbers) | ({9} if kill_after else set())
             left = [f for f in room.files() if f.endswith(".json") and not f.startswith(".")]
-            found = room.snapshots("crash-")
+            found = deaths(room)
             told, again = recovered(room)
             what = (numbers, kill_after, str(ours), left, [t["error"] for t in told])
             # One whose journal went with its snapshot may have been killed in between: then it says so.

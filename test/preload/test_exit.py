@@ -75,11 +75,11 @@ def sudden():
         check("SIGKILL: the process dies of it", run.returncode == -signal.SIGKILL and not run.stderr, tell(run))
         check("SIGKILL: the journal stays", len(room.journal_files()) == 1 and not room.files(),
               (room.journal_files(), room.files()))
-    for number in (signal.SIGABRT, signal.SIGTERM):
+    for number, called in ((signal.SIGABRT, "crash"), (signal.SIGTERM, "ended")):
         with Play() as room:
             run = room.script("alloc 100", "kill %d" % number, "sleep 20000")
             check("signal %d: the process dies of it" % number, run.returncode == -number and not run.stderr, tell(run))
-            check("signal %d: a snapshot, and no journal" % number, room.live("crash") == [100] and len(room.files()) == 1 and
+            check("signal %d: a snapshot, and no journal" % number, room.live(called) == [100] and len(room.files()) == 1 and
                   not room.journal_files(), (room.journal_files(), room.files()))
 
 

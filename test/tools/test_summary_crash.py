@@ -110,6 +110,12 @@ with Room() as room:
         text = summary(path)
         check("%s is no crash: who sent it, and no stack" % name, status == -number and re.fullmatch(
             r"ended by %s, sent by process \d+" % name, text.splitlines()[2]) and not text.splitlines()[3] and "died" not in text, text)
+    # Ctrl-C: the kernel sends SIGINT, for no process.
+    snapshot = load(crashed("signal", "2")[0])
+    snapshot["failure"].update(code=128, sender_pid=None, sender_uid=None)
+    for address in (None, 0):           # before, a snapshot had an address of 0 here
+        text = gpumem("summary", "-", stdin=json.dumps(dict(snapshot, failure=dict(snapshot["failure"], address=address)))).stdout
+        check("Ctrl-C is no crash either", text.splitlines()[2:4] == ["ended by SIGINT, sent by the terminal", ""], text)
     path, status = crashed("signal", "6")
     check("SIGABRT is one", summary(path).splitlines()[2].startswith("died of SIGABRT in thread "), summary(path))
 finish()

@@ -65,16 +65,10 @@ static void print_failure(const struct gm_failure *failure)
 	       gm_show_bytes((int64_t)failure->requested_bytes));
 }
 
-/* Signals by which a user, or a job's manager, ends a program that is well. */
-static bool was_asked(const char *signal)
-{
-	return !strcmp(signal, "SIGTERM") || !strcmp(signal, "SIGINT") || !strcmp(signal, "SIGHUP");
-}
-
 static void print_death(const struct gm_recovered *one, const char *command)
 {
 	printf("%s (pid %lld) %s%s with %s live in %s, peak %s\n", command, (long long)one->pid,
-	       !one->signal ? "died" : was_asked(one->signal) ? "ended by " : "died of ",
+	       !one->signal ? "died" : gm_signal_is_wish(one->signal) ? "ended by " : "died of ",
 	       one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
 	       gm_show_count((int64_t)one->live_blocks, "block"), gm_show_bytes((int64_t)one->peak_bytes));
 	if (one->refused)
@@ -107,7 +101,8 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 		print_flights(one);
 		if (one->failure)
 			print_failure(one->failure);
-		printf("  %s%s\n", gm_show_path(one->snapshot), one->written ? ", written when it crashed" : "");
+		printf("  %s%s\n", gm_show_path(one->snapshot), !one->written ? "" :
+		       one->signal && gm_signal_is_wish(one->signal) ? ", written when it ended" : ", written when it crashed");
 	}
 }
 

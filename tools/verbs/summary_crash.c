@@ -6,20 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "recorder/modules/names.h"
 #include "tools/show/show.h"
 
 #define FRAMES_MOST 6u			/* of the stack; --full has all */
 #define EVENTS_MOST 10u			/* of the thread */
 #define BESIDE_MOST ((uint64_t)2 << 20)	/* bytes from a block to an address that was perhaps meant for it */
-
-/* Signals by which a user, or a job's manager, ends a program that is well. */
-static bool is_wish(const json_t *crash)
-{
-	const char *name = gm_json_text(crash, "signal_name");
-
-	return gm_json_number(crash, "code") <= 0 &&
-	       (!strcmp(name, "SIGTERM") || !strcmp(name, "SIGINT") || !strcmp(name, "SIGHUP"));
-}
 
 /* ---- the address ------------------------------------------------------------------------------ */
 
@@ -140,7 +132,8 @@ unsigned int gm_summary_crash(const struct gm_summary *view)
 {
 	const json_t *crash = gm_json_object(view->root, "failure");
 	int64_t thread = gm_json_number(crash, "thread");
-	bool wish = is_wish(crash), place = json_is_integer(json_object_get(crash, "address"));
+	bool wish = gm_signal_is_wish(gm_json_text(crash, "signal_name"));
+	bool place = !wish && json_is_integer(json_object_get(crash, "address"));
 	unsigned int lines = 1;
 
 	if (strcmp(gm_json_text(crash, "type"), "crash"))
@@ -150,8 +143,10 @@ unsigned int gm_summary_crash(const struct gm_summary *view)
 		printf(" in thread %lld", (long long)thread);
 	if (place)
 		printf(", address %#llx", (unsigned long long)gm_json_number(crash, "address"));
-	else
+	else if (json_is_integer(json_object_get(crash, "sender_pid")))
 		printf(", sent by process %lld", (long long)gm_json_number(crash, "sender_pid"));
+	else if (wish)
+		printf(", sent by the terminal");
 	putchar('\n');
 	if (wish && !view->full)
 		return lines;

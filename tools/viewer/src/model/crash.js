@@ -55,10 +55,10 @@ export const crashOf = (doc, models) => {
 	const { failure } = doc.root;
 	if (failure?.type !== "crash")
 		return null;
-	const name = failure.signal_name ?? `signal ${failure.signal}`, has = Number.isFinite(failure.address);
-	const wish = !(failure.code > 0) && WISHES.has(name);
+	const name = failure.signal_name ?? `signal ${failure.signal}`, wish = WISHES.has(name), has = !wish && Number.isFinite(failure.address);
+	const by = has ? `, address ${hex(failure.address)}` : Number.isFinite(failure.sender_pid) ? `, sent by process ${failure.sender_pid}` : wish ? ", sent by the terminal" : "";
 	return {
-		wish, what: `${wish ? "ended by" : "died of"} ${name}${wish ? "" : ` in thread ${failure.thread}`}${has ? `, address ${hex(failure.address)}` : `, sent by process ${failure.sender_pid ?? 0}`}`,
+		wish, what: `${wish ? "ended by" : "died of"} ${name}${wish ? "" : ` in thread ${failure.thread}`}${by}`,
 		place: has ? placeOf(models, failure.address) : "", stack: stackOf(failure, doc, models[0].stacks), truncated: failure.truncated === true,
 		events: eventsOf(models, failure.thread, failure.time_us ?? 0),
 	};
