@@ -120,7 +120,8 @@ static void say_growth(const struct gm_facts *facts, struct gm_explanation *ret)
 	if (growth->leaks)
 		WHY(" and grows without end: blocks from every time of the run are still held.");
 	else
-		WHY(", and freed %s.", growth->freed ? "few" : "none");
+		WHY(", and freed %s%s.", growth->freed ? "few" : "none",
+		    ret->cause == GM_CAUSE_FULL ? ": a leak, unless the program needs them all" : "");
 }
 
 static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,

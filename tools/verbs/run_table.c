@@ -254,7 +254,18 @@ static const char *quoted(const char *path)
 	return to;
 }
 
-/* The next thing to look at: why it ran out, what leaked, what was in flight when it died. */
+/* On a terminal @path as it can be typed there: without the working directory, where it begins with it. A log is read
+ * elsewhere. */
+static const char *from_here(const char *path)
+{
+	static char here[PATH_MAX];
+	size_t length = isatty(STDERR_FILENO) && getcwd(here, sizeof(here)) ? strlen(here) : 0;
+
+	return length > 1 && !strncmp(path, here, length) && path[length] == '/' && path[length + 1] != '-' ?
+	       path + length + 1 : path;
+}
+
+/* The next thing to look at: why it ran out, what was in flight when it died, what leaked most. */
 static const struct gm_run_process *most_interesting(const struct gm_run_table *table,
 						     const char **ret_verb)
 {
@@ -268,7 +279,8 @@ static const struct gm_run_process *most_interesting(const struct gm_run_table *
 				      : process->live	? 2
 							: 1;
 
-		if (process->snapshot && weight > most) {
+		if (process->snapshot &&
+		    (weight > most || (weight == 2 && most == 2 && process->live > best->live))) {
 			most = weight;
 			best = process;
 		}
@@ -286,7 +298,7 @@ static void print_next(const struct gm_run_table *table)
 	if (!one)
 		return;
 	fprintf(stderr, "gpumem: look at it with: gpumem %s %s\n", verb,
-		quoted(one->ooms && one->at_oom ? one->at_oom : one->snapshot));
+		quoted(from_here(one->ooms && one->at_oom ? one->at_oom : one->snapshot)));
 	for (size_t i = 0; i < table->count; i++)
 		if (table->list[i].snapshot && table->list[i].rank >= 0) {
 			ranks++;
@@ -297,14 +309,8 @@ static void print_next(const struct gm_run_table *table)
 	fputs("gpumem: the ranks side by side: gpumem merge", stderr);
 	for (size_t i = 0; i < table->count; i++)
 		if (table->list[i].snapshot && table->list[i].rank >= 0)
-			fprintf(stderr, " %s", quoted(table->list[i].snapshot));
+			fprintf(stderr, " %s", quoted(from_here(table->list[i].snapshot)));
 	fputs("\n", stderr);
-}
-
-/* Signals by which a user, or a job's manager, ends a program that is well. */
-static bool was_asked(const struct gm_run_process *process)
-{
-	return !strcmp(process->how, "SIGTERM") || !strcmp(process->how, "SIGINT") || !strcmp(process->how, "SIGHUP");
 }
 
 static void print_one(const struct gm_run_process *process)
@@ -316,8 +322,8 @@ static void print_one(const struct gm_run_process *process)
 	}
 	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
 		(long long)process->pid, gm_show_clean(process->command),
-		process->dead && !was_asked(process) ? "died" : "ended",
-		process->dead && strcmp(process->how, "killed") ? (was_asked(process) ? " by " : " of ") : "",
+		process->dead && !gm_signal_is_wish(process->how) ? "died" : "ended",
+		process->dead && strcmp(process->how, "killed") ? (gm_signal_is_wish(process->how) ? " by " : " of ") : "",
 		process->dead && strcmp(process->how, "killed") ? process->how : "",
 		gm_show_bytes(process->peak), gm_show_bytes(process->live),
 		gm_show_count(process->blocks, "block"));
@@ -327,7 +333,7 @@ static void print_one(const struct gm_run_process *process)
 	if (process->ooms)
 		fprintf(stderr, ", out of memory %s", gm_show_count(process->ooms, "time"));
 	fprintf(stderr, ": %s\n",
-		process->snapshot ? gm_show_clean(process->snapshot) : "no snapshot");
+		process->snapshot ? gm_show_clean(from_here(process->snapshot)) : "no snapshot");
 }
 
 static void print_table(const struct gm_run_table *table)
@@ -353,7 +359,7 @@ static void print_table(const struct gm_run_table *table)
 			fprintf(stderr, "%11s %11s %8s %5s  ", "?", "?", "?", "?");
 		fprintf(stderr, "%s",
 			process->note	    ? gm_show_clean(process->note)
-			: process->snapshot ? gm_show_clean(process->snapshot)
+			: process->snapshot ? gm_show_clean(from_here(process->snapshot))
 					    : "no snapshot");
 		if (process->others)
 			fprintf(stderr, " (and %u more)", process->others);
