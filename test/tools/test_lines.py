@@ -9,11 +9,12 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import FAKE, Room, check, finish  # noqa: E402
-from verbs import gpumem  # noqa: E402
+from verbs import gpumem, wait_for  # noqa: E402
 
 # A cache whose look-up is inlined into the thread that serves: the look-up keeps the memory.
 SOURCE = r"""
 #include <cstdio>
+#include <unistd.h>
 #define APART __attribute__((noipa))
 #define INLINED static inline __attribute__((always_inline))
 extern "C" {
@@ -46,6 +47,11 @@ int main(int argc, char **argv)
 		return 1;
 	for (int i = 0; i < 20; i++)
 		serve(i);
+	if (argc > 1) {
+		puts("waiting");
+		fflush(stdout);
+		pause();
+	}
 	return 0;
 }
 """
@@ -102,6 +108,22 @@ with Room() as room:
         check("%s has it" % " ".join(words), run.returncode == 0 and "lookup" in said and "serve(int)" in said, (run, said[:300]))
     run = gpumem("check", "--no-leaks", path)
     check("check names who leaked", run.returncode == 1 and whole.search(run.stdout), run)
+
+    with subprocess.Popen([program, "wait"], stdout=subprocess.PIPE, text=True, env=room.env(allocator="native", snapshot_on="none")) as living:
+        said = living.stdout.readline()
+        pid = str(living.pid)
+
+        def told_by(*words):
+            return json.loads(gpumem("top", "--once", "--json", *words, pid).stdout)["processes"][0]["sites"]
+
+        wait_for(lambda: "+0x" not in told_by("--no-lines")[0]["name"])      # the library's thread finds names in its own time
+        told = [told_by(), told_by("--no-lines")]
+        text = gpumem("top", "--once", pid)
+        living.kill()
+    check("top has it", said == "waiting\n" and [site["name"] for site in told[0]] == [asked] and told[0][0]["stack"][:2] ==
+          ["lookup (grow.cc:%d)" % MARKS["lookup"], "serve(int) (grow.cc:%d)" % MARKS["serve"]], told)
+    check("top, as text", asked in text.stdout and not text.stderr, text)
+    check("top --no-lines: what was recorded", [site["name"] for site in told[1]] == ["serve(int) (grow)"], told[1])
 
     # ---- suppressions, and a snapshot that has names already ----------------------------------------------------------
     known, named = os.path.join(room.path, "known"), os.path.join(room.path, "named.json")

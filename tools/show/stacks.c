@@ -269,20 +269,24 @@ const char *gm_stack_file(const struct gm_stacks *stacks, const char *file)
 	       file + length + 1 : file;
 }
 
-const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room)
+const char *gm_frame_text(const struct gm_stacks *stacks, const struct gm_frame *frame, char *to, size_t room)
 {
-	const struct gm_frame *site = gm_stack_site(stacks, id);
 	const char *name;
 	int length;
 
-	if (site->sort == GM_FRAME_BACKWARD && gm_stack_backward(site->name, &name, &length))
-		snprintf(to, room, "%.*s (%.200s)", length, name, site->module[0] ? site->module : "backward");
-	else if (site->python || site->line > 0)
-		snprintf(to, room, "%.300s (%.300s:%lld)", site->name,
-			 site->python ? gm_stack_file(stacks, site->file) : basename(site->file),
-			 (long long)site->line);
+	if (frame->sort == GM_FRAME_BACKWARD && gm_stack_backward(frame->name, &name, &length))
+		snprintf(to, room, "%.*s (%.200s)", length, name, frame->module[0] ? frame->module : "backward");
+	else if (frame->python || frame->line > 0)
+		snprintf(to, room, "%.300s (%.300s:%lld)", frame->name,
+			 frame->python ? gm_stack_file(stacks, frame->file) : basename(frame->file),
+			 (long long)frame->line);
 	else
-		snprintf(to, room, "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
-			 site->module, site->module[0] ? ")" : "");
+		snprintf(to, room, "%.400s%s%.200s%s", frame->name, frame->module[0] ? " (" : "",
+			 frame->module, frame->module[0] ? ")" : "");
 	return gm_show_repair(to);
+}
+
+const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room)
+{
+	return gm_frame_text(stacks, gm_stack_site(stacks, id), to, room);
 }

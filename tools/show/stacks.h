@@ -74,8 +74,11 @@ bool gm_stacks_folded(void);
 
 #define GM_NO_STACK "(no stack)"
 
-/* That line as text, "train (train.py:7)", "main (app.cu:88)" or "forward (libmodel.so)", cut to @room. Files of Python
+/* A frame as text, "train (train.py:7)", "main (app.cu:88)" or "forward (libmodel.so)", cut to @room. Files of Python
  * are named from the directory in which the process ran. Returns @to. */
+const char *gm_frame_text(const struct gm_stacks *stacks, const struct gm_frame *frame, char *to, size_t room);
+
+/* The site of stack @id as text. */
 const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room);
 
 #endif

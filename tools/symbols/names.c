@@ -395,13 +395,17 @@ int gm_names_find(struct gm_snapshot *snapshot, struct gm_names *names)
 
 /* ---- for all verbs ---------------------------------------------------------------------------- */
 
-static bool off;
+static bool off, said;
 
 void gm_names_off(void)
 {
 	off = true;
 }
 
+void gm_names_hush(void)
+{
+	said = true;
+}
 
 /* Is it a program, and not a library or an interpreter, of which users have no debug information? */
 static bool is_program(const struct gm_sym_module *module)
@@ -415,7 +419,6 @@ static bool is_program(const struct gm_sym_module *module)
 static void say_why(void *arg, const struct gm_sym_module *module, size_t number, size_t count, const char *why)
 {
 	const char *verb = arg;
-	static bool said;
 
 	(void)number, (void)count;
 	if (said || !why[0])

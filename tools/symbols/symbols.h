@@ -170,4 +170,7 @@ int gm_names_show(const char *verb, struct gm_snapshot *snapshot);
 /* From now on it does nothing: for --no-lines. */
 void gm_names_off(void);
 
+/* From now on it does not say why there are no lines: for who draws on the terminal. */
+void gm_names_hush(void);
+
 #endif

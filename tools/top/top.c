@@ -19,6 +19,7 @@
 #include "tools/read/level.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
+#include "tools/symbols/symbols.h"
 
 #define FIRST_SECONDS 0.25		/* seconds that the first rates are measured over */
 
@@ -135,7 +136,11 @@ static int live(struct gm_top *top, const struct ask *ask)
 	struct shot shot = { .child = 0 };
 	double next = 0;
 	size_t pictures = 0;
-	int r = gm_terminal_take();
+	int r;
+
+	gm_top_refresh(top);			/* what it says of lines stands before the pictures */
+	gm_names_hush();
+	r = gm_terminal_take();
 
 	if (r) {
 		fprintf(stderr, "gpumem top: the terminal: %s\n", strerror(-r));

@@ -3,6 +3,8 @@
  *
  *	top.c         the verb: options, batch mode, the loop
  *	top_sample.c  a process's journal, read from outside, into numbers
+ *	top_stacks.c  its stacks as a snapshot has them
+ *	top_names.c   call sites and frames, with source lines
  *	top_phases.c  the same of its named ranges, from its history
  *	top_pools.c   which blocks are pieces of pools
  *	top_all.c     which processes; those of all together
@@ -64,10 +66,11 @@ struct gm_top_rows {
 	struct gm_table found;		/* where one lies -> its row + 1 */
 };
 
+#define GM_TOP_OTHER_STACKS UINT32_MAX	/* the id of those without room; no stack has it */
 struct gm_top_stack {
 	uint32_t id;
-	char *site;			/* how its call site is called, once that is final */
-	char *frames;			/* innermost first, each with a newline behind it; NULL: never asked for */
+	char *site;			/* how its call site is called; NULL: not known yet */
+	char *frames;			/* innermost first, each with a newline behind it */
 	bool named;			/* every frame has its name: none will get another one */
 	int64_t first, live, blocks;	/* @first: live at the first sample */
 };
@@ -80,6 +83,7 @@ struct gm_top_process {
 	dev_t device;			/* which file it is */
 	ino_t inode;
 	enum gm_top_state state;
+	bool ours;			/* of our user: files that it names may be opened for lines */
 	bool found;			/* by "all": it need not be readable */
 	char command[64], error[256];
 	int rank;			/* -1 none */
@@ -119,6 +123,13 @@ struct gm_top_pieces { struct gm_top_piece *list; size_t count; };
 int gm_top_pieces_open(struct gm_top_pieces *ret, const struct gm_copy *copy);	/* 0 or -ENOMEM */
 bool gm_top_pieces_have(const struct gm_top_pieces *pieces, const struct gm_block *block);
 void gm_top_pieces_close(struct gm_top_pieces *pieces);
+
+/* top_stacks.c, top_names.c: call sites and frames of the process's stacks, where there are new ones, or names
+ * that were missing. 0 or -ENOMEM. */
+struct gm_snapshot;
+int gm_top_stacks(struct gm_top_process *process, const struct gm_copy *copy);
+int gm_top_names(struct gm_top_process *process, struct gm_snapshot *of);
+void gm_top_forget_names(struct gm_top_stack *stack);
 
 /* top_phases.c: the rows of @sites, after that, from the journal @fd. 0, or -errno and @error. */
 int gm_top_phases(struct gm_top_process *process, int fd);

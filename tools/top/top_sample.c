@@ -14,7 +14,6 @@
 
 #include "recorder/read/copy.h"
 #include "tools/read/attach.h"
-#include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
@@ -26,14 +25,11 @@ static void add(int64_t *to, int64_t value)
 	*to = gm_wrap_add(*to, value);
 }
 
-/* A journal may be filled with names to fill our memory. So the stacks of a process are limited, those of
- * all, and the bytes of their frames' names. */
+/* A journal may be filled with stacks to fill our memory. So those of a process are limited, and those of all. */
 #define STACKS_MOST (1u << 14)
 #define ALL_STACKS_MOST (1u << 18)
-#define FRAME_BYTES_MOST ((size_t)128 << 20)
-#define OTHER_STACKS UINT32_MAX		/* the id of those without room; no stack has it */
 
-static size_t all_stacks, frame_bytes;
+static size_t all_stacks;
 
 struct gm_top_process *gm_top_open(int64_t pid, int fd, bool hold)
 {
@@ -48,6 +44,7 @@ struct gm_top_process *gm_top_open(int64_t pid, int fd, bool hold)
 	process->fd = hold ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
 	process->device = st.st_dev;
 	process->inode = st.st_ino;
+	process->ours = st.st_uid == geteuid();
 	process->rank = -1;
 	return process;
 }
@@ -85,12 +82,8 @@ void gm_top_close(struct gm_top_process *process)
 	gm_top_rows_free(&process->modules);
 	gm_top_rows_free(&process->sites);
 	for (size_t i = 0; i < process->stack_count; i++) {
-		struct gm_top_stack *stack = process->stacks[i];
-
-		frame_bytes -= stack->frames ? strlen(stack->frames) : 0;
-		free(stack->frames);
-		free(stack->site);
-		free(stack);
+		gm_top_forget_names(process->stacks[i]);
+		free(process->stacks[i]);
 	}
 	free(process->stacks);
 	all_stacks -= process->stack_count;
@@ -207,122 +200,15 @@ out_free:
 
 /* ---- call sites ------------------------------------------------------------------------------ */
 
-/* gm_stack_backward for a name as it was recorded. */
-static bool backward_of(const char *recorded, const char **ret_name, int *ret_length)
-{
-	static const char mangled[] = "_ZN5torch8autograd9generated";
-
-	return gm_stack_backward(strncmp(recorded, mangled, sizeof(mangled) - 1) ? recorded : gm_demangle(recorded),
-				 ret_name, ret_length);
-}
-
-static const char *frame_name(const struct gm_copy *copy, const struct gm_frame *frame,
-			      char *made, size_t room)
-{
-	const char *name = gm_copy_string(copy, frame->name, NULL);
-	const char *file = gm_copy_string(copy, frame->filename, NULL), *step;
-	int length;
-
-	if (!name[0])
-		snprintf(made, room, "%s+%#llx", module_name(copy, frame->module),
-			 (unsigned long long)frame->offset);
-	else if (frame->flags & GM_FRAME_PYTHON)
-		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name),
-			 gm_show_clean(basename(file)), frame->line);
-	else if (backward_of(name, &step, &length))
-		snprintf(made, room, "%.*s (%s)", length, step, module_name(copy, frame->module));
-	else
-		snprintf(made, room, "%s (%s)", gm_show_clean(gm_demangle(name)),
-			 module_name(copy, frame->module));
-	return made;
-}
-
-/* The frame of the code that asked, as gm_stack_site finds it. NULL: no stack. */
-static const struct gm_frame *site_of(const struct gm_copy *copy, uint32_t id)
-{
-	const struct gm_stack *stack = gm_copy_stack(copy, id);
-	const struct gm_frame *first = NULL, *python = NULL, *native = NULL, *backward = NULL;
-
-	for (unsigned int i = 0; stack && i < stack->count; i++) {
-		const struct gm_frame *frame = gm_copy_frame(copy, stack->frames[i]);
-		const char *name;
-		int length;
-
-		if (!frame)
-			continue;
-		first = first ? first : frame;
-		if (frame->flags & GM_FRAME_PYTHON) {
-			if (!gm_stack_installed(gm_copy_string(copy, frame->filename, NULL)))
-				return frame;
-			python = python ? python : frame;
-		} else if (!native && !gm_stack_plumbing(gm_copy_string(copy, frame->name, NULL),
-							 module_name(copy, frame->module))) {
-			native = frame;
-		}
-		if (!backward && backward_of(gm_copy_string(copy, frame->name, NULL), &name, &length))
-			backward = frame;
-	}
-	return python ? python : backward ? backward : native ? native : first;
-}
-
-/* How the site of @stack is called; remembered once the frame has its name. */
-static const char *site_name(struct gm_top_stack *stack, const struct gm_copy *copy, char *made,
-			     size_t room)
-{
-	const struct gm_frame *frame = stack->site ? NULL : site_of(copy, stack->id);
-
-	if (stack->site)
-		return stack->site;
-	if (!frame)
-		return "(no stack)";
-	frame_name(copy, frame, made, room);
-	if (frame->name)
-		stack->site = strdup(made);
-	return made;
-}
-
-/* The frames of @stack; made anew until each has its name. */
-static int find_frames(struct gm_top_stack *stack, const struct gm_copy *copy)
-{
-	const struct gm_stack *of = gm_copy_stack(copy, stack->id);
-	unsigned int count = !of ? 0 : of->count < GM_TOP_FRAMES ? of->count : GM_TOP_FRAMES;
-	char made[1024];
-	size_t bytes;
-	FILE *text;
-
-	if (stack->named)
-		return 0;
-	frame_bytes -= stack->frames ? strlen(stack->frames) : 0;
-	free(stack->frames);
-	stack->frames = NULL;
-	text = open_memstream(&stack->frames, &bytes);
-	if (!text)
-		return -ENOMEM;
-	stack->named = true;
-	for (unsigned int i = 0; i < count && frame_bytes + (size_t)ftell(text) < FRAME_BYTES_MOST; i++) {
-		const struct gm_frame *frame = gm_copy_frame(copy, of->frames[i]);
-
-		stack->named &= frame && frame->name;
-		fprintf(text, "%s\n", frame ? frame_name(copy, frame, made, sizeof(made)) : "??");
-	}
-	if (fclose(text)) {
-		free(stack->frames);
-		stack->frames = NULL;
-		return -ENOMEM;
-	}
-	frame_bytes += bytes;
-	return 0;
-}
-
 /* What @process had of that stack at the samples before, made if need be; NULL: out of memory. */
 static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id)
 {
 	uint64_t at = gm_table_get(&process->known, id, 1);
 	struct gm_top_stack *stack, **place;
 
-	if (!at && id != OTHER_STACKS &&
+	if (!at && id != GM_TOP_OTHER_STACKS &&
 	    (process->stack_count >= STACKS_MOST || all_stacks >= ALL_STACKS_MOST))
-		return stack_of(process, OTHER_STACKS);
+		return stack_of(process, GM_TOP_OTHER_STACKS);
 	if (at)
 		return process->stacks[at - 1];
 	stack = calloc(1, sizeof(*stack));
@@ -333,7 +219,6 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 	}
 	*place = stack;
 	stack->id = id;
-	stack->site = id == OTHER_STACKS ? strdup("(other stacks)") : NULL;
 	all_stacks++;
 	return gm_table_put(&process->known, id, 1, process->stack_count) ? NULL : stack;
 }
@@ -378,16 +263,16 @@ static int read_sites(struct gm_top_process *process, const struct gm_copy *copy
 {
 	struct gm_top_rows now = { .count = 0 };
 	struct gm_top_pieces pieces;
-	char made[1024];
 	int r = gm_top_pieces_open(&pieces, copy);
 
 	if (!r)
 		r = sum_stacks(process, copy, &pieces);
 	gm_top_pieces_close(&pieces);
+	if (!r)
+		r = gm_top_stacks(process, copy);
 	for (size_t i = 0; !r && i < process->stack_count; i++) {
 		struct gm_top_stack *stack = process->stacks[i];
-		struct gm_top_row *row = gm_top_row(
-			&now, site_name(stack, copy, made, sizeof(made)));
+		struct gm_top_row *row = gm_top_row(&now, stack->site);
 
 		if (!row) {
 			r = -ENOMEM;
@@ -401,8 +286,6 @@ static int read_sites(struct gm_top_process *process, const struct gm_copy *copy
 		row->blocks += stack->blocks;
 		add(&row->growth, gm_wrap_subtract(stack->live, stack->first));
 	}
-	for (size_t i = 0; !r && i < now.count; i++)
-		r = now.list[i].stack ? find_frames(now.list[i].stack, copy) : 0;
 	gm_top_rows_free(r ? &now : &process->sites);
 	if (!r)
 		process->sites = now;

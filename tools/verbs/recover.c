@@ -102,7 +102,8 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 		if (one->failure)
 			print_failure(one->failure);
 		printf("  %s%s\n", gm_show_path(one->snapshot), !one->written ? "" :
-		       one->signal && gm_signal_is_wish(one->signal) ? ", written when it ended" : ", written when it crashed");
+		       one->signal && gm_signal_is_wish(one->signal) ? ", written when it ended" :
+		       ", written when it crashed");
 	}
 }
 

@@ -323,7 +323,8 @@ static void print_one(const struct gm_run_process *process)
 	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
 		(long long)process->pid, gm_show_clean(process->command),
 		process->dead && !gm_signal_is_wish(process->how) ? "died" : "ended",
-		process->dead && strcmp(process->how, "killed") ? (gm_signal_is_wish(process->how) ? " by " : " of ") : "",
+		!process->dead || !strcmp(process->how, "killed") ? "" :
+		gm_signal_is_wish(process->how) ? " by " : " of ",
 		process->dead && strcmp(process->how, "killed") ? process->how : "",
 		gm_show_bytes(process->peak), gm_show_bytes(process->live),
 		gm_show_count(process->blocks, "block"));

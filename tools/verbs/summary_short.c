@@ -262,7 +262,8 @@ static void print_troubles(const struct gm_summary *view)
 	print_trouble("%s had begun and not returned (--full lists them)",
 		      (int64_t)json_array_size(gm_json_list(gm_json_object(view->root, "recovered"), "in_flight")),
 		      "call");
-	print_trouble("the history begins late: %s dropped from its beginning", gm_json_number(history, "dropped"), "event");
+	print_trouble("the history begins late: %s dropped from its beginning", gm_json_number(history, "dropped"),
+		      "event");
 	print_trouble("%s not recorded", gm_json_number(history, "operations_lost"), "call");
 	json_object_foreach((json_t *)(uintptr_t)gm_json_object(view->root, "refused"), area, one)
 		if (json_integer_value(one) > 0) {
