@@ -64,16 +64,6 @@ CUresult fc_cuCtxSynchronize(void)
 	return fc_cuCtxSynchronize_v2(NULL);
 }
 
-CUresult fc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
-{
-	struct fc_ctx *c;
-	CUresult r = query(ctx, &c, ctxId);
-
-	if (!r)
-		*ctxId = c->id;
-	return r;
-}
-
 CUresult fc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
 	struct fc_ctx *c;

@@ -139,8 +139,6 @@ static void leave(struct cap_stream *cs)
 	cs->s->capture = NULL;
 	cs->s->ctx->captures--;
 	cap_set_clear(&cs->deps);
-	free(cs->handles);
-	free(cs->data);
 	free(cs);
 }
 

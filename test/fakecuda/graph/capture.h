@@ -32,8 +32,6 @@ struct cap_stream {		/* stream->capture */
 	struct capture *cap;
 	struct fc_stream *s;
 	struct cap_set deps;
-	CUgraphNode *handles;		/* as last given to the program */
-	CUgraphEdgeData *data;
 	struct cap_stream *next;
 };
 

@@ -168,10 +168,6 @@ void fc_gphys_reset(void);
 /* ---- graph_exec.c ---- */
 
 CUresult fc_exec_get(CUgraphExec h, struct fc_exec **ret_x);
-/* fc_exec_update - give @to (of an executable graph) what @from's nodes do. 910 and *info: their
- * shapes differ. */
-CUresult fc_exec_update(struct fc_graph *to, struct fc_graph *from,
-			CUgraphExecUpdateResultInfo *info);
 
 /* ---- graph_launch.c ---- */
 

@@ -1,5 +1,5 @@
 /*
- * graph_exec.c - executable graphs: made from graphs, updated, destroyed.
+ * graph_exec.c - executable graphs: made from graphs, destroyed.
  *
  * One holds a copy of its graph, whose nodes have no handles. It lives until its handle is
  * destroyed and its last launch is complete. All under fc.lock.
@@ -183,79 +183,7 @@ CUresult fc_cuGraphExecDestroy(CUgraphExec hGraphExec)
 
 /* ---- updating as a whole ---- */
 
-static void number(struct fc_graph *g)
-{
-	size_t i = 0;
-
-	for (struct fc_node *n = g->nodes; n; n = n->next)
-		n->unmet = i++;
-}
-
-static CUresult differ(CUgraphExecUpdateResultInfo *info, CUgraphExecUpdateResult why,
-		       const struct fc_node *n)
-{
-	info->result = why;
-	info->errorNode = n ? n->handle : NULL;
-	info->errorFromNode = NULL;
-	return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-}
-
-/* Nodes pair up in the order in which they were made; both graphs are numbered. */
-static CUresult compare(struct fc_graph *to, struct fc_graph *from,
-			CUgraphExecUpdateResultInfo *info)
-{
-	struct fc_node *t = to->nodes, *f = from->nodes;
-	CUresult r = CUDA_SUCCESS;
-
-	if (to->n_nodes != from->n_nodes)
-		return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, NULL);
-	number(to);
-	number(from);
-	for (; t && !r; t = t->next, f = f->next) {
-		if (t->type != f->type)
-			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, f);
-		if (t->deps.n != f->deps.n)
-			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, f);
-		for (size_t i = 0; i < t->deps.n; i++)
-			if (t->deps.e[i].node->unmet != f->deps.e[i].node->unmet)
-				return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, f);
-		if (t->mem != f->mem)
-			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, f);
-		if (t->child)
-			r = compare(t->child, f->child, info);
-	}
-	return r;
-}
-
-static void assign(struct fc_graph *to, struct fc_graph *from)
-{
-	struct fc_node *f = from->nodes;
-
-	for (struct fc_node *t = to->nodes; t; t = t->next, f = f->next) {
-		struct fc_work *w = t->work;
-		struct fc_event *e = t->event;
-
-		t->work = f->work ? fc_work_get(f->work) : NULL;
-		t->event = f->event ? fc_event_ref(f->event) : NULL;
-		fc_work_put(w);
-		fc_event_put(e);
-		if (t->child)
-			assign(t->child, f->child);
-	}
-}
-
-CUresult fc_exec_update(struct fc_graph *to, struct fc_graph *from,
-			CUgraphExecUpdateResultInfo *info)
-{
-	CUresult r = compare(to, from, info);
-
-	if (r)
-		return r;
-	assign(to, from);
-	*info = (CUgraphExecUpdateResultInfo){ .result = CU_GRAPH_EXEC_UPDATE_SUCCESS };
-	return CUDA_SUCCESS;
-}
-
+/* Here no executable graph can be changed, as on a driver that always finds a reason. */
 CUresult fc_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 				 CUgraphExecUpdateResultInfo *resultInfo)
 {
@@ -270,7 +198,8 @@ CUresult fc_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 				.result = CU_GRAPH_EXEC_UPDATE_ERROR };
 		return r ? r : CUDA_ERROR_INVALID_VALUE;
 	}
-	return fc_exec_update(x->graph, g, resultInfo);
+	*resultInfo = (CUgraphExecUpdateResultInfo){ .result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED };
+	return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
 CUresult fc_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,

@@ -410,17 +410,6 @@ CUresult fc_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *d, CUarray hArray
 	return CUDA_SUCCESS;
 }
 
-CUresult fc_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *d, CUarray hArray)
-{
-	CUDA_ARRAY3D_DESCRIPTOR desc;
-	CUresult r = d ? fc_cuArray3DGetDescriptor_v2(&desc, hArray) : CUDA_ERROR_INVALID_VALUE;
-
-	if (!r)
-		*d = (CUDA_ARRAY_DESCRIPTOR){ desc.Width, desc.Height, desc.Format,
-					      desc.NumChannels };
-	return r;
-}
-
 static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, const struct fc_array *x,
 			     CUdevice device)
 {
