@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../fakecuda.h"
+#include "test/suite.h"
 
 #define MIB ((size_t)1 << 20)
 #define ok(call) ck_assert_int_eq((call), CUDA_SUCCESS)
@@ -58,19 +59,6 @@ static inline CUfunction function(const char *name)
 static inline CUresult launch(CUfunction f, CUstream s, void **args)
 {
 	return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s, args, NULL);
-}
-
-/* A file's cases, as TAP on standard output; the exit status. */
-static inline int run_suite(Suite *suite)
-{
-	SRunner *sr = srunner_create(suite);
-	int failed;
-
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
 }
 
 static inline TCase *new_case(Suite *suite, const char *name)

@@ -265,5 +265,5 @@ int main(void)
 	tcase_set_timeout(alone, 60);
 	suite_add_tcase(suite, tc);
 	suite_add_tcase(suite, alone);
-	return work_main(suite);
+	return run_suite(suite);
 }

@@ -154,5 +154,5 @@ int main(void)
 	tcase_add_test(tc, random_programs);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);
-	return work_main(suite);
+	return run_suite(suite);
 }

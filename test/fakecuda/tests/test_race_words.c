@@ -363,5 +363,5 @@ int main(void)
 	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
 		tcase_add_test(tc, tests[i]);
 	suite_add_tcase(suite, tc);
-	return work_main(suite);
+	return run_suite(suite);
 }

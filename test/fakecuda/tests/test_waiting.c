@@ -474,5 +474,5 @@ int main(void)
 		tcase_add_test(tc, tests[i]);
 	tcase_add_loop_test(tc, wait_value_32, 0, sizeof(conditions) / sizeof(conditions[0]));
 	suite_add_tcase(suite, tc);
-	return work_main(suite);
+	return run_suite(suite);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "test/fakecuda/fakecuda.h"
+#include "test/suite.h"
 
 #define OK(call) ck_assert_int_eq((int)(call), CUDA_SUCCESS)
 #define FAILS(call, error) ck_assert_int_eq((int)(call), (int)(error))
@@ -243,19 +244,6 @@ UNUSED static void await_semaphore(CUstream s, CUexternalSemaphore sem, uint64_t
 	CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS wp = { .params = { .fence = { value } } };
 
 	OK(cuWaitExternalSemaphoresAsync(&sem, &wp, 1, s));
-}
-
-/* The body of main(): run @suite, TAP on stdout. */
-UNUSED static int work_main(Suite *suite)
-{
-	SRunner *sr = srunner_create(suite);
-	int failed;
-
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
 }
 
 #endif
