@@ -15,7 +15,7 @@
 
 #include "preload/hooks/record.h"
 #include "preload/pools/next_symbol.h"
-#include "preload/pools/pools.h"
+#include "preload/pools/pools_change.h"
 #include "preload/process/say.h"
 #include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
@@ -226,26 +226,24 @@ static inline struct gm_program_pool *pool_of(struct teller *teller, int device)
 }
 
 /* What the profiler is told is told here first. */
-static inline __attribute__((always_inline)) void
-tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes, size_t allocated,
-	   size_t reserved, struct device device, const void *caller)
+GM_LIVES_INLINE void tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes, size_t allocated,
+				size_t reserved, struct device device, const void *caller)
 {
 	bool ours = device.type == CUDA && gm_pools_recording();
 	struct gm_program_pool *pool = ours ? pool_of(teller, device.index) : NULL;
-	usage_fn *next = teller->usage[which];
 
 	if (gm_likely(pool)) {
 		gm_record_told(pool->lives.pool, allocated, reserved);
 		if (bytes > 0)
-			gm_pool_give(pool, (uintptr_t)block, (uint64_t)bytes, 0, caller, teller->module);
+			gm_pool_give_now(pool, (uintptr_t)block, (uint64_t)bytes, 0, caller, teller->module);
 		else if (bytes < 0)
-			gm_pool_take(pool, (uintptr_t)block);
+			gm_pool_take_now(pool, (uintptr_t)block);
 	}
-	if (next)
-		next(block, bytes, allocated, reserved, device);
+	if (teller->usage[which])
+		teller->usage[which](block, bytes, allocated, reserved, device);
 }
 
-/* By another caller than the last one. */
+/* By another caller than the last one, or an old PyTorch's. */
 __attribute__((noinline))
 static void tell_usage_of(unsigned int which, void *block, int64_t bytes, size_t allocated, size_t reserved,
 			  struct device device, const void *caller)
@@ -288,7 +286,7 @@ static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, siz
 		const void *caller = GM_CALLER; \
 		struct teller *teller = gm_get_acquire(&met); \
 		\
-		if (gm_likely(is_of(teller, (uintptr_t)caller, gm_modules_generation()))) \
+		if (gm_likely(which == NEW && is_of(teller, (uintptr_t)caller, gm_modules_generation()))) \
 			tell_usage(teller, which, block, bytes, allocated, reserved, device, caller); \
 		else \
 			tell_usage_of(which, block, bytes, allocated, reserved, device, caller); \

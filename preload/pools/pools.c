@@ -9,19 +9,15 @@
 #include <errno.h>
 #include <string.h>
 
-#include "preload/api/history.h"
 #include "preload/cache/cache.h"
 #include "preload/hooks/record.h"
 #include "recorder/journal/sys.h"
 #include "recorder/modules/modules.h"
 #include "recorder/record/lives_change.h"
-#include "recorder/stacks/stacks.h"
 
 #define NAME_BYTES 256u
+#define MANY 4096u			/* blocks that a model of PyTorch's has at once */
 #define ADDRESSES (UINT64_C(1) << 57)	/* that a program can have */
-#define LARGE (UINT64_C(1) << 40)	/* sums of all blocks that there can be, none larger, stay in 64 bits */
-#define GRANULE_BITS 21u		/* 2 MiB: the driver's large pages, of which pools get whole ones */
-#define GRANULES 65536u			/* in the array; addresses 128 GiB apart share an entry */
 
 static struct gm_program_pool pools[GM_MAX_POOLS];
 static _Atomic(uint32_t) pool_count;
@@ -69,11 +65,12 @@ static uint8_t make_pool(enum gm_pool_source source, uint32_t device, uint32_t n
 	if (count == GM_MAX_POOLS)
 		return 0;
 	if (!pool->granules)
-		pool->granules = gm_map_private(GRANULES * sizeof(*pool->granules));
+		pool->granules = gm_map_private(GM_GRANULES * sizeof(*pool->granules));
 	domain = pool->granules ? gm_record_pool(source, device, name, key) : 0;
 	if (!domain)
 		return 0;
-	gm_lives_begin(&pool->lives, domain);	/* without room each block asks again */
+	/* Without room each block asks again. */
+	gm_lives_begin(&pool->lives, domain, source == GM_POOL_LIBC10 ? MANY : 0);
 	pool->lock.rank = GM_RANK_POOL;
 	gm_set(&pool->low, UINT64_MAX);
 	gm_set_release(&pool_count, count + 1);
@@ -99,29 +96,19 @@ uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name,
 
 /* ---- what is known of addresses ---- */
 
-static inline struct gm_granule *granule_of(const struct gm_program_pool *pool, uint64_t address)
-{
-	return &pool->granules[(address >> GRANULE_BITS) % GRANULES];
-}
-
-static inline uint64_t held_word(uint64_t address, uint8_t kind)
-{
-	return ((address >> GRANULE_BITS) + 1) << 8 | kind;
-}
-
 /* Store @word, or 0, for each granule that [@address, @end) has the whole of. */
 static void tell_granules(struct gm_program_pool *pool, uint64_t address, uint64_t end, uint8_t kind, bool held)
 {
-	uint64_t step = UINT64_C(1) << GRANULE_BITS;
+	uint64_t step = UINT64_C(1) << GM_GRANULE_BITS;
 
-	if (end - address > (uint64_t)GRANULES << GRANULE_BITS)	/* each entry once */
-		end = address + ((uint64_t)GRANULES << GRANULE_BITS);
+	if (end - address > (uint64_t)GM_GRANULES << GM_GRANULE_BITS)	/* each entry once */
+		end = address + ((uint64_t)GM_GRANULES << GM_GRANULE_BITS);
 	for (uint64_t at = (address + step - 1) & ~(step - 1); at + step <= end; at += step) {
-		struct gm_granule *granule = granule_of(pool, at);
+		struct gm_granule *granule = gm_granule_of(pool, at);
 
 		if (held)
-			gm_set(&granule->held, held_word(at, kind));
-		else if (gm_get(&granule->held) == held_word(at, kind))
+			gm_set(&granule->held, gm_granule_word(at, kind));
+		else if (gm_get(&granule->held) == gm_granule_word(at, kind))
 			gm_set(&granule->held, 0);
 	}
 }
@@ -129,10 +116,10 @@ static void tell_granules(struct gm_program_pool *pool, uint64_t address, uint64
 /* May a block be live that begins in [@address, @end)? */
 static bool may_be_live(const struct gm_program_pool *pool, uint64_t address, uint64_t end)
 {
-	uint64_t last = (end - 1) >> GRANULE_BITS;
+	uint64_t last = (end - 1) >> GM_GRANULE_BITS;
 
-	for (uint64_t n = address >> GRANULE_BITS, i = 0; n <= last && i < GRANULES; n++, i++)
-		if (gm_get(&pool->granules[n % GRANULES].live))
+	for (uint64_t n = address >> GM_GRANULE_BITS, i = 0; n <= last && i < GM_GRANULES; n++, i++)
+		if (gm_get(&pool->granules[n % GM_GRANULES].live))
 			return true;
 	return false;
 }
@@ -142,7 +129,7 @@ static void end_blocks(struct gm_program_pool *pool, uint64_t address, uint64_t 
 	uint64_t ended = 0, at;
 
 	while ((at = gm_lives_end_next(&pool->lives, address, size, &ended)))
-		gm_count(&granule_of(pool, at)->live, -1);
+		gm_count(&gm_granule_of(pool, at)->live, -1);
 }
 
 /* ---- pieces ---- */
@@ -296,10 +283,7 @@ static inline const struct gm_held_piece *piece_at(struct gm_program_pool *pool,
 	return index < pool->held.count && piece->address <= address ? piece : NULL;
 }
 
-/* The kind of the memory of [@address, @end), found under the pool's lock: pieces that were not known become known. A
- * block in memory of which nothing is known counts as outside. */
-__attribute__((noinline))
-static uint8_t kind_slow(struct gm_program_pool *pool, uint64_t address, uint64_t end)
+uint8_t gm_pool_kind_slow(struct gm_program_pool *pool, uint64_t address, uint64_t end)
 {
 	uint8_t domain = pool->lives.domain, kind = GM_KIND_DEVICE;
 	const struct gm_held_piece *piece;
@@ -320,82 +304,14 @@ static uint8_t kind_slow(struct gm_program_pool *pool, uint64_t address, uint64_
 	return kind;
 }
 
-static inline uint8_t kind_of(struct gm_program_pool *pool, uint64_t address, uint64_t end, uint64_t first)
-{
-	uint64_t word = gm_get(&pool->granules[first % GRANULES].held), last = (end - 1) >> GRANULE_BITS;
-	uint8_t kind = (uint8_t)word;
-
-	/* One kind: another piece that follows at once is found the slow way. */
-	if (gm_likely(word >> 8 == first + 1) &&
-	    (gm_likely(first == last) ||
-	     gm_get(&granule_of(pool, end - 1)->held) == held_word(end - 1, kind)))
-		return kind;
-	return kind_slow(pool, address, end);
-}
-
-/* Blocks may lie in one another, but not so that the sums of their sizes pass 64 bits. */
-__attribute__((noinline))
-static bool is_possible(const struct gm_program_pool *pool, uint64_t address, uint64_t size)
+bool gm_pool_is_possible(const struct gm_program_pool *pool, uint64_t address, uint64_t size)
 {
 	const struct gm_pool_counts *of = pool->lives.pool->classes;
 
 	if (!address || !size || size > ADDRESSES || address > ADDRESSES - size)
 		return false;
-	return size <= LARGE ||
+	return size <= GM_LARGEST_USUAL ||
 	       (uint64_t)gm_pool_live_bytes(&of[0]) + (uint64_t)gm_pool_live_bytes(&of[1]) <= ADDRESSES - size;
-}
-
-int gm_pool_give(struct gm_program_pool *pool, uint64_t address, uint64_t size, uint64_t stream, const void *caller,
-		 uint16_t module)
-{
-	uint64_t granule = address >> GRANULE_BITS;
-	struct gm_handed block;
-	struct gm_regs regs;
-	int r;
-
-	if (gm_unlikely(!pool))
-		return -EINVAL;
-	/* Most are so small, and lie so low, that nothing else has to be looked at. */
-	if (gm_unlikely(size - 1 >= LARGE || address - 1 >= LARGE << 8) && !is_possible(pool, address, size))
-		return -EINVAL;
-	if (gm_stacks_wanted()) {
-		gm_regs_capture(&regs);
-		block.stack = gm_stacks_capture(&regs, &module);
-	} else {
-		block.stack = GM_NONE;
-		if (!module && caller)
-			module = gm_modules_caller(caller, NULL);
-	}
-	block.address = address;
-	block.size = size;
-	block.stream = stream;
-	block.module = module;
-	block.kind = kind_of(pool, address, address + size, granule);
-	block.stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
-	r = gm_lives_add(&pool->lives, &block);
-	if (gm_unlikely(r))
-		gm_count(r > 0 ? &pool->lives.pool->double_allocations : &pool->lives.pool->lost, 1);
-	else
-		gm_count(&pool->granules[granule % GRANULES].live, 1);
-	return r < 0 ? r : 0;
-}
-
-int gm_pool_take(struct gm_program_pool *pool, uint64_t address)
-{
-	uint32_t stack = gm_stacks_wanted() && gm_history_context() != GM_CONTEXT_STATE ?
-			 GM_STACK_OF_BLOCK : GM_NONE;	/* a walk of its own would double the cost */
-	int r;
-
-	if (gm_unlikely(!pool))
-		return -EINVAL;
-	r = gm_lives_end(&pool->lives, address, stack);
-	if (gm_likely(!r))
-		gm_count(&granule_of(pool, address)->live, -1);
-	else if (!address)
-		r = -EINVAL;
-	else
-		gm_count(r == -ENOENT ? &pool->lives.pool->unknown_frees : &pool->lives.pool->lost, 1);
-	return r;
 }
 
 uint64_t gm_pool_size_at(uint8_t domain, uint64_t address)

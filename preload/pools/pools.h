@@ -2,7 +2,8 @@
  * pools.h - what the program hands out of the memory that it got: pools of libc10 (PyTorch), of
  * NVTX's memory extension, and of programs that call gpumem_pool_* (gpumem.h).
  *
- *   pools.c        a pool's blocks and the pieces that it holds, recorded as they are reported
+ *   pools.c        the pieces that a pool holds, and the functions for those who report
+ *   pools_change.h a block is handed out, and taken back
  *   held.c         the pieces, by address
  *   libc10.c       PyTorch's functions, defined here and passed on
  *   next_symbol.c  where the real ones are
@@ -26,6 +27,10 @@
 #include "preload/process/state.h"
 #include "recorder/record/lives.h"
 #include "recorder/record/pools.h"
+
+#define GM_LARGEST_USUAL (UINT64_C(1) << 40)	/* sums of all blocks that there can be, none larger, stay in 64 bits */
+#define GM_GRANULE_BITS 21u		/* 2 MiB: the driver's large pages, of which pools get whole ones */
+#define GM_GRANULES 65536u		/* in the array; addresses 128 GiB apart share an entry */
 
 /* What is known of 2 MiB of addresses. */
 struct gm_granule {
@@ -94,5 +99,24 @@ void gm_libc10_loaded(const char *path);
 
 /* Ends the pieces that pools hold in a context that ends. */
 extern const struct gm_context_watcher gm_pools_of_contexts GM_HIDDEN;
+
+/* ---- for pools_change.h and pools.c ---- */
+
+static inline struct gm_granule *gm_granule_of(const struct gm_program_pool *pool, uint64_t address)
+{
+	return &pool->granules[(address >> GM_GRANULE_BITS) % GM_GRANULES];
+}
+
+static inline uint64_t gm_granule_word(uint64_t address, uint8_t kind)
+{
+	return ((address >> GM_GRANULE_BITS) + 1) << 8 | kind;
+}
+
+/* The kind of the memory of [@address, @end), found under the pool's lock: pieces that were not known become known. A
+ * block in memory of which nothing is known counts as outside. */
+uint8_t gm_pool_kind_slow(struct gm_program_pool *pool, uint64_t address, uint64_t end);
+
+/* Blocks may lie in one another, but not so that the sums of their sizes pass 64 bits. */
+bool gm_pool_is_possible(const struct gm_program_pool *pool, uint64_t address, uint64_t size);
 
 #endif

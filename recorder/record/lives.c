@@ -5,9 +5,9 @@
 
 #include "recorder/journal/journal.h"
 
-#define FIRST_BITS 8u			/* 256 lines: 16 KiB */
-#define CROWDED 8u			/* a block that lies as far from its place calls for a new level */
+#define CROWDED 16u			/* a block that lies as far from its place calls for a new level */
 #define PATIENCE 65536u
+#define PART 16u			/* of the budget: the first level takes no more */
 
 /* ---- lines beside their places ------------------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ static bool add_level(struct gm_lives *lives)
 {
 	const struct gm_lives_level *newest = gm_get(&lives->newest);
 	struct gm_lives_level *next = newest ? &lives->level[newest - lives->level + 1] : lives->level;
-	uint32_t bits = newest ? newest->bits + GM_LIVES_LEVEL_BITS : FIRST_BITS, first;
+	uint32_t bits = newest ? newest->bits + GM_LIVES_LEVEL_BITS : lives->first_bits, first;
 
 	if (next == &lives->level[GM_LIVES_LEVELS])
 		return false;
@@ -84,12 +84,19 @@ static bool add_level(struct gm_lives *lives)
 	return true;
 }
 
-bool gm_lives_begin(struct gm_lives *lives, uint8_t domain)
+bool gm_lives_begin(struct gm_lives *lives, uint8_t domain, uint64_t blocks)
 {
 	lives->lock.rank = GM_RANK_POOL;
 	lives->domain = domain;
 	lives->pool = &gm_rec.domains[domain].pool;
-	return gm_get(&lives->newest) || add_level(lives);
+	lives->first_bits = GM_LIVES_FIRST_BITS;
+	while (UINT64_C(1) << lives->first_bits < 4 * blocks &&
+	       sizeof(struct gm_live) << lives->first_bits < gm_rec.budget / PART)
+		lives->first_bits++;
+	if (gm_get(&lives->newest) || add_level(lives))
+		return true;
+	lives->first_bits = GM_LIVES_FIRST_BITS;
+	return add_level(lives);
 }
 
 bool gm_lives_grow(struct gm_lives *lives)

@@ -24,6 +24,7 @@
 #include "recorder/journal/state.h"
 
 #define GM_LIVES_LEVELS 6u
+#define GM_LIVES_FIRST_BITS 8u	/* 256 lines: 16 KiB */
 #define GM_LIVES_PROBE 64u
 
 struct gm_lives {
@@ -32,6 +33,7 @@ struct gm_lives {
 	_Atomic(uint32_t) crowded;	/* 1: the newest level should get a successor */
 	uint32_t patience;		/* blocks until memory for a level is asked for again; lock: @lock */
 	uint8_t domain;
+	uint8_t first_bits;		/* the first level has so many */
 	struct gm_lock lock;		/* of growth; rank GM_RANK_POOL */
 	struct gm_lives_level { struct gm_live *lines; uint32_t bits, shift; } level[GM_LIVES_LEVELS];
 };
@@ -48,6 +50,16 @@ GM_LIVES_INLINE bool gm_lives_is_address(uint64_t address)
 GM_LIVES_INLINE struct gm_live *gm_lives_place(const struct gm_lives_level *level, uint64_t address)
 {
 	return &level->lines[address * UINT64_C(0x9e3779b97f4a7c15) >> level->shift];
+}
+
+/* Begin to fetch the line at @at, which is about to be written. */
+GM_LIVES_INLINE void gm_lives_fetch(const void *at)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));	/* the compiler's own would fetch it to read */
+#else
+	__builtin_prefetch(at, 1);
+#endif
 }
 
 GM_LIVES_INLINE bool gm_lives_claim_line(struct gm_live *line)
@@ -67,8 +79,9 @@ struct gm_handed {
 	bool stack_of_block_only;	/* its events have no stack */
 };
 
-/* Make the first level of the table of @domain. False: there is no memory for it. */
-bool gm_lives_begin(struct gm_lives *lives, uint8_t domain);
+/* Make the first level of the table of @domain, large enough for @blocks, as far as the budget allows: a block in a
+ * table of one level takes fewer instructions, and fewer lines. False: there is no memory for it. */
+bool gm_lives_begin(struct gm_lives *lives, uint8_t domain, uint64_t blocks);
 
 /* The line of the block at @address; NULL: there is none. */
 struct gm_live *gm_lives_find(const struct gm_lives *lives, uint64_t address);

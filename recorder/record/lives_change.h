@@ -74,6 +74,7 @@ GM_LIVES_INLINE void gm_lives_put(const struct gm_lives_work *work, const struct
 		gm_set(&slot->chunk->last_tsc, said->tsc);
 	gm_lives_fill_event(event, work->op, said, action, action == GM_ACTION_FREE_COMPLETED ? GM_FREE_AT_ONCE : 0);
 	gm_set_release(&event->commit, slot->commit | place);
+	gm_lives_fetch(event + 1);	/* for the next one: it would not be here in time */
 }
 
 /* ---- the pool's counters ------------------------------------------------------------------------- */
@@ -183,6 +184,18 @@ GM_LIVES_INLINE void gm_lives_begin_line(const struct gm_lives_work *work, struc
 	gm_lives_count_in(&gm_rec.domains[work->lives->domain], line->site, (int64_t)said.size);
 	gm_order();
 	gm_set_release(&line->address, said.address);
+}
+
+/* Begin to fetch what a change of the block at @address writes. Between two blocks the program uses up the caches, and
+ * an atomic operation waits for every store before it. */
+GM_LIVES_INLINE void gm_lives_prepare(const struct gm_lives *lives, uint64_t address)
+{
+	const struct gm_lives_level *level = gm_get_acquire(&lives->newest);
+
+	if (gm_likely(level))
+		gm_lives_fetch(gm_lives_place(level, address));
+	gm_lives_fetch(&lives->pool->classes[0]);
+	gm_lives_fetch(&lives->pool->live_bytes);
 }
 
 /* Record that [@of->address, +@of->size) was handed out. Returns 0; 1, a block that was live at that address ended

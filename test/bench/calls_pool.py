@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Blocks of the tests' stand-in for PyTorch's pool, below so many Python frames, for counting instructions.
 
-usage: calls_pool.py DIRECTORY FRAMES --count N: N blocks of 4 KiB, handed out a hundred at a time and taken back in that
-order, as forward and backward of a small model do. DIRECTORY has the stand-in (test/preload/programs/torch/)."""
+usage: calls_pool.py DIRECTORY FRAMES --count N [--live N]: N blocks of 4 KiB, handed out a hundred at a time and taken
+back in that order, as forward and backward of a small model do, beside --live blocks that stay, as weights do. DIRECTORY has
+the stand-in (test/preload/programs/torch/)."""
 import ctypes
 import sys
 
@@ -22,6 +23,8 @@ def pool_in(directory):
 def work(pool, count):
     blocks = [None] * LIVE
     alloc, free = pool.pool_alloc, pool.pool_free
+    for _ in range(number("--live")):
+        alloc(4096)
     for _ in range(count // LIVE):
         for i in range(LIVE):
             blocks[i] = alloc(4096)
@@ -29,9 +32,13 @@ def work(pool, count):
             free(blocks[i])
 
 
+def number(option):
+    return int(sys.argv[sys.argv.index(option) + 1]) if option in sys.argv else 0
+
+
 def below(frames, *args):
     return below(frames - 1, *args) if frames else work(*args)
 
 
 # Of the frames, the module, the last call of below() and work() are three.
-below(int(sys.argv[2]) - 3, pool_in(sys.argv[1]), int(sys.argv[sys.argv.index("--count") + 1]))
+below(int(sys.argv[2]) - 3, pool_in(sys.argv[1]), number("--count"))

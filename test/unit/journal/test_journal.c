@@ -231,7 +231,7 @@ START_TEST(test_disk_is_full_for_pools)
 
 	gm_sys.advise = advise_full;
 	aux_start(64);
-	ck_assert(gm_lives_begin(&lives, gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5)));
+	ck_assert(gm_lives_begin(&lives, gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5), 0));
 	disk_is_full = true;
 	for (unsigned int i = 0; i < 1500; i++, block.address += 512)
 		ck_assert_int_eq(gm_lives_add(&lives, &block), 0);

@@ -162,7 +162,7 @@ static void step_child(uint64_t history, unsigned int notes, char *path)
 	gm_record_free_bytes(0, 1, 2, 0);
 	if (gm_record_pool(GM_POOL_API, 0, gm_intern_string("pool", 4), 1) != GM_DOMAIN_POOLS)
 		_exit(3);
-	if (!gm_lives_begin(&lives, GM_DOMAIN_POOLS))
+	if (!gm_lives_begin(&lives, GM_DOMAIN_POOLS, 0))
 		_exit(4);
 	strcpy(path, aux_report.path);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)

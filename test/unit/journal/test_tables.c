@@ -192,7 +192,7 @@ START_TEST(test_pool)
 	piece.requested = 0;
 	piece.flags = GM_SEGMENT_HELD;
 	ck_assert_int_eq(gm_record_alloc(0, &piece, &held), 0);
-	ck_assert(gm_lives_begin(&lives, pool));
+	ck_assert(gm_lives_begin(&lives, pool, 0));
 	block.address = 0x10000000;
 	block.size = MIB;
 	ck_assert_int_eq(gm_lives_add(&lives, &block), 0);
@@ -234,7 +234,7 @@ START_TEST(test_pool_nonsense)
 	struct gm_lives lives = { .domain = 0 };
 
 	aux_start(1000);
-	ck_assert(gm_lives_begin(&lives, gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5)));
+	ck_assert(gm_lives_begin(&lives, gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5), 0));
 	for (unsigned int i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
 		for (unsigned int n = 0; n < 256; n++)
 			gm_set(&lives.level[0].lines[n].address, marks[i]);
@@ -242,6 +242,30 @@ START_TEST(test_pool_nonsense)
 		ck_assert_uint_eq(gm_lives_size(&lives, marks[i]), 0);
 		gm_lives_name(&lives, marks[i], 8);
 	}
+}
+END_TEST
+
+/* A table that is to hold many blocks has one level for them, as far as the budget allows. */
+START_TEST(test_pool_begins_large)
+{
+	struct gm_lives lives = { .domain = 0 }, poor = { .domain = 0 };
+	struct gm_handed block = { .size = 512 };
+	uint64_t budget;
+
+	aux_start(1000);
+	ck_assert(gm_lives_begin(&lives, gm_record_pool(GM_POOL_LIBC10, 0, gm_intern_string("mine", 4), 5), 2000));
+	for (uint64_t i = 0; i < 2000; i++) {
+		block.address = 0x10000000 + i * 512;
+		ck_assert_int_eq(gm_lives_add(&lives, &block), 0);
+	}
+	ck_assert_ptr_eq(gm_get(&lives.newest), &lives.level[0]);
+	aux_sound();
+	budget = gm_rec.budget;
+	gm_rec.budget = UINT64_C(1) << 20;
+	gm_lives_begin(&poor, gm_record_pool(GM_POOL_LIBC10, 1, gm_intern_string("mine", 4), 6), 2000);
+	gm_rec.budget = budget;
+	ck_assert_uint_le(poor.first_bits, 10);
+	aux_sound();
 }
 END_TEST
 
@@ -255,7 +279,7 @@ START_TEST(test_pool_grows)
 
 	aux_start(1000);
 	pool = gm_record_pool(GM_POOL_API, 0, gm_intern_string("mine", 4), 5);
-	ck_assert(gm_lives_begin(&lives, pool));
+	ck_assert(gm_lives_begin(&lives, pool, 0));
 	for (uint64_t i = 0; i < count; i++) {
 		block.address = 0x10000000 + i * 512;
 		block.size = 512 + i % 7;
@@ -486,7 +510,7 @@ static void fill_pool(void)
 	int r = 0;
 
 	ck_assert_uint_eq(pool, GM_DOMAIN_POOLS);
-	gm_lives_begin(&lives, pool);
+	gm_lives_begin(&lives, pool, 0);
 	for (unsigned int i = 0; i < 1 << 16 && !r; i++, block.address += 512)
 		r = gm_lives_add(&lives, &block);
 	ck_assert_int_eq(r, -ENOMEM);
@@ -793,6 +817,7 @@ int main(void)
 	tcase_add_test(tc, test_many_modules);
 	tcase_add_test(tc, test_device);
 	tcase_add_test(tc, test_pool);
+	tcase_add_test(tc, test_pool_begins_large);
 	tcase_add_test(tc, test_pool_grows);
 	tcase_add_test(tc, test_pool_nonsense);
 	tcase_add_test(tc, test_copy_keeps_threads_out);
