@@ -134,6 +134,13 @@ GM_PYTHON_INLINE bool hash_chain(const struct gm_python *python, const struct gm
 #define NEAR 16				/* how far a frame is looked for among those kept */
 #define REST 64u			/* walks without a look at what is kept, after one that was too deep */
 
+/* @word, of which the compiler does not know that another variable has the same value. */
+GM_PYTHON_INLINE uintptr_t opaque(uintptr_t word)
+{
+	__asm__("" : "+r"(word));
+	return word;
+}
+
 /* How many of the items from @at outwards are as they were; @*frame, which that one is at, is followed behind them. */
 GM_PYTHON_INLINE int same_items(const struct gm_python_layout *layout, const struct gm_python_kept *kept, int at,
 				uintptr_t *frame)
@@ -141,7 +148,8 @@ GM_PYTHON_INLINE int same_items(const struct gm_python_layout *layout, const str
 	const struct gm_python_item *first = &kept->items[at + 1], *item = first;
 
 	for (; *frame == item->frame; item--) {		/* the first one has no frame */
-		const uint8_t *view = (const uint8_t *)*frame;
+		/* By the address that is kept: no frame waits for the one before to be read. */
+		const uint8_t *view = (const uint8_t *)opaque(item->frame);
 
 		if (gm_py_word(view, layout->frame_code) != item->code || gm_py_instr(layout, view) != item->instr ||
 		    (layout->chain == GM_CHAIN_SHIMS &&
