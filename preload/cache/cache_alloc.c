@@ -1,10 +1,8 @@
 /*
  * cache_alloc.c - what a call of cudaMalloc or cudaMallocAsync gets from the caching allocator (see cache.h).
  *
- * A request is served from a free block; else from a block that the GPU has finished with by now;
- * else, where more waits for the GPU than the option limbo allows, after waiting for the oldest of
- * it; else from a new segment. Where something goes wrong on our side, the call is left to the
- * driver.
+ * A request is served from a free block, or by one of the steps of the table below. Where something goes wrong on
+ * our side, the call is left to the driver.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -43,18 +41,6 @@ static bool over_budget(struct gm_cache_heap *heap)
 static inline int from_free(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	return gm_cache_heap_alloc(heap, call->op, &call->alloc, &call->block);
-}
-
-static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
-{
-	struct gm_reuse *reuse = gm_order_reuse();
-	int r = -EAGAIN;
-
-	if (gm_reuse_poll(reuse))
-		r = from_free(heap, call);
-	while (r == -EAGAIN && over_budget(heap) && !gm_reuse_wait(reuse))
-		r = from_free(heap, call);
-	return r;
 }
 
 /* Could @bytes be had if all came back that is not live? Not past what the device has, and not past
@@ -161,66 +147,135 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 	return r;
 }
 
-/* What waits for the GPU is waited for without the lock: it may end only with what another thread
- * does after a growth of its own. @of_streams: so is what was freed in stream order. */
-static int grow_and_wait(struct gm_cache_heap *heap, struct gm_call *call, bool of_streams)
-{
+/* ---- the steps of a request that no free block serves ---- */
+
+struct serving {
+	struct gm_cache_heap *heap;
+	struct gm_call *call;
 	struct gm_cache_await await;
+	bool streams;			/* what was freed in stream order is waited for, too */
+	bool driven;			/* the driver's memory was tried */
+	bool asked;			/* other processes were */
+};
+
+/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools hand it out behind the
+ * point of the free. For PyTorch's interface nobody else does. */
+static bool waits_for_streams(const struct serving *s)
+{
+	return s->heap->kind != GM_KIND_POOL && s->call->alloc.stream;
+}
+
+static bool is_pool_in_pages(const struct serving *s)
+{
+	return s->heap->kind == GM_KIND_POOL && gm_cache_heap_in_pages(s->heap);
+}
+
+/* Where more waits for the GPU than the option limbo allows, the oldest of it is waited for. */
+static int limbo(struct serving *s)
+{
+	struct gm_reuse *reuse = gm_order_reuse();
+	int r = -EAGAIN;
+
+	if (gm_reuse_poll(reuse))
+		r = from_free(s->heap, s->call);
+	while (r == -EAGAIN && over_budget(s->heap) && !gm_reuse_wait(reuse))
+		r = from_free(s->heap, s->call);
+	return r;
+}
+
+/* A pages heap grows past what is live only where waiting for what was freed is in vain. What waits for the GPU is
+ * waited for without the lock: it may end only with what another thread does after a growth of its own. */
+static int driver(struct serving *s)
+{
+	struct gm_cache_heap *heap = s->heap;
 	uint64_t at = gm_now_ns(), waited = 0;
 	int r;
 
-	/* A pages heap grows past what is live only where waiting for what was freed is in vain. */
+	if (!s->driven) {
+		gm_cache_request.result = CUDA_SUCCESS;
+		gm_cache_request.bytes = s->call->alloc.requested;
+		gm_cache_request.grown = false;
+	}
+	s->driven = true;
+	if (is_pool_in_pages(s) && !s->streams)
+		gm_order_stream_meet(s->call->alloc.stream, gm_cache_request.stream, false);
 	gm_cache_request.waits = heap->pages && !heap->moving.impatient && !gm_capturing() && !gm_in_host_function();
-	gm_cache_await_begin(&await);
-	while ((r = grow(heap, call, false)) == -EBUSY) {
+	gm_cache_await_begin(&s->await);
+	while ((r = grow(heap, s->call, false)) == -EBUSY) {
 		gm_cache_request.waits = gm_cache_await_pages(heap) &&
 					 (waited += gm_passed_ns(&at, GROWTH_NS / 8)) < GROWTH_NS;
-		gm_cache_await_begin(&await);
+		gm_cache_await_begin(&s->await);
 	}
 	gm_cache_request.waits = false;
-	while (r == -ENOMEM && could_fit(heap, call->alloc.requested) &&
-	       gm_cache_await(&await, heap->domain, call->alloc.requested, of_streams))
-		r = grow(heap, call, false);
-	return r == -ENOMEM ? grow(heap, call, true) : r;
+	return r;
 }
 
-static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+static int freed(struct serving *s)
 {
-	bool pool = heap->kind == GM_KIND_POOL;
-	int r;
+	int r = -ENOMEM;
 
-	if (!pool || !gm_cache_heap_in_pages(heap))
-		/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools
-		 * hand it out behind the point of the free. For PyTorch's interface nobody else does. */
-		return grow_and_wait(heap, call, !pool && call->alloc.stream);
-	gm_order_stream_meet(call->alloc.stream, gm_cache_request.stream, false);
-	r = grow_and_wait(heap, call, false);
-	/* Behind that point nothing was found that fits where it is: pages move when the host has seen it. */
-	return r == -ENOMEM ? grow_and_wait(heap, call, true) : r;
+	while (r == -ENOMEM && could_fit(s->heap, s->call->alloc.requested) &&
+	       gm_cache_await(&s->await, s->heap->domain, s->call->alloc.requested, s->streams))
+		r = grow(s->heap, s->call, false);
+	return r;
 }
+
+static int pending(struct serving *s)
+{
+	return grow(s->heap, s->call, true);
+}
+
+/* Behind the point of the free nothing was found that fits where it is: pages move when the host has seen it. */
+static int streams(struct serving *s)
+{
+	if (!is_pool_in_pages(s) || s->streams)
+		return -ENOMEM;
+	s->streams = true;
+	return -ERESTART;
+}
+
+static int others(struct serving *s)
+{
+	if (s->asked || gm_cache_request.result != CUDA_ERROR_OUT_OF_MEMORY ||
+	    !gm_cache_ask_others(s->heap->domain, s->call->alloc.requested))
+		return -ENOMEM;
+	s->asked = true;
+	s->streams = waits_for_streams(s);
+	return -ERESTART;
+}
+
+/* Each is taken if the one before it ended with @on; -ERESTART: again from the driver on. */
+#define DRIVER 1u
+static const struct step { int (*take)(struct serving *s); int on; } steps[] = {
+	{ limbo, -EAGAIN },		/* a block that the GPU has finished with by now */
+	[DRIVER] = { driver, -EAGAIN },	/* the driver's memory, after what other heaps of the device have idle */
+	{ freed, -ENOMEM },		/* the same, after a wait for what was freed */
+	{ pending, -ENOMEM },		/* in stream order: memory whose free is not complete, behind it */
+	{ streams, -ENOMEM },		/* a pool's pages: again, and what streams freed is waited for, too */
+	{ others, -ENOMEM },		/* again, after other processes gave back what they have idle */
+};
 
 /* Nothing that is free serves it, for the reason @r. */
 static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, struct gm_call *call,
 						int r)
 {
+	struct serving s = { .heap = heap, .call = call };
+
 	gm_alloc_flight(call);
 	if (!call->op)
 		return -ENODEV;		/* nothing is recorded */
-	if (r == -EAGAIN)
-		r = from_limbo(heap, call);
-	if (r == -EAGAIN) {
-		gm_cache_request.result = CUDA_SUCCESS;
-		gm_cache_request.bytes = call->alloc.requested;
-		gm_cache_request.grown = false;
-		r = from_driver(heap, call);
-		if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY &&
-		    gm_cache_ask_others(heap->domain, call->alloc.requested))
-			r = from_driver(heap, call);
-		if (gm_cache_request.grown)
-			gm_cache_missed(heap);
-		if (!r)
-			gm_cache_grew(heap, call);
+	s.streams = waits_for_streams(&s);
+	for (unsigned int i = 0; i < sizeof(steps) / sizeof(steps[0]) && r == steps[i].on; i++) {
+		r = steps[i].take(&s);
+		if (r == -ERESTART) {
+			r = steps[DRIVER].on;
+			i = DRIVER - 1;
+		}
 	}
+	if (s.driven && gm_cache_request.grown)
+		gm_cache_missed(heap);
+	if (s.driven && !r)
+		gm_cache_grew(heap, call);
 	return r;
 }
 
