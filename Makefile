@@ -115,7 +115,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-fast check-quick check-only check-built built-rules built-address built-undefined built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench bench-steps fuzz \
-	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages check-pythons check-aarch64 check-aarch64-fast aarch64-tests aarch64-programs check-fleet
+	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tools dist-tar dist-deb dist-rpm check-more check-packages check-pythons check-aarch64 check-aarch64-fast aarch64-tests aarch64-programs check-fleet
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -632,7 +632,7 @@ install: install-binaries
 	$(if $(HAVE_LIBDW),,@echo '  not in this gpumem: source lines (Debian: libdw-dev, and libdw1 where it runs)')
 	$(if $(HAVE_IBERTY),,@echo '  not in this gpumem: readable names of C++ and Rust (Debian: libiberty-dev)')
 	$(if $(HAVE_HTTP),,@echo '  not in this gpumem: gpumem serve (Debian: libmicrohttpd-dev, and libmicrohttpd12 where it runs)')
-	@test -s $(VIEW_PAGE) || echo '  not in this gpumem: gpumem view, which takes node to build (scripts/setup.sh)'
+	@test -s $(VIEW_PAGE) || echo '  not in this gpumem: gpumem view, which takes node to build (Debian: nodejs npm; then scripts/setup.sh demo)'
 
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(LIBDIR)/.debug/libgpumem.so.debug \
@@ -652,7 +652,12 @@ DIST    := $(BUILD)/dist
 MACHINE ?= $(shell uname -m)
 TARBALL := gpumem-$(VERSION)-linux-$(MACHINE)
 DEBARCH := $(if $(filter aarch64,$(MACHINE)),arm64,amd64)
-dist: dist-tar dist-deb dist-rpm wheel
+# Debian's packages that are missing for it, all at once and before anything is built.
+DIST_MISSING = $(if $(shell command -v dh),,debhelper) $(if $(shell command -v rpmbuild),,rpm) \
+	       $(if $(WHEEL_PYTHON),,python3-pip python3-setuptools python3-wheel)
+dist-tools:
+	@test -z '$(strip $(DIST_MISSING))' || { echo 'make dist: these Debian packages are missing: $(strip $(DIST_MISSING)). dist-tar needs none of them' >&2; exit 1; }
+dist: dist-tools dist-tar dist-deb dist-rpm wheel
 	$(Q)cp $(BUILD)/wheel/*.whl $(DIST)
 	$(Q)cp $(BUILD)/wheel/*.whl $(DIST)/
 	$(Q)ls -l $(DIST) | awk 'NF > 8 { print "  " $$5, $$9 }'

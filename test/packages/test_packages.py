@@ -112,6 +112,9 @@ def debian(room):
     path = one("gpumem_*.deb")
     if not path:
         return
+    needs = sh("dpkg-deb", "-f", path, "Depends", "Recommends").stdout
+    check("deb: it asks for the libc6 that its files need, and recommends what it opens", needs ==
+          "Depends: libc6 (>= 2.17)\nRecommends: libdw1, libmicrohttpd12\n", needs)
     root = room.path + "/deb"
     empty_root(root)
     for name in ("var/lib/dpkg/updates", "var/lib/dpkg/info"):
