@@ -3,7 +3,7 @@
  * page reads them.
  */
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ROOT } from "./browser.mjs";
@@ -81,4 +81,22 @@ export const runPools = (program) => run(["python3", "-c", `from pool_user impor
 export const randomOf = (seed) => () => {
 	seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
 	return seed / 2 ** 32;
+};
+
+/* The snapshot at @path as one whose history begins late: half-way from the end of the peak of GPU 0 to the last event. */
+export const lateOf = (path, name = "late") => {
+	const snapshot = JSON.parse(readFileSync(path, "utf8")), { time_us: times } = snapshot.device_traces[0], to = join(room, `${name}.json`);
+	const after = times.findIndex((time) => time > snapshot.devices[0].at_peak.time_us), begin = times[(after + times.length) >> 1];
+	if (!(snapshot.devices[0].at_peak.time_us > 0 && after >= 0 && begin > times[after]))
+		throw new Error(`${path}: its peak is at the end of the history`);
+	for (const trace of [...snapshot.device_traces, snapshot.host_trace, ...(snapshot.pools ?? []).map((pool) => pool.trace)].filter(Boolean)) {
+		const first = trace.time_us.findIndex((time) => time >= begin), from = first < 0 ? trace.time_us.length : first;
+		for (const [key, column] of Object.entries(trace))
+			if (Array.isArray(column))
+				trace[key] = column.slice(from);
+		trace.dropped += from;
+		snapshot.history.dropped += from;
+	}
+	writeFileSync(to, JSON.stringify(snapshot));
+	return to;
 };

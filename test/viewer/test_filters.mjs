@@ -9,8 +9,9 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { matchOf, parseTerm } from "../../tools/viewer/src/model/filter.js";
+import { bytes } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
-import { DATA, gpumem, pageOf, readPage, room, runApp, runPools } from "./documents.mjs";
+import { DATA, gpumem, lateOf, pageOf, readPage, room, runApp, runPools } from "./documents.mjs";
 
 const skip = missing || false;
 const browser = missing ? null : await launch();
@@ -211,7 +212,7 @@ test("a crash opens with the thread that died, in the words of gpumem summary", 
 });
 
 test("a history that begins late says so at the head of each view", { skip }, async () => {
-	const path = run("exit"), late = JSON.parse(readFileSync(path, "utf8")), lost = join(room, "late.json"), said = "1,234 older events are lost: the peak here";
+	const path = run("exit"), late = JSON.parse(readFileSync(path, "utf8")), lost = join(room, "late.json"), said = "1,234 older events are lost; the peak came after them.";
 	for (const trace of late.device_traces)
 		trace.dropped = 1234;
 	writeFileSync(lost, JSON.stringify(late));
@@ -223,6 +224,37 @@ test("a history that begins late says so at the head of each view", { skip }, as
 				assert.equal((await at.locator(".terms").first().innerText()).includes(said), has, view);
 			}
 		});
+});
+
+test("a peak from before the history is what the page opens with, and every view says what is known of it", { skip }, async () => {
+	const late = lateOf(run("exit")), rows = JSON.parse(gpumem("summary", "--json", "--level", "driver", late)).by_site.filter((row) => row.peak_bytes);
+	const peak = bytes(rows.reduce((sum, row) => sum + row.peak_bytes, 0));
+	await visit(pageOf("late", late), {}, async (page) => {
+		const side = page.locator(".side"), bars = () => page.locator(".bars li").evaluateAll((list) => list.map((row) => [row.querySelector(".what").textContent, row.querySelector(".much").textContent].join(" ")));
+		assert.equal(await page.evaluate(() => gpumem.state.view), "timeline");
+		assert.equal(await side.locator("h2").first().innerText(), "At the peak");
+		assert.equal(await side.locator(".big").innerText(), peak);
+		assert.match(await side.innerText(), /before the first event of the history/);
+		assert.deepEqual(await bars(), rows.sort((a, b) => b.peak_bytes - a.peak_bytes).map((row) => `${row.site} ${bytes(row.peak_bytes)}`));
+		assert.match(await page.locator(".terms").first().innerText(), /older events are lost, and with them the peak: who held it was counted/);
+		assert.ok((await page.getByLabel("device or pool").locator("option").allInnerTexts()).some((text) => text.endsWith(`peak ${peak}`)));
+		for (const [view, pattern] of [["allocator", /The peak of .* was .* before the history/], ["flame", new RegExp(peak)], ["tables", new RegExp(`${peak} at the cursor, ${peak} at the peak`)]]) {
+			await page.locator(`[data-view=${view}]`).click();
+			await settle(page);
+			assert.match(await page.locator("main").innerText(), pattern, view);
+		}
+		await page.locator("[data-view=timeline]").click();
+		await page.locator(".bars li").first().click();
+		await settle(page);
+		assert.equal(await side.locator(".big").innerText(), bytes(rows[0].peak_bytes), "a click on a call site keeps the moment");
+		await page.getByLabel("filter").fill("size>1MiB");
+		await page.keyboard.press("Enter");
+		await settle(page);
+		assert.match(await page.locator(".terms").first().innerText(), /what the filter leaves of it is not known/);
+		await page.evaluate(() => gpumem.set({ terms: [], at: 5 }));
+		await settle(page);
+		assert.equal(await side.locator("h2").first().innerText(), "At the cursor");
+	});
 });
 
 test("a free is one row of the list, with its block, stream and size", { skip }, () => visit(training, { hash: "view=allocator&at=200" }, async (page) => {

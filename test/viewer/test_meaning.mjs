@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { wholesOf } from "../../tools/viewer/src/model/model.js";
 import { bytes } from "../../tools/viewer/src/ui/format.js";
-import { BUILD, GPUMEM, gpumem, pageOf, readPage, room } from "./documents.mjs";
+import { BUILD, GPUMEM, gpumem, lateOf, pageOf, readPage, room } from "./documents.mjs";
 
 /* What `gpumem run` prints of @words, and the snapshot that it leaves. */
 const runs = (words, env) => {
@@ -41,10 +41,14 @@ for (const [name, words, env] of [
 		found.check = `${one(check, /leaks: (\S+ \S+) in (\d+) blocks?/)} ${one(check, /peak (\S+ \S+), allowed/)}`;
 		const flame = (weigh) => bytes(gpumem("flame", "--format", "folded", "--weigh", weigh, path).trim().split("\n").reduce((total, line) => total + Number(line.slice(line.lastIndexOf(" ") + 1)), 0));
 		found.flame = `${flame("live")} ${blocks} ${flame("peak")}`;
-		const [{ doc, models }] = await readPage(pageOf("meaning", path)), model = wholesOf(doc, models)[0] ?? models[0], { lives, weight, count, curve } = model;
+		const [{ doc, models }] = await readPage(pageOf("meaning", path)), model = wholesOf(doc, models)[0] ?? models[0], { lives, weight, count } = model;
 		const left = Array.from(lives.born, (_, l) => l).filter((l) => lives.died[l] === count + 1 && !lives.pending[l] && weight[l]);
-		found.page = `${bytes(left.reduce((total, l) => total + weight[l], 0))} ${left.length} ${bytes(curve.values[curve.peak])}`;
+		found.page = `${bytes(left.reduce((total, l) => total + weight[l], 0))} ${left.length} ${bytes(model.peakBytes)}`;
 		for (const [verb, text] of Object.entries(found))
 			assert.equal(text, `${live} ${blocks} ${peak}`, `${verb}, beside gpumem run`);
 		assert.equal(Object.keys(found).length, 8);
+		/* The peak stays what it was where the history begins after it. */
+		const late = lateOf(path), [then] = await readPage(pageOf("late", late)), of = wholesOf(then.doc, then.models)[0] ?? then.models[0];
+		assert.ok(of.held, "the history does not show the peak");
+		assert.equal(bytes(of.peakBytes), one(gpumem("summary", late), /peak (\S+ \S+);/), "page and summary");
 	});

@@ -304,6 +304,9 @@ test("a snapshot without events shows what is live, and one of nothing says so",
 	await visit(pageOf("state", path), {}, async (page) => {
 		const bytes = await page.evaluate(() => gpumem.source.endBytes);
 		assert.equal(bytes, model.curve.values[model.count]);
+		assert.match(await side(page), /At the peak[^]*live at a moment that the history does not show/);
+		await page.evaluate(() => gpumem.set({ at: 0 }));
+		await settle(page);
 		assert.match(await side(page), /it has no events/);
 		for (const view of await page.locator(".tabs button").all()) {
 			await view.click();

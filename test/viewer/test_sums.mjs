@@ -8,14 +8,16 @@ import { gunzipSync } from "node:zlib";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
 import { groupLives, phasesOf } from "../../tools/viewer/src/model/groups.js";
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
-import { wholesOf } from "../../tools/viewer/src/model/model.js";
+import { modelsOf, wholesOf } from "../../tools/viewer/src/model/model.js";
+import { fileDocument } from "../../tools/viewer/src/model/file.js";
+import { matchOf } from "../../tools/viewer/src/model/filter.js";
 import { rangesOf, stateAt, sumsOf } from "../../tools/viewer/src/model/segments.js";
 import { events } from "../../tools/viewer/src/work/state.js";
 import { modelOf, openPack } from "../../tools/viewer/src/work/open.js";
 import { table } from "../../tools/viewer/src/work/tables.js";
 import { brief, bytes, clock, count, duration, moment, plural } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
-import { DATA, gpumem, large, packsOf, pageOf, randomOf, readPage, room, runApp, runPools } from "./documents.mjs";
+import { DATA, gpumem, large, lateOf, packsOf, pageOf, randomOf, readPage, room, runApp, runPools } from "./documents.mjs";
 
 const skip = missing || false;
 const training = runApp(["app_training", "--steps", "30", "--leak"]);
@@ -333,6 +335,89 @@ test("a whole GPU is what the command sums: pools' blocks in the place of their 
 		const state = stateAt(whole, rangesOf(whole), whole.count), live = sumsOf(state);
 		assert.equal(live.live + live.waiting, whole.curve.values[whole.count]);
 	}
+});
+
+/* Most is live at the beginning, at both levels. */
+const early = `
+torch, old = Torch(), []
+big, much = [torch.alloc(30 << 20) for _ in range(9)], malloc(1 << 30)
+for one in big:
+    torch.free(one)
+free(much)
+for i in range(100):
+    old += [torch.alloc(3000 + i), malloc(1 << 20)]
+torch.storm(3, 100, 3)
+for i in range(0, 200, 4):
+    torch.free(old[i])
+    free(old[i + 1])
+snapshot()
+`;
+const LATE = { random: runApp(["app_random", "11", "3000"])("exit"), training: SNAPSHOTS.training, pools: runPools(early)("api-1") };
+
+test("at the peak, which came before the history, a page says what the command says: at each level, by each way, in flame graphs", async () => {
+	let compared = 0;
+	for (const [name, whole] of Object.entries(LATE)) {
+		const path = lateOf(whole, `late-${name}`), dropped = fileDocument(readFileSync(path), "late.json");
+		for (const level of ["driver", "pool"]) {
+			const said = (...words) => gpumem(...words, "--level", level, path), { number: doc, sources } = await openPack({ text: packsOf(pageOf("late", "--level", level, path))[0] });
+			const args = { doc, at: "peak", window: { mode: "order", from: null, to: null }, first: 0, count: 1e9, search: "", up: false, what: "groups", sort: "peak", terms: [] };
+			for (const by of ["site", "module", "kind", "stack"]) {
+				const found = new Map();
+				for (const { number: source } of sources.filter(({ device }) => device !== null))
+					for (const { name: of, peak, live, blocks } of table({ ...args, source, by }).rows) {
+						found.set(of, (found.get(of) ?? 0) + peak);
+						assert.ok(!modelOf({ doc, source }).held || (live === peak && blocks === null), "the cursor is there, and nobody counted blocks");
+					}
+				const wanted = JSON.parse(said("summary", "--json", "--by", by))[`by_${by}`].filter(({ peak_bytes: bytesThen }) => bytesThen);
+				const key = (of) => by === "stack" ? "" : of;
+				assert.deepEqual([...found].filter(([, size]) => size).map(([of, size]) => `${key(of)} ${size}`).sort(), wanted.map((row) => `${key(row[by])} ${row.peak_bytes}`).sort(), `${name} ${level} by ${by}`);
+				compared += wanted.length;
+			}
+			const model = modelOf({ doc, source: sources.find(({ device }) => device === 0).number, terms: [] });
+			assert.ok(model.held && model.curve.values[model.curve.peak] < model.held.bytes, "the history does not show it");
+			const flame = folded(said("flame", "--all-frames", "--format", "folded", "--weigh", "peak", "--device", "0")), { held } = model;
+			assert.deepEqual(new Map([...foldedOf(flameOf(held, (l) => held.weight[l]))].sort()), new Map([...flame].sort()), `${name} ${level}`);
+		}
+		/* The same of a file that was dropped; a whole GPU, and that blocks keep their stacks. */
+		const [{ doc, models }] = await readPage(pageOf("late", path)), files = modelsOf(dropped), sum = (list) => list.map(({ source, peakBytes, held }) => `${source.name} ${peakBytes} ${held?.bytes}`);
+		assert.deepEqual(sum(files), sum(models));
+		const [gpu] = wholesOf(doc, models), [{ models: [merged] }] = await readPage(pageOf("late", "--level", "pool", path));
+		assert.equal(gpu !== undefined, name === "pools");
+		if (!gpu)
+			continue;
+		const rowsOf = ({ held }) => Array.from(held.lives.size, (size, l) => [size, ...held.stacks.lines(held.lives.stack[l]).map((line) => line.name)].join()).sort();
+		assert.deepEqual(rowsOf(gpu), rowsOf(merged));
+		assert.deepEqual(Array.from(gpu.lives.stack), Array.from(merged.lives.stack), "--level pool has the stacks of blocks from before the history");
+		assert.ok(gpu.lives.early > 10 && Array.from(gpu.lives.stack.subarray(0, gpu.lives.early)).filter((id) => id > 0).length > 10, String(gpu.lives.early));
+	}
+	assert.ok(compared > 30, String(compared));
+});
+
+test("a peak that the history does not show is a moment of its own: alive@peak, the filter, and peaks that were reset", async () => {
+	const [{ models: [model] }] = await readPage(pageOf("late", lateOf(LATE.training))), [{ models: [whole] }] = await readPage(pageOf("whole", LATE.training));
+	const { held } = model, [site] = held.grouped("site").names, share = held.lives.size.filter((_, l) => held.grouped("site").group[l] === 0).reduce((sum, size) => sum + size, 0);
+	assert.equal(whole.held, null);
+	assert.equal(whole.counted.bytes, whole.curve.values[whole.curve.peak]);
+	for (const [terms, wanted] of [[[], held.bytes], [["alive@peak"], held.bytes], [[`site=${site}`], share], [[`-site=${site}`, "kind=device"], held.bytes - share], [[`site=${site}`, "kind=host"], 0]]) {
+		model.filter(terms);
+		assert.equal(model.peakBytes, wanted, terms.join());
+		assert.ok(model.isHeld("peak") && model.isHeld(null));
+	}
+	for (const terms of [["size>1MiB"], ["alive@end"], ["stream=default stream"], ["thread:1"], ["b7f_0"], [`site=${site}`, "phase:x"]]) {
+		model.filter(terms);
+		assert.ok(model.held && model.atPeak === null && model.peakBytes === model.curve.values[model.curve.peak], `of ${terms} rows know nothing`);
+	}
+	/* What is still there and older was there. */
+	const early = Array.from({ length: model.lives.early }, (_, l) => l), then = matchOf(model, ["alive@peak"]), { blocks } = model.source;
+	assert.deepEqual(early.filter((l) => then[l]), early.filter((l) => model.lives.block[l] >= 0 && blocks.time[model.lives.block[l]] <= held.timeUs));
+	assert.ok(then.some(Boolean) && !then.subarray(model.lives.early).some(Boolean), String(then));
+	/* Peaks that were reset at state 300: the highest moment since is the peak. */
+	const reset = JSON.parse(readFileSync(LATE.training, "utf8")), after = whole.all.highest(300, whole.count), [device] = reset.devices, path = join(room, "reset.json");
+	device.at_peak = { time_us: whole.source.events.time[after] + 1, sites: [{ bytes: whole.all.values[after], stack: 1, module: 1, kind: "device" }] };
+	writeFileSync(path, JSON.stringify(reset));
+	const [{ models: [since] }] = await readPage(pageOf("reset", path));
+	assert.equal(since.held, null);
+	assert.equal(since.curve.values[since.curve.peak], whole.all.values[after]);
 });
 
 test("all sources, at three cursors, under three filters, have one sum in every view after every other", { skip }, async () => {

@@ -24,6 +24,13 @@ static bool waits(const struct gm_row *row)
 	return !strcmp(row->action, "free_requested");
 }
 
+/* Whose row it is, where rows of pools stand among the driver's: a pool may hand out what it has from another, and both
+ * blocks begin at one address. */
+static uint32_t pool_of(const struct gm_row *row)
+{
+	return row->of_pool ? row->place : 0;
+}
+
 /* For each row how many rows back the one is that it ends: of a free its allocation, of a completed free the
  * request, of an allocation the one whose free was lost. 0: none. @open gets those that nothing ended. */
 static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *mates, struct gm_table *open)
@@ -32,17 +39,16 @@ static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *
 
 	for (size_t i = 0; !r && i < count; i++) {
 		const char *action = rows[i]->action;
-		bool segment = !strncmp(action, "segment_", 8);
-		uint64_t at;
+		uint64_t space = (uint64_t)pool_of(rows[i]) << 1 | !strncmp(action, "segment_", 8), at;
 
 		mates[i] = 0;
 		if (!begins(rows[i]) && !waits(rows[i]) && strcmp(action, "free_completed") &&
 		    strcmp(action, "segment_free"))
 			continue;
-		at = gm_table_take(open, rows[i]->address, segment);
+		at = gm_table_take(open, rows[i]->address, space);
 		mates[i] = at ? (uint32_t)(i + 1 - at) : 0;
 		if (begins(rows[i]) || (waits(rows[i]) && at))
-			r = gm_table_put(open, rows[i]->address, segment, i + 1);
+			r = gm_table_put(open, rows[i]->address, space, i + 1);
 	}
 	return r;
 }
@@ -135,7 +141,9 @@ static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, s
 	EVENT("module", GM_MATED, row->module);
 	EVENT("thread", GM_PAIRED, gm_pack_number(p, row->thread));
 	EVENT("stack", GM_PAIRED, row->stack);
-	EVENT("annotation", GM_PLAIN, row->place);
+	EVENT("annotation", GM_PLAIN, row->of_pool ? 0 : row->place);
+	if (p->scene->snapshot->of_pools)
+		EVENT("pool", GM_PAIRED, pool_of(row));
 	return p->planes.error;
 }
 
@@ -146,10 +154,21 @@ static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, s
 #define BLOCK(name, coding, EXPRESSION) \
 	GM_COLUMN(p, p->prefix, name, coding, block_count, struct gm_snapshot_block, b, blocks[i_], EXPRESSION)
 
-/* The last event of the allocation that @block is, counted from 1; 0: the history has none. One block has it. */
-static uint64_t event_of(struct gm_packing *p, const struct gm_snapshot_block *block)
+/* Of each block of @segments the last event of the allocation that it is, counted from 1; 0: the history has none. One
+ * block has it. */
+static void pack_block_events(struct gm_packing *p, const struct gm_snapshot_segment *const *segments, size_t count)
 {
-	return block->size && strcmp(block->state, "inactive") ? gm_table_take(&p->open, block->address, 0) : 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t k = 0; k < segments[i]->block_count; k++) {
+			const struct gm_snapshot_block *block = &segments[i]->blocks[k];
+			bool live = block->size && strcmp(block->state, "inactive");
+			uint64_t space = (uint64_t)segments[i]->of_pool << 1;
+
+			p->numbers_of[n++] = live ? (int64_t)gm_table_take(&p->open, block->address, space) : 0;
+		}
+	gm_pack_column(p, p->prefix, "block.event", n, GM_PLAIN, false);
 }
 
 static void pack_segments(struct gm_packing *p, const struct gm_snapshot_segment *const *segments, size_t count,
@@ -179,7 +198,7 @@ static void pack_segments(struct gm_packing *p, const struct gm_snapshot_segment
 	BLOCK("block.module", GM_PLAIN, b->module);
 	BLOCK("block.flags", GM_PLAIN, b->freeing | b->untraced << 1);
 	BLOCK("block.name", GM_PLAIN, gm_pack_text(p, b->name ? b->name : ""));
-	BLOCK("block.event", GM_PLAIN, event_of(p, b));
+	pack_block_events(p, segments, count);
 }
 
 /* ---- sources: what can be looked at by itself --------------------------------------------------- */
@@ -218,6 +237,27 @@ static void choose(const struct origin *from, struct lists *ret)
 	}
 }
 
+/* Who held the peak of @device at the level of pools; null: the snapshot does not say it, or the history shows it. */
+static json_t *peak_of(const struct gm_lives *lives, int device)
+{
+	json_t *sites = lives->held_known ? json_array() : NULL;
+
+	for (size_t i = 0; sites && i < lives->held_count; i++) {
+		const struct gm_life *held = &lives->held[i];
+
+		if (held->device != device)
+			continue;
+		if (held->address) {		/* the lives of one moment of the history */
+			json_decref(sites);
+			return json_null();
+		}
+		json_array_append_new(sites, json_pack("{sI sI sI ss}", "bytes", (json_int_t)held->size, "stack",
+						       (json_int_t)held->stack, "module", (json_int_t)held->module,
+						       "kind", held->kind));
+	}
+	return sites ? json_pack("{so}", "sites", sites) : json_null();
+}
+
 static int pack_source(struct gm_packing *p, json_t *sources, const struct origin *from, struct lists *lists)
 {
 	json_t *source;
@@ -235,6 +275,8 @@ static int pack_source(struct gm_packing *p, json_t *sources, const struct origi
 			   "level", from->pool ? "pool" : "driver", "dropped", (json_int_t)from->dropped);
 	if (source && from->pool)
 		json_object_set(source, "pool", from->pool->root);
+	else if (source && p->scene->snapshot->of_pools)
+		json_object_set_new(source, "at_peak", peak_of(&p->scene->lives, (int)from->device));
 	if (!source || json_array_append_new(sources, source))
 		r = -ENOMEM;
 	return r ? r : p->planes.error;

@@ -52,6 +52,13 @@ class App {
 		return at === null ? of.focus : at === "peak" ? of.peak : at;
 	}
 
+	/* Of a peak that the history does not show: what is known of it (heldAbout). null: the history shows the peak. */
+	get held() {
+		const { held } = this.filtered ?? this.source;
+		return held?.known && !held.shown ? held : null;
+	}
+	get looksAtHeld() { return this.held !== null && (this.state.at === "peak" || (this.state.at === null && this.held.first)); }
+
 	/* The snapshot that this one is compared with: the one that is chosen, or the next; -1: there is none. */
 	get partner() {
 		const { other, doc } = this.state, numbers = this.docs.filter(Boolean).map((one) => one.number).filter((one) => one !== doc);
@@ -244,7 +251,7 @@ class App {
 
 	/* Filter by @term, too; whether it is one. */
 	addTerm(term) {
-		const { terms } = this.state, text = term.replace(/^(-?alive@)cursor$/, `$1#${this.moment}`), device = /^device:(\d+|host)$/.exec(text);
+		const { terms } = this.state, text = term.replace(/^(-?alive@)cursor$/, this.looksAtHeld ? "$1peak" : `$1#${this.moment}`), device = /^device:(\d+|host)$/.exec(text);
 		try {
 			if (device)
 				this.chooseDevice(device[1] === "host" ? null : Number(device[1]));

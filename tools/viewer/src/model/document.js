@@ -74,7 +74,7 @@ export const documentOf = ({ header, columns }) => {
 	const { texts, numbers, root } = header;
 	const actions = texts.map((text) => ACT[text] ?? ACT.other), alloc = texts.indexOf("alloc");
 	const sources = header.sources.map((source, i) => {
-		const events = take(columns, `${i}.`, EVENT_COLUMNS);
+		const events = take(columns, `${i}.`, "at_peak" in source ? [...EVENT_COLUMNS, "pool"] : EVENT_COLUMNS);
 		const segments = take(columns, `${i}.segment.`, SEGMENT_COLUMNS);
 		const blocks = take(columns, `${i}.block.`, BLOCK_COLUMNS);
 		const action = new Uint8Array(events.action.length);

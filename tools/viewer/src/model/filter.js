@@ -79,8 +79,12 @@ const passing = (model, of) => {
 	case "size":
 		return (l) => of.passes(lives.size[l]);
 	case "alive": {
-		const states = [stateOf(model, of.from), stateOf(model, of.to)], first = Math.min(...states), last = Math.max(...states);
-		return (l) => lives.born[l] < first && last <= lives.died[l];
+		if (model.isHeld === true)
+			return () => true;		/* it is of the peak, and so is alive@peak */
+		/* A peak that the history does not show was before all of its states, as far as lives can say. */
+		const states = [of.from, of.to].map((moment) => moment.text === "peak" && model.held?.place < 0 ? -1 : stateOf(model, moment));
+		const first = Math.min(...states), last = Math.max(...states), there = (l, s) => lives.born[l] < s && s <= lives.died[l];
+		return (l) => first < 0 ? model.held.hadLife(model, l) && (last < 0 || there(l, last)) : lives.born[l] < first && last <= lives.died[l];
 	}
 	case "by": {
 		const { group, names } = model.grouped(of.by), passes = names.map((name) => of.test ? of.test(name) : name === of.is);

@@ -197,7 +197,7 @@ class Reading {
 		const found = list(root.device_traces).map((trace, device) => this.source(device, trace, all.filter((one) => one.device === device)));
 		found.push(this.source(null, root.host_trace, host));
 		for (const pool of list(root.pools).filter(isObject)) {
-			const device = number(pool.device), about = { name: text(pool.name), source: text(pool.source) };
+			const device = number(pool.device), about = { name: text(pool.name), source: text(pool.source), at_peak: pool.at_peak };
 			found.push({
 				...this.source(device, pool.trace, list(pool.segments).filter(isObject), NaN), level: "pool", pool: about,
 				name: sourceName({ device, level: "pool", pool: about }),

@@ -5,6 +5,7 @@
 import { Axis } from "./axis.js";
 import { matchOf } from "./filter.js";
 import { ACT } from "./document.js";
+import { heldOf } from "./held.js";
 import { liveCurve, reservedCurve } from "./curve.js";
 import { groupLives, phasesOf } from "./groups.js";
 import { livesOf, sequence } from "./lives.js";
@@ -15,9 +16,10 @@ import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 /* The call sites of all sources of a level are decided together: what all their stacks share is left out. */
 const shareStacks = (stacks, models) => {
 	const used = new Uint8Array(stacks.count);
-	for (const { lives: { stack } } of models)
-		for (let l = 0; l < stack.length; l++)
-			used[stack[l]] = 1;		/* beyond its end nothing is kept */
+	for (const { lives, counted } of models)
+		for (const { stack } of counted ? [lives, counted.lives] : [lives])
+			for (let l = 0; l < stack.length; l++)
+				used[stack[l]] = 1;		/* beyond its end nothing is kept */
 	stacks.share(sequence(stacks.count).filter((id) => id > 0 && used[id]));
 };
 
@@ -60,7 +62,17 @@ export class Model {
 		this.groups = new Map();
 		this.terms = "[]";
 		this.setFilter(null);
+		this.counted = heldOf(this);
+		this.held = this.counted?.placeIn(this) ? null : this.counted;
 	}
+
+	/* The rows of the peak that the filter leaves, where the history does not show who held it; null: it does. */
+	get atPeak() { return this.held?.weight ? this.held : null; }
+	get peakBytes() { return this.atPeak?.total ?? this.curve.values[this.curve.peak]; }
+	get peakState() { return this.atPeak?.place >= 0 ? this.all.peak : this.curve.peak; }
+
+	/* Does what @at names have rows in the place of lives? */
+	isHeld(at) { return this.atPeak !== null && (at === "peak" || (at === null && this.failed < 0)); }
 
 	get reserved() { return this.reservedCurve ??= reservedCurve(this.source); }
 	get phases() { return this.phaseList ??= phasesOf(this.doc, this.source); }
@@ -111,7 +123,7 @@ export class Model {
 	/* The state that @at names: null is what is asked for first, the refused call or the peak. */
 	state(at) {
 		if (at === null || at === "peak")
-			return at === null && this.failed >= 0 ? this.failed : this.curve.peak;
+			return at === null && this.failed >= 0 ? this.failed : this.peakState;
 		return Math.max(0, Math.min(this.count, at));
 	}
 
@@ -123,8 +135,10 @@ export class Model {
 	/* Let only lives count that all @terms leave. */
 	filter(terms) {
 		const key = JSON.stringify(terms);
-		if (key !== this.terms)
+		if (key !== this.terms) {
+			this.held?.filter(terms);
 			this.setFilter(matchOf(this, terms));
+		}
 		this.terms = key;
 	}
 
@@ -140,19 +154,6 @@ export class Model {
 		}
 		this.stripes = new Stripes(this.lives, this.weight);
 		this.curve = match ? liveCurve(this.lives, this.weight, this.count) : this.all;
-	}
-
-	/* Bytes by group of @by: what @share(life) says that each has. */
-	sums(by, share) {
-		const { group, names } = this.grouped(by), { count } = this.lives;
-		const bytes = new Float64Array(names.length), counts = new Float64Array(names.length);
-		for (let l = 0; l < count; l++) {
-			if (!share(l) || (this.match && !this.match[l]))
-				continue;
-			bytes[group[l]] += this.weight[l];
-			counts[group[l]]++;
-		}
-		return { bytes, counts, names };
 	}
 
 	draw(view, color) {

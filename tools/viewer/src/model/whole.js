@@ -4,6 +4,7 @@
  * told of an address in it while the block lived.
  */
 import { ACT, BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS } from "./document.js";
+import { wholePeak } from "./held.js";
 import { lazy } from "./values.js";
 
 const WIDE = new Set(["time", "addr", "size", "requested", "handle"]);
@@ -142,5 +143,5 @@ export const wholeOf = (driver, pools) => {
 		return name === "event" && value ? places[p][value - 1] + 1 : value;
 	}));
 	const { device, dropped } = driver.source;
-	return { device, level: "whole", dropped, name: `GPU ${device}, whole`, events, segments, blocks, count };
+	return { device, level: "whole", dropped, name: `GPU ${device}, whole`, events, segments, blocks, count, at_peak: wholePeak(driver, pools) };
 };

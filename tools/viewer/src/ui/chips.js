@@ -24,10 +24,14 @@ export class Chips {
 		].filter(Boolean);
 	}
 
-	/* What nobody can take away: the page's peak is that of the events that are left. */
+	/* What nobody can take away: where the history begins late, and what is known of a peak that it does not show. */
 	late() {
-		const dropped = this.app.source?.dropped;
-		return dropped ? `${count(dropped)} older events are lost: the peak here is the highest moment after them (gpumem summary has the program's).` : null;
+		const { dropped, counted } = this.app.source, { held } = this.app.filtered ?? this.app.source;
+		const lost = dropped ? `${count(dropped)} older events are lost` : "", highest = "the peak here is the highest moment of the history";
+		if (held && !held.shown)
+			return `${lost ? `${lost}, and with them the peak` : "The history does not show the peak"}: ${held.known ?
+				"who held it was counted when it happened, by call site, stack, module and kind." : `what the filter leaves of it is not known, and ${highest}.`}`;
+		return lost && (counted ? `${lost}; the peak came after them.` : `${lost}, and the snapshot does not say who held the peak: ${highest}.`);
 	}
 
 	/* While a window moves its text alone is another. */

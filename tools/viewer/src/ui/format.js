@@ -32,7 +32,7 @@ const grouped = (number) => {
 	return whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
 };
 
-export const count = (value) => grouped(Math.round(value));
+export const count = (value) => value === null || Number.isNaN(value) ? "–" : grouped(Math.round(value));
 
 /* "1 segment", "1,000 segments". */
 export const plural = (value, what) => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
@@ -83,3 +83,6 @@ export const percent = (part, whole) => {
 	const share = (100 * part) / whole;
 	return share > 0 && share < 0.1 ? "<0.1%" : `${share.toFixed(share < 10 ? 1 : 0)}%`;
 };
+
+/* When a peak was that the history does not show. */
+export const beforeText = ({ before }) => before === null ? "not in the history" : `${duration(before)} before the history`;

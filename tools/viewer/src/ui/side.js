@@ -101,12 +101,12 @@ export class Side {
 
 	showMoment(moment, { at, by, terms }) {
 		const { app } = this, { event } = moment;
-		const title = moment.state === moment.failed ? "When memory ran out" : moment.state === moment.peak ? "At the peak" : "At the cursor";
-		const place = event ? `${duration(event.time)} after the first event` :
+		const isHeld = moment.state < 0, title = isHeld || moment.state === moment.peak ? "At the peak" : moment.state === moment.failed ? "When memory ran out" : "At the cursor";
+		const place = isHeld ? moment.held.before === null ? "at a moment that the history does not show" : `${duration(moment.held.before)} before the first event of the history` : event ? `${duration(event.time)} after the first event` :
 			app.source.events ? "before the first event" : "when the snapshot was made; it has no events";
 		const limit = app.source.device === null ? null : app.doc.devices.find((one) => one.device === app.source.device);
 		const facts = [
-			["blocks", count(moment.blocks)], ["from the driver", bytes(moment.reserved)],
+			!isHeld && ["blocks", count(moment.blocks)], !isHeld && ["from the driver", bytes(moment.reserved)],
 			limit?.total_bytes ? ["of the device", bytes(limit.total_bytes)] : null,
 			event ? ["event", `${event.action} (${count(event.row + 1)} of ${count(app.source.events)})`] : null,
 		].filter(Boolean);
@@ -120,7 +120,7 @@ export class Side {
 			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
 			moment.top.length ? h("div", { class: "sub" }, h("span", {}, `By ${by === "site" ? "call site" : by}`)) : null,
 			h("ol", { class: "bars" }, moment.top.map((row) => h("li", {
-				title: `${row.name}\n${plural(row.count, "block")}`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
+				title: row.count === null ? row.name : `${row.name}\n${plural(row.count, "block")}`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
 				...pressable(() => app.addTerm(`${by}=${row.name}`)),
 			}, h("span", { class: "what" }, brief(row.label)),
 			h("span", { class: "much" }, bytes(row.bytes)), h("span", { class: "much" }, percent(row.bytes, moment.bytes))))),

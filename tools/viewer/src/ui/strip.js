@@ -3,7 +3,7 @@
  * a window, or moves it; a click moves the cursor of views that show a moment.
  */
 import { fit, h, variable } from "./dom.js";
-import { bytes } from "./format.js";
+import { beforeText, bytes } from "./format.js";
 
 const LEFT = 16, EDGE = 6;
 
@@ -109,11 +109,13 @@ export class Strip {
 			c.fillStyle = variable("--mark");
 			c.fillRect(Math.round(this.place(app.place(app.state.at))), 0, 1, height);
 		}
-		const at = this.place(px), text = `peak ${bytes(peak.peakBytes)}`;
+		const { held } = app, at = held ? LEFT - 8 : this.place(px), text = held ? `◂ peak ${bytes(peak.peakBytes)}, ${beforeText(held)}` : `peak ${bytes(peak.peakBytes)}`;
 		c.fillStyle = variable("--mark");
-		c.beginPath();
-		c.arc(at, y(peak.peakBytes), 3, 0, 7);
-		c.fill();
+		if (!held) {
+			c.beginPath();
+			c.arc(at, y(peak.peakBytes), 3, 0, 7);
+			c.fill();
+		}
 		c.font = "11px system-ui, sans-serif";
 		const wide = c.measureText(text).width;
 		const left = at + 8 + wide > LEFT + this.inner;

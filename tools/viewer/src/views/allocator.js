@@ -4,7 +4,7 @@
  */
 import { css } from "../ui/color.js";
 import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { bytes, hex, plural } from "../ui/format.js";
+import { beforeText, bytes, hex, plural } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Events } from "./events.js";
 
@@ -47,6 +47,8 @@ export class Allocator {
 		this.by.value = by;
 		this.events.update();
 		this.legend.update(this.canvas.clientWidth);
+		if (this.data)
+			this.showNote(this.data.refusal);
 		this.want({ ...app.of, at, by, dark: app.dark });
 		this.paint();
 	}
@@ -64,7 +66,15 @@ export class Allocator {
 		replace(this.sums, parts.filter(([name, value]) => value || name === "live" || name === "free").map(([name, value]) =>
 			h("span", {}, h("span", { class: `dot ${name.split(" ")[0]}` }), ` ${name} `, h("b", {}, bytes(value)))),
 		h("span", {}, `${plural(sums.segments, "segment")}, `, `largest hole ${bytes(sums.largest)}`));
-		this.note.hidden = !refusal;
+		this.showNote(refusal);
+	}
+
+	showNote(refusal) {
+		const late = !refusal && this.app.looksAtHeld;
+		this.note.hidden = !refusal && !late;
+		this.note.classList.toggle("soft", late);
+		if (late)
+			replace(this.note, `The peak of ${bytes((this.app.filtered ?? this.app.source).peakBytes)} was ${beforeText(this.app.held)}: this is the highest moment of the history.`);
 		if (refusal)
 			replace(this.note, h("b", {}, `${bytes(refusal.asked)} was refused. `),
 				`The cache had ${bytes(refusal.free)} free in ${plural(refusal.holes, "hole")}, the largest of ${bytes(refusal.largest)}`,

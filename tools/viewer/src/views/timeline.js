@@ -5,7 +5,7 @@
 import { css, hueOf, oklch } from "../ui/color.js";
 import { alongTicks, byteTicks } from "../ui/axes.js";
 import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { bytes, duration } from "../ui/format.js";
+import { beforeText, bytes, duration } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Pointer } from "./timeline_pointer.js";
 
@@ -144,7 +144,7 @@ export class Timeline {
 	}
 
 	toPeak() {
-		const { app } = this, at = app.place((app.filtered ?? app.source).peak), { from, to } = app.window;
+		const { app } = this, at = app.held ? undefined : app.place((app.filtered ?? app.source).peak), { from, to } = app.window;
 		app.set({ at: "peak", life: -1 });
 		if (at !== undefined && (at < from || at > to))
 			app.zoom(at - (to - from) / 2, at + (to - from) / 2);
@@ -311,7 +311,7 @@ export class Timeline {
 
 	paintCursor(c) {
 		const { app, box } = this, at = app.place(app.moment);
-		if (at === undefined)
+		if (at === undefined || app.looksAtHeld)
 			return;
 		const x = Math.round(this.x(at)) + 0.5;
 		c.strokeStyle = variable("--mark");
@@ -417,10 +417,10 @@ export class Timeline {
 			c.lineTo(x + 5, bottom + 8);
 			c.fill();
 		}
-		const { peak, peakBytes } = app.filtered ?? app.source, x = this.x(app.place(peak)), y = this.y(peakBytes);
-		if (x < box.left || x > box.left + box.width || y < box.top - 1)
+		const { peak, peakBytes } = app.filtered ?? app.source, { held } = app, x = held ? box.left : this.x(app.place(peak)), y = held ? box.top : this.y(peakBytes);
+		if (held ? app.window.from > 0 : x < box.left || x > box.left + box.width || y < box.top - 1)
 			return;
-		const text = bytes(peakBytes);
+		const text = held ? `◂ peak ${bytes(peakBytes)}, ${beforeText(held)}` : bytes(peakBytes);
 		c.font = "600 12px system-ui, sans-serif";
 		const wide = c.measureText(text).width + 12, left = Math.max(box.left, Math.min(box.left + box.width - wide, x - wide / 2));
 		const up = Math.max(box.top + 2, y - 24);

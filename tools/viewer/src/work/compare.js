@@ -1,5 +1,5 @@
 /* compare.js - two snapshots, and their difference by what lives have in common: what `gpumem diff` says. */
-import { isLeft } from "../model/lives.js";
+import { isLeft, lifeAt } from "../model/lives.js";
 import { modelOf, openDocuments, wholes } from "./open.js";
 
 /* The source of document @other that corresponds to the source of @model in its own; -1: there is none. */
@@ -15,9 +15,9 @@ export const matching = (model, other) => {
 
 /* Bytes and blocks by the name of the group, added to @rows under the keys @bytes and @blocks. */
 const addTo = (rows, model, { by, when }, bytes, blocks) => {
-	const { lives, weight, count } = model, { group, names } = model.grouped(by), { peak } = model.curve;
+	const held = when === "peak" ? model.atPeak : null, { lives, weight } = held ?? model, { group, names } = (held ?? model).grouped(by), { peak } = model.curve;
 	for (let l = 0; l < lives.count; l++) {
-		const there = when === "peak" ? lives.born[l] < peak && peak <= lives.died[l] : isLeft(lives, l, count);
+		const there = held ? true : when === "peak" ? lifeAt(lives, l, peak) : isLeft(lives, l, model.count);
 		if (!there || !weight[l])
 			continue;
 		/* Call sites are decided in each snapshot by itself: a stack is known by its number. */
@@ -26,7 +26,7 @@ const addTo = (rows, model, { by, when }, bytes, blocks) => {
 			rows.set(key, { name, a: 0, b: 0, blocksA: 0, blocksB: 0 });
 		const row = rows.get(key);
 		row[bytes] += weight[l];
-		row[blocks]++;
+		row[blocks] += held ? NaN : 1;
 	}
 };
 
@@ -37,7 +37,7 @@ const sidesOf = (model, { doc, source, terms }, width) => openDocuments().map((e
 		return null;
 	const one = modelOf({ doc: number, source: at, terms }), { curve, axis } = one;
 	return {
-		doc: number, name: one.source.name, peak: curve.values[curve.peak], end: curve.values[one.count], length: axis.length,
+		doc: number, name: one.source.name, peak: one.peakBytes, end: curve.values[one.count], length: axis.length,
 		curve: width > 0 ? one.strip("time", 0, axis.length, width).most : null,
 	};
 }).filter(Boolean);
@@ -52,7 +52,7 @@ export const compare = ({ other, by, when, width, ...of }) => {
 		return { other, source: -1, rows: [], same: 0, a: 0, b: 0, sides };
 	addTo(rows, model, { by, when }, "a", "blocksA");
 	addTo(rows, modelOf({ ...of, doc: other, source: number }), { by, when }, "b", "blocksB");
-	const all = [...rows.values()], differ = all.filter((row) => row.a !== row.b || row.blocksA !== row.blocksB);
+	const all = [...rows.values()], differ = all.filter((row) => row.a !== row.b || Math.abs(row.blocksA - row.blocksB) > 0);
 	differ.sort((x, y) => (y.b - y.a) - (x.b - x.a) || (x.name < y.name ? -1 : 1));
 	return {
 		other, source: number, sides, rows: differ, same: all.length - differ.length,

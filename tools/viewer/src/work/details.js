@@ -5,7 +5,8 @@ import { ACT, ACTIONS } from "../model/document.js";
 import { notesOf, streamText } from "../model/groups.js";
 import { baseName } from "../model/stacks.js";
 import { blockName } from "../ui/format.js";
-import { modelOf } from "./open.js";
+import { heldAbout, modelOf, momentsOf } from "./open.js";
+import { lifeAt } from "../model/lives.js";
 
 const eventOf = (model, row) => {
 	const { events } = model.source, { doc } = model;
@@ -39,18 +40,29 @@ export const life = ({ doc, source, life: l }) => {
 	};
 };
 
+const blocksAt = ({ lives, match }, s) => {
+	let sum = 0;
+	for (let l = 0; l < lives.count; l++)
+		sum += (!match || match[l]) && lifeAt(lives, l, s) ? 1 : 0;
+	return sum;
+};
+
 /* What is there at @at, and its event. */
 export const moment = ({ at, by, most, ...of }) => {
-	const model = modelOf(of), { lives, curve } = model, s = model.state(at);
-	const { bytes, counts, names } = model.sums(by, (l) => lives.born[l] < s && s <= lives.died[l]);
+	const model = modelOf(of), held = model.isHeld(at) ? model.atPeak : null, isUnseen = held?.place < 0, from = held ?? model, { lives, weight, match } = from, s = model.state(at);
+	const { group, names, labels } = from.grouped(by), bytes = new Float64Array(names.length), counts = new Float64Array(names.length);
+	for (let l = 0; l < lives.count; l++)
+		if ((!match || match[l]) && (held || lifeAt(lives, l, s))) {
+			bytes[group[l]] += weight[l];
+			counts[group[l]]++;
+		}
 	const order = names.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => bytes[b] - bytes[a]);
-	let blocks = 0;
-	for (const i of order)
-		blocks += counts[i];
 	return {
-		state: s, peak: curve.peak, failed: model.failed, lives: model.match ? model.match.indexOf(1) + 1 : lives.count, bytes: curve.values[s], reserved: model.reserved.values[s], blocks,
-		event: s ? eventOf(model, s - 1) : null, others: Math.max(0, order.length - most),
-		top: order.slice(0, most).map((i) => ({ name: names[i], label: model.grouped(by).labels[i], bytes: bytes[i], count: counts[i] })),
+		state: isUnseen ? -1 : s, peak: model.peakState, failed: model.failed, lives: match ? match.indexOf(1) + 1 : lives.count,
+		bytes: held ? held.total : model.curve.values[s], reserved: isUnseen ? null : model.reserved.values[s],
+		blocks: isUnseen ? null : blocksAt(model, s), held: heldAbout(model),
+		event: s && !isUnseen ? eventOf(model, s - 1) : null, others: Math.max(0, order.length - most),
+		top: order.slice(0, most).map((i) => ({ name: names[i], label: labels[i], bytes: bytes[i], count: held ? null : counts[i] })),
 	};
 };
 
@@ -91,7 +103,7 @@ export const marks = ({ doc, source }) => {
 
 /* What the filter leaves: how many lives, its peak, and the state that is looked at first. */
 export const find = (args) => {
-	const model = modelOf(args), { curve, match } = model, { peak, values } = curve;
+	const model = modelOf(args), { match } = model;
 	const lives = match ? match.reduce((sum, one) => sum + one, 0) : model.lives.count;
-	return { lives, peak, peakBytes: values[peak], endBytes: values[model.count], focus: model.state(null) };
+	return { lives, ...momentsOf(model) };
 };

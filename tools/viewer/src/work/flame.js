@@ -20,6 +20,12 @@ const beside = (nodes, others) => {
 	return found;
 };
 
+/* The tree of what @weigh asks for; of a peak that the history does not show, of its rows. */
+const weighed = (model, weigh, at, part, ways) => {
+	const held = weigh === "peak" ? model.atPeak : weigh === "live" && model.isHeld(at) ? model.atPeak : null;
+	return held ? flameOf(held, (l) => held.weight[l], ways) : flameOf(model, weigher(model, weigh, { at: model.state(at), ...part }), ways);
+};
+
 /*
  * @return by node, parents first: label, depth, where it begins and how much it weighs; the largest first among those of
  * one parent; left: how many nodes are left out. @window: a part of the axis. @other: a snapshot, of which before is what
@@ -27,9 +33,9 @@ const beside = (nodes, others) => {
  */
 export const flame = ({ weigh, at, window, fold, invert, other, ...of }) => {
 	const model = modelOf(of), ways = { fold, invert }, number = other >= 0 ? matching(model, other) : -1;
-	const { total, nodes } = flameOf(model, weigher(model, weigh, { at: model.state(at), ...model.states(window) }), ways);
+	const { total, nodes } = weighed(model, weigh, at, model.states(window), ways);
 	const second = number >= 0 ? modelOf({ ...of, doc: other, source: number }) : null;
-	const against = second && flameOf(second, weigher(second, weigh, { at: second.state(null), from: 0, to: second.count }), ways);
+	const against = second && weighed(second, weigh, null, { from: 0, to: second.count }, ways);
 	const before = against ? beside(nodes, against.nodes) : null;
 	const least = nodes.length > MOST ? nodes.map(({ weight }) => weight).sort((a, b) => b - a)[MOST] : 0;
 	const children = nodes.map(() => []);

@@ -25,12 +25,23 @@ export const modelOf = ({ doc, source, terms }) => {
 };
 export const openDocuments = () => open;
 
+/* Of a peak that the history does not show: how long before its beginning it ended, null where that is not known; whether it
+ * is what is looked at first; whether rows can say what the filter leaves of it; whether the history has that moment, without
+ * who held what. null: the history shows the peak. */
+export const heldAbout = ({ held, failed, axis, count }) => held && {
+	before: count && held.timeUs > 0 && held.timeUs < axis.begin ? axis.begin - held.timeUs : null, first: failed < 0, known: held.weight !== null, shown: held.place >= 0,
+};
+
+/* The moments that have names. @return counted: whether the library counted who held the peak. */
+export const momentsOf = (model) => ({
+	peak: model.peakState, peakBytes: model.peakBytes, held: heldAbout(model), counted: model.counted !== null,
+	endBytes: model.curve.values[model.count], focus: model.state(null),
+});
+
 export const aboutSource = (model, number) => ({
 	number, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
 	dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
-	begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, peak: model.curve.peak,
-	peakBytes: model.curve.values[model.curve.peak], focus: model.state(null), endBytes: model.curve.values[model.count],
-	hasStacks: model.stacks.count > 1,
+	begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, ...momentsOf(model), hasStacks: model.stacks.count > 1,
 });
 
 const makeWholes = ({ doc, models }) => {

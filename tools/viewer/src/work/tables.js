@@ -1,14 +1,14 @@
 /* tables.js - the tables: lives summed by what they have in common, or one by one. Sorted and searched here. */
 import { streamText } from "../model/groups.js";
-import { isLeft } from "../model/lives.js";
+import { isLeft, lifeAt } from "../model/lives.js";
 import { blockName } from "../ui/format.js";
 import { modelOf } from "./open.js";
 import { testOf } from "../model/filter.js";
 
 /* Sums by group of what is live at @at and at the peak, left at the end, allocated and freed from @from to @to (states). */
 const sumGroups = (model, by, { at, from, to }) => {
-	const { group, names } = model.grouped(by), { lives, weight, count, curve } = model;
-	const { born, died } = lives, n = names.length, make = () => new Float64Array(n), peak = curve.peak;
+	const { group, names } = model.grouped(by), { lives, weight, count } = model;
+	const { born, died } = lives, n = names.length, make = () => new Float64Array(n), peak = model.peakState;
 	const sums = { live: make(), blocks: make(), peak: make(), left: make(), leftBlocks: make(), bytes: make(), allocs: make(), freed: make(), example: new Int32Array(n).fill(-1), longest: make() };
 	const { time } = model.source.events;
 	for (let l = 0; l < lives.count; l++) {
@@ -17,11 +17,11 @@ const sumGroups = (model, by, { at, from, to }) => {
 		const g = group[l];
 		if (sums.example[g] < 0)
 			sums.example[g] = l;
-		if (born[l] < at && at <= died[l]) {
+		if (lifeAt(lives, l, at)) {
 			sums.live[g] += weight[l];
 			sums.blocks[g]++;
 		}
-		if (born[l] < peak && peak <= died[l])
+		if (lifeAt(lives, l, peak))
 			sums.peak[g] += weight[l];
 		if (isLeft(lives, l, count)) {
 			sums.left[g] += weight[l];
@@ -36,28 +36,49 @@ const sumGroups = (model, by, { at, from, to }) => {
 		if (born[l] >= 0 && died[l] < count)
 			sums.longest[g] = Math.max(sums.longest[g], time[died[l]] - time[born[l]]);
 	}
-	return { names, sums };
+	return sums;
+};
+
+/* Put what held a peak that the history does not show in the place of what it has of it. @rows: by group. */
+const addHeld = (model, { by, moment }, rows) => {
+	const held = model.atPeak, { group, names, labels } = held.grouped(by), known = new Map(rows.map((row) => [row.name, row])), there = model.isHeld(moment);
+	for (const row of rows) {
+		row.peak = 0;
+		if (there)
+			Object.assign(row, { live: 0, blocks: null });
+	}
+	for (let l = 0; l < held.lives.count; l++) {
+		if (!held.weight[l])
+			continue;
+		const name = names[group[l]];
+		if (!known.has(name)) {
+			known.set(name, { name, label: labels[group[l]], live: 0, blocks: there ? null : 0, peak: 0, left: 0, leftBlocks: 0, bytes: 0, allocs: 0, freed: 0, example: -1, longest: 0 });
+			rows.push(known.get(name));
+		}
+		const row = known.get(name);
+		row.peak += held.weight[l];
+		if (there)
+			row.live = row.peak;
+	}
+	return rows;
 };
 
 const groupRows = (model, args) => {
-	const { names, sums } = sumGroups(model, args.by, args), { labels } = model.grouped(args.by), rows = [];
-	const test = args.search ? testOf(args.search) : null, has = test ? model.stacks.matching(test) : null;
-	const { lives } = model;
+	const { names, labels } = model.grouped(args.by), sums = sumGroups(model, args.by, args), rows = [];
+	for (let g = 0; g < names.length; g++)
+		if (sums.example[g] >= 0)
+			rows.push({ name: names[g], label: labels[g], ...Object.fromEntries(Object.entries(sums).map(([key, list]) => [key, list[g]])) });
+	if (model.atPeak)
+		addHeld(model, args, rows);
+	if (!args.search)
+		return rows;
 	/* Of a site all stacks are looked into, not only the one that is shown. */
-	let found = null;
-	if (test) {
-		const { group } = model.grouped(args.by);
-		found = new Uint8Array(names.length);
-		for (let g = 0; g < names.length; g++)
-			found[g] = test(names[g]) ? 1 : 0;
+	const test = testOf(args.search), has = model.stacks.matching(test), found = new Set();
+	for (const { lives, groups } of [model, model.atPeak].filter(Boolean).map((one) => ({ lives: one.lives, groups: one.grouped(args.by) })))
 		for (let l = 0; l < lives.count; l++)
 			if (has[lives.stack[l]])
-				found[group[l]] = 1;
-	}
-	for (let g = 0; g < names.length; g++)
-		if (sums.example[g] >= 0 && (!found || found[g]))
-			rows.push({ name: names[g], label: labels[g], ...Object.fromEntries(Object.entries(sums).map(([key, list]) => [key, list[g]])) });
-	return rows;
+				found.add(groups.names[groups.group[l]]);
+	return rows.filter(({ name }) => test(name) || found.has(name));
 };
 
 /* One by one: what was never freed, or what lived longest. */
@@ -85,9 +106,9 @@ const complete = (model, row) => row.life === undefined ? row : {
 /* Rows @first and the @count next, sorted by @sort, the largest first unless @up; with the sums of all. */
 export const table = (args) => {
 	const model = modelOf(args), { what, sort, up, first, count } = args, at = model.state(args.at);
-	const key = JSON.stringify([what, args.by, at, args.window, args.search, sort, up]);
+	const key = JSON.stringify([what, args.by, args.at, at, args.window, args.search, sort, up]);
 	if (model.tableKey !== key || model.tableMatch !== model.match) {
-		const rows = what === "groups" ? groupRows(model, { ...args, at, ...model.states(args.window) }) : lifeRows(model, args);
+		const rows = what === "groups" ? groupRows(model, { ...args, at, moment: args.at, ...model.states(args.window) }) : lifeRows(model, args);
 		const sign = up ? 1 : -1;
 		if (rows.length && typeof rows[0][sort] === "string")
 			rows.sort((a, b) => sign * (a[sort] < b[sort] ? -1 : a[sort] > b[sort] ? 1 : 0));
