@@ -60,7 +60,8 @@ with Room() as room:
         mine = held(page, first.pid)
         check("labels of the environment", mine and {k: mine.get(k) for k in ("command", "rank", "job", "namespace", "pod", "container", "device")} ==
               {"command": "app_training", "rank": "3", "job": '7"7', "namespace": "team", "pod": "pod-1", "container": "train", "device": "0"}, mine)
-        check("both processes are on the page", isinstance(held(page, second.pid), dict), page[:500])
+        check("both processes are on the page", isinstance(held(page, second.pid), dict),
+              [line for line in page.split("\n") if "unread" in line or "%d" % second.pid in line])
         status, kind, page = ask(url, Accept="application/openmetrics-text; version=1.0.0")
         check("OpenMetrics, if that is asked for", status == 200 and kind.startswith("application/openmetrics-text; version=1.0.0") and
               page.endswith("\n# EOF\n") and page.count("# EOF") == 1, (status, kind, page[-80:]))
