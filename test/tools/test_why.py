@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import Room, check, finish, tell  # noqa: E402
+from tap import GPUMEM, Room, check, finish, tell  # noqa: E402
 from verbs import gpumem  # noqa: E402
 
 HEAD = """
@@ -80,6 +80,27 @@ def huge():
     return get(SIZE)
 huge()
 """
+PINS = """
+def buffers(count):
+    return [ctypes.c_void_p() for i in range(count)]
+def load():
+    for address in kept:
+        must(cuda.cuMemHostAlloc(ctypes.byref(address), size_t(4 * MiB), 0))
+def batch():
+    must(cuda.cuMemHostAlloc(ctypes.byref(ctypes.c_void_p()), size_t(64 * MiB), 0))
+kept = buffers(7)
+load()
+batch()
+"""
+PINS_MORE = """
+def stage(address, size):
+    must(cuda.cuMemHostAlloc(ctypes.byref(address), size_t(size), 0))
+kept, passing = [ctypes.c_void_p() for i in range(100)], ctypes.c_void_p()
+for address in kept:
+    stage(passing, 4 * KiB)
+    must(cuda.cuMemFreeHost(passing))
+    stage(address, MiB)
+"""
 ANY = r"[\s\S]*"
 # name: (program, its SIZE, options, cause, what is said, what is not)
 SCENES = {
@@ -95,6 +116,19 @@ SCENES = {
     "one huge request": (HUGE, "253 * MiB", {}, "large", r"^huge \(scene\.py:\d+\) asked for 253\.00 MiB" + ANY + "That one request is more than all", r"small \(|fragmentation|leak"),
     "more than there is": (HUGE, "900 * MiB", {}, "too_large", r"^huge .* more than the whole device has", "fragmentation|leak"),
     "another process": (HUGE, "100 * MiB", {"FAKECUDA_OTHER_BYTES": "180M"}, "others", r"^huge .* were held by others, which are not recorded" + ANY + "nvidia-smi", "fragmentation|leak"),
+    # With a bound on shared segments, the default, these holes are served: SERVED.
+    "holes in shared segments": (HOLES, "0", {"shared_segments": "1"}, "fragmented",
+                                 r"^big \(scene\.py:\d+\) asked for 64\.00 MiB .* too little, while 1\d\d\.\d\d MiB lay idle in the cache in pieces that are too small "
+                                 r"\(the largest: \d+\.\d\d MiB\): fragmentation\.\nReplayed with GPUMEM_CONF=expandable_segments:True, the run would have fitted.*"
+                                 r"\(GPUMEM_CONF=allocator:native\) it fits", "without end|leak|nvidia-smi|pinned"),
+    "pinned memory": (PINS, "0", {"FAKECUDA_FAIL": "cuMemHostAlloc:7:1:2"}, "host",
+                      r"^batch \(scene\.py:\d+\) asked for 64\.00 MiB of pinned host memory, and the driver refused it\. Pinned memory is memory of the machine, "
+                      r"so the device is not at fault \(25\d\.00 MiB of its 256\.00 MiB were free\)\. The program itself held 28\.00 MiB of pinned memory\.\n"
+                      r"load \(scene\.py:\d+\) held the most, 28\.00 MiB in 7 blocks\. Look at the machine's free memory .*memory\.max .*ulimit -l",
+                      "lacking|too little|fragmentation|leak|nvidia-smi|GPUMEM_CONF"),
+    "pinned memory that grows": (PINS_MORE, "0", {"FAKECUDA_FAIL": "cuMemHostAlloc:101:1:2"}, "host",
+                                 r"^stage .* asked for 1\.00 MiB of pinned host memory, and the driver refused it\..* stage \(scene\.py:\d+\) held 50\.00 MiB in 50 blocks and grows without end",
+                                 "held the most|too little|fragmentation"),
     "another device": (LEAK, "768 * KiB", {"FAKECUDA_DEVICES": "2", "on": 1}, "leak", r" on device 1, where .* grows without end", "device 0"),
 }
 
@@ -125,9 +159,22 @@ for name, (program, size, options, cause, says, never) in SCENES.items():
         check("%s: what it does not say" % name, not re.search(never, text), found)
         shown = " ".join(gpumem("summary", path).stdout.split())
         check("%s: the text says the same" % name, " ".join(text.split()) in shown, shown)
-        for setting in re.findall(r"GPUMEM_CONF=([^\s)]+)", text):
+        for setting in re.findall(r"GPUMEM_CONF=([^\s),]+)", text):
             again = run(room, program, size, **dict(options, GPUMEM_CONF=setting))
             check("%s: with %s it is served" % (name, setting), again.returncode == 0, tell(again))
+with Room() as room:            # what the other verbs say of pinned memory that was refused
+    path = os.path.join(room.path, "scene.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(HEAD.replace("DEVICE", "0") + PINS)
+    env = room.env(preload=False, PYTHONPATH=os.path.abspath("test/preload/programs"), FAKECUDA_FAIL="cuMemHostAlloc:7:1:2")
+    told = room.run([GPUMEM, "run", "-o", room.out + "/%r.json", sys.executable, path], env=env)
+    check("pinned memory: gpumem run says that memory ran out and shows the snapshot of that moment",
+          re.search(r"out of memory 1 time: \S+/exit\.json\n.* gpumem summary \S+/oom-1\.json", told.stderr), tell(told))
+    end = os.path.join(room.out, "exit.json")
+    limited, allowed = gpumem("check", "--max-ooms", "0", end), gpumem("check", "--max-ooms", "1", end)
+    check("pinned memory: gpumem check counts it", limited.returncode == 1 and re.search("pinned host memory.*ooms", limited.stdout) and allowed.returncode == 0, tell(limited))
+    check("pinned memory: --device host explains it, --device 0 has nothing to explain",
+          "why memory ran out" in gpumem("summary", "--device", "host", end).stdout and "why memory ran out" not in gpumem("summary", "--device", "0", end).stdout)
 for name, program in SERVED.items():
     with Room() as room:
         told = run(room, program, "0")

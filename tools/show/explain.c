@@ -104,14 +104,16 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 	const json_t *failure = gm_json_object(root, "failure"),
 		     *list = gm_json_list(root, "failures");
 	bool of_now = !strcmp(gm_json_text(failure, "type"), "oom");
+	const json_t *device;
 	const char *kind;
 
 	if (!of_now)
 		failure = json_array_get(list, json_array_size(list) - 1);
-	if (!failure || !json_is_integer(json_object_get(failure, "device")))
+	device = json_object_get(failure, "device");
+	if (!json_is_integer(device) && !json_is_null(device))
 		return false;
 	kind = gm_json_text(failure, "kind");
-	facts->device = (int)gm_json_number(failure, "device");
+	facts->device = json_is_null(device) ? GM_ROW_HOST : (int)json_integer_value(device);
 	facts->asked = gm_json_number(failure, "requested_bytes");
 	facts->needed = facts->asked;
 	/* cuMemAlloc and its kin take whole pages of the device. */
@@ -132,6 +134,8 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 			facts->needed = segment_of(root, facts->asked);
 	}
 	facts->holders_known = of_now;
+	if (facts->device == GM_ROW_HOST)
+		return true;
 	if (of_now)
 		find_cache(snapshot, facts);
 	facts->pool = gm_json_number(failure, "pool");
@@ -249,6 +253,8 @@ static enum gm_cause cause_of(const struct gm_facts *facts)
 	int64_t all = facts->total > 0 ? facts->total :
 		      facts->free + facts->live + idle + pending;
 
+	if (facts->device == GM_ROW_HOST)
+		return GM_CAUSE_HOST;
 	if (facts->total > 0 && facts->asked > facts->total)
 		return GM_CAUSE_TOO_LARGE;
 	if (facts->limit > 0 || (facts->torch && lacks <= 0))
@@ -273,10 +279,16 @@ const char *gm_cause_name(enum gm_cause cause)
 {
 	static const char *const names[] = {
 		"none", "too_large", "limit", "refused", "others", "fragmented", "pending", "leak", "large",
-		"full"
+		"full", "host"
 	};
 
 	return names[cause];
+}
+
+const char *gm_explain_device(const struct gm_explanation *explanation, char ret[16])
+{
+	snprintf(ret, 16, explanation->device == GM_ROW_HOST ? "host" : "%d", explanation->device);
+	return ret;
 }
 
 /* Of some memory, or the difference of two: four of them add up without overflow. */
@@ -325,6 +337,5 @@ int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation
 {
 	char device[16];
 
-	snprintf(device, sizeof(device), "%d", explanation->device);
-	return gm_groups_of(ret, by, scene, device, explanation->row, NULL);
+	return gm_groups_of(ret, by, scene, gm_explain_device(explanation, device), explanation->row, NULL);
 }

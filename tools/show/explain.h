@@ -19,7 +19,8 @@ enum gm_cause {
 	GM_CAUSE_PENDING,		/* enough is freed that the GPU may still be using */
 	GM_CAUSE_LEAK,			/* the program holds it, and one call site grows without end */
 	GM_CAUSE_LARGE,			/* the request is most of the device, and more than is held */
-	GM_CAUSE_FULL			/* the program holds it */
+	GM_CAUSE_FULL,			/* the program holds it */
+	GM_CAUSE_HOST			/* it was pinned memory: the machine's, and not the device's */
 };
 
 struct gm_explanation {
@@ -27,13 +28,16 @@ struct gm_explanation {
 	char why[1024], change[1024];	/* sentences; "" for GM_CAUSE_NONE */
 	int64_t row; /* of the history, at which it was; GM_LIVES_END: the snapshot's end */
 	int64_t stack;			/* of the call that failed */
-	int device;
+	int device;			/* GM_ROW_HOST: it was pinned memory */
 	int64_t pool;			/* number of the one that could not serve it; 0: the driver could not */
 };
 
 /* Explain the failure that the snapshot was made for, else the last one that it knows of. */
 void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret);
 const char *gm_cause_name(enum gm_cause cause);
+
+/* Where memory ran out, as option --device names the place: "host" or the device's number, in @ret. */
+const char *gm_explain_device(const struct gm_explanation *explanation, char ret[16]);
 
 /* The largest block of @device that lies idle in a cache; 0 none. */
 int64_t gm_largest_idle(const struct gm_snapshot *snapshot, int64_t device);
@@ -68,7 +72,7 @@ struct gm_facts {
 	int64_t limit, limit_used;	/* of ours, that refused it */
 	const char *refused_by;		/* its name; "driver", "" not known */
 	const char *conf;		/* PYTORCH_CUDA_ALLOC_CONF */
-	int device;
+	int device;			/* GM_ROW_HOST: pinned memory, and @free and @total are the current device's */
 	const char *module;
 	int64_t stack;
 	int64_t pool;			/* number of the one that could not serve it; 0 none */

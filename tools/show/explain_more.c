@@ -78,7 +78,6 @@ void gm_explain_growth(const struct gm_scene *scene, const struct gm_explanation
 	char device[16];
 
 	memset(ret, 0, sizeof(*ret));
-	snprintf(device, sizeof(device), "%d", explanation->device);
 	if (gm_explain_holders(scene, explanation, GM_BY_SITE, &groups))
 		return;
 	/* What PyTorch's allocator takes of the driver is its cache's, and no leak. */
@@ -86,7 +85,7 @@ void gm_explain_growth(const struct gm_scene *scene, const struct gm_explanation
 	    (explanation->pool || strncmp(gm_show_module(scene->root, groups.list[0].module), "libc10_cuda", 11)))
 		stacks = stacks_of(scene, groups.list[0].key);
 	if (stacks) {
-		count_ages(scene, device, stacks, explanation->row, &ages);
+		count_ages(scene, gm_explain_device(explanation, device), stacks, explanation->row, &ages);
 		snprintf(ret->site, sizeof(ret->site), "%s", gm_show_clean(groups.list[0].key));
 		ret->bytes = groups.list[0].bytes[1];
 		ret->blocks = groups.list[0].count[1];

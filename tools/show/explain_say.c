@@ -42,6 +42,10 @@ static void say_who(const struct gm_scene *scene, const struct gm_facts *facts,
 		WHY("%s", gm_show_clean(gm_site_text(&scene->stacks, facts->stack, site,
 						     sizeof(site))));
 	WHY(" asked for %s", gm_show_bytes(facts->asked));
+	if (facts->device == GM_ROW_HOST) {
+		WHY(" of pinned host memory, and the driver refused it. ");
+		return;
+	}
 	if (facts->limit <= 0 && facts->needed != facts->asked && facts->asked <= facts->free)
 		WHY(" (%s of the driver)", gm_show_bytes(facts->needed));
 	WHY(" on device %d, where %s were free: ", facts->device, gm_show_bytes(facts->free));
@@ -124,6 +128,16 @@ static void say_growth(const struct gm_facts *facts, struct gm_explanation *ret)
 		    ret->cause == GM_CAUSE_FULL ? ": a leak, unless the program needs them all" : "");
 }
 
+/* Pinned memory is the machine's. What the kernel had left of that is not known. */
+static void say_host(const struct gm_facts *facts, struct gm_explanation *ret)
+{
+	WHY("Pinned memory is memory of the machine, so the device is not at fault");
+	if (facts->total > 0)
+		WHY(" (%s of its %s were free)", gm_show_bytes(facts->free), gm_show_bytes(facts->total));
+	WHY(". The program itself held %s of pinned memory.", gm_show_bytes(facts->live));
+	say_growth(facts, ret);
+}
+
 static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		    struct gm_explanation *ret)
 {
@@ -165,6 +179,9 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 	case GM_CAUSE_OTHERS:
 		say_others(facts, ret);
 		break;
+	case GM_CAUSE_HOST:
+		say_host(facts, ret);
+		break;
 	default:
 		WHY("%s too little. The program itself held %s.", gm_show_bytes(lacks),
 		    gm_show_bytes(facts->live));
@@ -179,7 +196,8 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 static void say_holder(const struct gm_scene *scene, const struct gm_facts *facts,
 		       struct gm_explanation *ret)
 {
-	int64_t lacks = facts->limit > 0 ? facts->limit_used + facts->needed - facts->limit :
+	int64_t lacks = facts->device == GM_ROW_HOST ? INT64_MAX :	/* not known */
+			facts->limit > 0 ? facts->limit_used + facts->needed - facts->limit :
 			gm_facts_lacks(facts);
 	struct gm_groups groups;
 
@@ -293,6 +311,12 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 	case GM_CAUSE_OTHERS:
 		CHANGE("nvidia-smi shows the processes on the device, this one too: end the others, or "
 		       "take another device.");
+		break;
+	case GM_CAUSE_HOST:
+		say_holder(scene, facts, ret);
+		CHANGE("Look at the machine's free memory (free -h) and at what may limit the process: the "
+		       "memory.max of its container or cgroup, and locked memory (ulimit -l). Or pin less: "
+		       "reuse pinned buffers, or free them earlier.");
 		break;
 	case GM_CAUSE_LARGE:
 		CHANGE("That one request is more than all that the program held: look at how its size "

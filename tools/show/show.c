@@ -195,6 +195,9 @@ struct gm_totals gm_show_totals(const json_t *root, const char *device)
 		all.blocks = gm_wrap_add(all.blocks, gm_json_number(stats, "allocation.all.current"));
 		all.ooms = gm_wrap_add(all.ooms, gm_json_number(stats, "num_ooms"));
 	}
+	if (!device)
+		all.ooms = gm_wrap_add(all.ooms, gm_json_number(gm_json_object(gm_json_object(root, "host"),
+									       "memory_stats"), "num_ooms"));
 	return all;
 }
 

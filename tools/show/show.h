@@ -53,7 +53,7 @@ const char *gm_show_cut(const char *text, size_t bytes);
 
 /* The statistics of the devices of a snapshot, summed; of @device alone (a number; NULL: of all). @live and @peak are
  * bytes that were asked for, not those of the blocks that serve them; @reserved_peak is what was taken from the
- * driver. */
+ * driver. @ooms of all devices has the refused requests for pinned host memory, too. */
 struct gm_totals { int64_t live, peak, reserved_peak, blocks, ooms; };
 struct gm_totals gm_show_totals(const json_t *root, const char *device);
 

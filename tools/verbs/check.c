@@ -318,6 +318,9 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 	}
 	json_array_foreach(gm_json_list(c.scene->root, "devices"), i, device)
 		check_device(&c, device);
+	if (!limits->device || !strcmp(limits->device, "host"))
+		check_ooms(&c, "pinned host memory", stat_of(gm_json_object(gm_json_object(c.scene->root, "host"),
+									    "memory_stats"), "num_ooms", 0));
 	if (!c.failed && !limits->json)
 		printf("%s: within its limits\n", gm_show_clean(word));
 	gm_opened_close(&opened);

@@ -92,8 +92,7 @@ static void print_explanation(const struct gm_summary *view)
 	char device[16];
 	size_t i;
 
-	snprintf(device, sizeof(device), "%d", explanation->device);
-	if (explanation->cause == GM_CAUSE_NONE || !wanted(view, device))
+	if (explanation->cause == GM_CAUSE_NONE || !wanted(view, gm_explain_device(explanation, device)))
 		return;
 	putchar('\n');
 	gm_show_heading(stdout, "why memory ran out");
@@ -262,8 +261,7 @@ static void print_short(const struct gm_summary *view, const char *word, unsigne
 	char device[16];
 	size_t i;
 
-	snprintf(device, sizeof(device), "%d", explanation->device);
-	if (explanation->cause != GM_CAUSE_NONE && wanted(view, device)) {
+	if (explanation->cause != GM_CAUSE_NONE && wanted(view, gm_explain_device(explanation, device))) {
 		putchar('\n');
 		gm_show_heading(stdout, "why memory ran out");
 		lines += 2 + gm_summary_wrapped(explanation->why, 0);

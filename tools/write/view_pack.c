@@ -348,8 +348,9 @@ static json_t *explanation_of(const struct gm_scene *scene)
 	gm_explain(scene, &explanation);
 	if (explanation.cause == GM_CAUSE_NONE)
 		return json_null();
-	return json_pack("{ss ss ss si sI}", "cause", gm_cause_name(explanation.cause), "why", explanation.why,
-			 "change", explanation.change, "device", explanation.device, "stack",
+	return json_pack("{ss ss ss so sI}", "cause", gm_cause_name(explanation.cause), "why", explanation.why,
+			 "change", explanation.change, "device",
+			 explanation.device == GM_ROW_HOST ? json_null() : json_integer(explanation.device), "stack",
 			 (json_int_t)explanation.stack);
 }
 
