@@ -539,8 +539,6 @@ $(TORCH)/%.so:
 	$(Q)$(TORCH_LINK)
 
 NVCCFLAGS_app_ptds := -default-stream per-thread
-# As users build: the demo shows source lines.
-NVCCFLAGS_demo_app := -g
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)

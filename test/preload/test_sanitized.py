@@ -47,6 +47,7 @@ def run(name, path, arguments, allocator):
 OWN_HANDLERS = ":".join("handle_%s=0" % s for s in ("segv", "sigbus", "abort", "sigfpe", "sigill", "sigtrap")) + ":use_sigaltstack=0"
 DEATHS = [(["segv"], 11), (["gp"], 11), (["bus"], 7), (["ill"], 4), (["abort"], 6), (["raise", "15"], 15), (["raise", "2"], 2),
           (["queue", "11"], 11), (["thread"], 11), (["threads", "8"], 11), (["handler"], 11), (["closed"], 11), (["many", "2000"], 11)]
+ENDS = (1, 2, 15)               # somebody ended the program on purpose
 LIVE = 4096 + 65536
 
 
@@ -61,7 +62,7 @@ def death(name, path, words, number):
         reports = [line for line in done.stderr.splitlines() if any(word in line for word in REPORTS)]
         check("%s: by that signal, and clean" % what, done.returncode == -number and not reports,
               "; ".join(reports[:3]) or tell(done))
-        found = room.snapshots("crash-")
+        found = room.snapshots("ended-" if number in ENDS else "crash-")
         live = live_bytes(found[0]) if found else None
         check("%s: one snapshot, of what was live" % what, len(found) == 1 and live == LIVE and found[0]["consistent"] and
               found[0]["failure"]["signal"] == number and not room.journal_files(), (live, room.files(), room.journal_files()))

@@ -115,9 +115,9 @@ with Room() as room:
     room.run([APP], output=oom_room)
     refused = os.path.join(room.path, "oom.oom-1.json")
     text = gpumem("events", "-a", "oom", refused).stdout
-    check("an oom has its stack below it", re.search(r" oom .*\n +cudaMalloc .*\n +run_out_of_memory \(\S*demo_app\.cu:\d+\)\n +main \(\S*demo_app", text), text)
+    check("an oom has its stack below it", re.search(r" oom .*\n +cudaMalloc .*\n +main \(demo_app", text), text)
     text = gpumem("events", refused).stdout
-    check("and it alone", len(re.findall(r"    main \(\S*demo_app", text)) == 1 and " alloc " in text, text)
+    check("and it alone", text.count("    main (demo_app") == 1 and " alloc " in text, text)
 
     # ---- stacks ------------------------------------------------------------------------------------------------
     def frames(row):

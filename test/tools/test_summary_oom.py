@@ -83,7 +83,7 @@ with Room() as room:
     check("in another behind the list of what could not be had", text.index("failed allocations") < text.index("why memory ran out"), text)
     room.run([APP])
     large = next(p for p in glob.glob(room.out + "/gpumem.demo_app*oom-1.json"))
-    cause("more than there is", "too_large", large, r"^run_out_of_memory \(demo_app\.cu:\d+\)", r"asked for 16\.00 GiB.*more than the whole device has, 8\.00 GiB", "Freeing memory would not help")
+    cause("more than there is", "too_large", large, r"^main \(demo_app", r"asked for 16\.00 GiB.*more than the whole device has, 8\.00 GiB", "Freeing memory would not help")
     room.run([TRAINING, "--oom"], FAKECUDA_OTHER_BYTES="6G", output=room.out + "/others.%r.json")
     cause("others hold it", "others", room.out + "/others.oom-1.json", r"6\.0\d GiB were held by others, which are not recorded.*; even without them it would have been \d+\.\d\d MiB too little", "nvidia-smi")
     room.run([TRAINING, "--steps", "3"], output=room.out + "/well.%r.json")

@@ -85,12 +85,18 @@ static void settle(void *arg)
 		aux_driver.settle();
 }
 
+static struct gm_heap_ops ops = { .driver_alloc = driver_alloc, .driver_free = driver_free, .synchronize = settle };
+
+static void fill_in(void)
+{
+	gm_cache_heap_records(&ops);
+}
+
 struct gm_cache_heap *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const char *conf,
 			   uint64_t limit)
 {
+	static pthread_once_t filled_in = PTHREAD_ONCE_INIT;
 	struct gm_heap_config config;
-	static struct gm_heap_ops ops = { .driver_alloc = driver_alloc, .driver_free = driver_free,
-					  .synchronize = settle };
 	struct gm_cache_heap_setup setup = {
 		.config = &config, .ops = &ops, .context = context, .domain = domain,
 		.kind = kind, .thread_cache = aux_tcache,
@@ -98,7 +104,7 @@ struct gm_cache_heap *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, c
 	struct gm_cache_heap *heap = NULL;
 	char error[GM_OPTION_ERROR_BYTES];
 
-	gm_cache_heap_records(&ops);
+	pthread_once(&filled_in, fill_in);
 	if (!gm_get(&gm_rec.caches)) {		/* a new journal */
 		gm_cache_heap_begin();
 		gm_tcache_begin(gm_cache_heap_free_late);
