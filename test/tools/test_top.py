@@ -107,7 +107,7 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
                            "input(); n = open(sys.argv[2], 'rb').read(); m[%d:%d] = n; print(flush=True); input()" % (at, at + used), late, names],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as fourth:
         fourth.stdout.readline()
-        with subprocess.Popen([GPUMEM, "top", "--json", "-d", "0.1", str(fourth.pid)], stdout=subprocess.PIPE, text=True) as top:
+        with subprocess.Popen([GPUMEM, "top", "--json", "--no-lines", "-d", "0.1", str(fourth.pid)], stdout=subprocess.PIPE, text=True) as top:
             first = json.loads(top.stdout.readline())["processes"][0]["sites"]
             fourth.stdin.write(b"\n")
             fourth.stdin.flush()
