@@ -21,6 +21,9 @@ FIRST = int(os.environ.get("MODEL_FIRST", "1"))
 # Without files on a disk, stacks and snapshots, on which thousands of short programs would spend their time.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 # A kernel that waits for a flag makes no progress, which a tenth of a second shows as well as ten seconds.
+# The library waits that long in looks of its own, each of which takes longer on a busy machine. The hang oracle takes the
+# process for hung sooner: with its 300 ms, seed 67 in 3 threads failed 9 of 520 times, eight programs at a time.
+HANG_MS = "3000"
 LEAN = {"snapshot_on": "none", "history": "4096", "stacks": "none", "GM_TEST_PATIENCE": "100"}
 TOTALS = re.compile(r"(\d+) programs, (\d+) steps, (\d+) addresses handed out again, (\d+) refused for want of memory, "
                     r"(\d+) allocations of the driver's, (\d+) failed")
@@ -41,7 +44,7 @@ def run(room, name, count, *options, first=FIRST, preload=True, **env):
     extra = {"LD_PRELOAD": library, "GPUMEM_JOURNAL": JOURNALS} if preload else {}
     extra.update(env)
     done = room.run([MODEL, *options, str(first), str(count)], preload=preload, timeout=800,
-                    FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **extra)
+                    FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", FAKECUDA_HANG_MS=HANG_MS, **extra)
     found = TOTALS.search(done.stdout)
     totals = [int(n) for n in found.groups()] if found else None
     ok = done.returncode == 0 and totals and totals[0] == count and totals[5] == 0
@@ -65,7 +68,7 @@ def back_to_single(room, name, count, *options):
     lean = dict(LEAN, GM_TEST_SINGLE="1", GPUMEM_VERBOSE="1")
     library = os.path.abspath(RULES)
     done = room.run([MODEL, *options, str(FIRST + 30000), "200"], LD_PRELOAD=library,
-                    FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", GPUMEM_JOURNAL=JOURNALS, timeout=800, **lean)
+                    FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", FAKECUDA_HANG_MS=HANG_MS, GPUMEM_JOURNAL=JOURNALS, timeout=800, **lean)
     times = done.stderr.count("single-stream fast path on again")
     check("%s: it does" % name, done.returncode == 0 and times > 20, (times, tell(done)[:900]))
     run(room, name, count, *options, first=FIRST + 30000, **dict(lean, GPUMEM_VERBOSE="0"))
@@ -80,7 +83,7 @@ def killed(name="killed", **options):
         failed = []
         for first in range(FIRST, FIRST + count, 4):        # the library keeps at most four dead journals
             done = room.run([MODEL, "-k", str(first), "4"], LD_PRELOAD=os.path.abspath(RULES),
-                            FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **options)
+                            FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", FAKECUDA_HANG_MS=HANG_MS, **options)
             if done.returncode:
                 failed.append(failures(done))
             for path in room.journal_files():
