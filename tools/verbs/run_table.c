@@ -313,14 +313,31 @@ static void print_next(const struct gm_run_table *table)
 	fputs("\n", stderr);
 }
 
-static void print_one(const struct gm_run_process *process)
+/* @line and its newline; on a terminal broken between words, so that each line has 80 columns where its words allow. */
+static void print_broken(const char *line)
+{
+	size_t most = isatty(STDERR_FILENO) ? 80 : SIZE_MAX / 2, column = 0;
+
+	for (size_t length; *line; line += length) {
+		length = strcspn(line + 1, " ") + 1;		/* a word and the space before it */
+		if (column > 10 && column + length > most) {
+			fputs("\ngpumem:  ", stderr);
+			column = 9;
+		}
+		fprintf(stderr, "%.*s", (int)length, line);
+		column += length;
+	}
+	fputs("\n", stderr);
+}
+
+static void describe(FILE *out, const struct gm_run_process *process)
 {
 	if (process->note) {
-		fprintf(stderr, "gpumem: process %lld (%s): %s\n", (long long)process->pid,
+		fprintf(out, "gpumem: process %lld (%s): %s", (long long)process->pid,
 			gm_show_clean(process->command), gm_show_clean(process->note));
 		return;
 	}
-	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
+	fprintf(out, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
 		(long long)process->pid, gm_show_clean(process->command),
 		process->dead && !gm_signal_is_wish(process->how) ? "died" : "ended",
 		!process->dead || !strcmp(process->how, "killed") ? "" :
@@ -328,13 +345,27 @@ static void print_one(const struct gm_run_process *process)
 		process->dead && strcmp(process->how, "killed") ? process->how : "",
 		gm_show_bytes(process->peak), gm_show_bytes(process->live),
 		gm_show_count(process->blocks, "block"));
-	fputs(process->dead ? " live" : " never freed", stderr);
+	fputs(process->dead ? " live" : " never freed", out);
 	if (process->dead)
-		fprintf(stderr, ", %u in flight", process->in_flight);
+		fprintf(out, ", %u in flight", process->in_flight);
 	if (process->ooms)
-		fprintf(stderr, ", out of memory %s", gm_show_count(process->ooms, "time"));
-	fprintf(stderr, ": %s\n",
+		fprintf(out, ", out of memory %s", gm_show_count(process->ooms, "time"));
+	fprintf(out, ": %s",
 		process->snapshot ? gm_show_clean(from_here(process->snapshot)) : "no snapshot");
+}
+
+static void print_one(const struct gm_run_process *process)
+{
+	char *line = NULL;
+	size_t length;
+	FILE *out = open_memstream(&line, &length);
+
+	if (!out)
+		return;
+	describe(out, process);
+	if (!fclose(out))
+		print_broken(line);
+	free(line);
 }
 
 static void print_table(const struct gm_run_table *table)
