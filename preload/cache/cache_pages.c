@@ -541,6 +541,15 @@ void gm_cache_pages_peer(uint8_t domain, uint8_t peer)
 	}
 }
 
+void gm_cache_pages_opened(uint8_t domain, uint8_t peer)
+{
+	int can = 0;
+
+	if (domain < GM_MAX_DEVICES && peer < GM_MAX_DEVICES && domain != peer &&
+	    !(peers[domain] >> peer & 1) && !GM_REAL(cuDeviceCanAccessPeer)(&can, peer, domain) && can)
+		gm_cache_pages_peer(domain, peer);
+}
+
 CUresult gm_cache_pages_pool_access(uint8_t domain, const CUmemAccessDesc *who, size_t count)
 {
 	CUresult result = CUDA_SUCCESS;

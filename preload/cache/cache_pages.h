@@ -46,6 +46,9 @@ bool gm_cache_pages_covers(CUdeviceptr address);
 /* From now on the device @peer may use the memory that pages heaps of @domain's contexts have or get. No lock
  * held. */
 void gm_cache_pages_peer(uint8_t domain, uint8_t peer);
+
+/* The same, if the devices can reach each other's memory at all. The program did not ask for the access. */
+void gm_cache_pages_opened(uint8_t domain, uint8_t peer);
 /* The program has said to the driver who may use the memory of @domain's default pool: what is mapped already is
  * opened, or closed, in the same way. What is mapped later asks the driver. No lock held. */
 CUresult gm_cache_pages_pool_access(uint8_t domain, const CUmemAccessDesc *who, size_t count);

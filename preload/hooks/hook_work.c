@@ -8,6 +8,7 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache/cache.h"
+#include "preload/cache/cache_pages.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
@@ -40,9 +41,29 @@ static void note_copy(uint32_t dst, uint32_t src)
 			gm_ticket_touches(contexts[i / 3], contexts[i % 3]);
 }
 
+/* The driver refuses a plain copy that reaches pages of another device which the current device has no access to. It
+ * serves the same copy of its own allocations. So the devices of such a copy get access to each other's pages first. */
+static void open_pages(uint32_t dst, uint32_t src)
+{
+	uint32_t contexts[] = { dst, src, gm_where_now().context };
+	enum gm_context_role role;
+	CUdevice device[3];
+
+	for (unsigned int i = 0; i < 3; i++)
+		if (!contexts[i] || !gm_context_handle(contexts[i], &role, &device[i]))
+			device[i] = -1;
+	for (unsigned int i = 0; i < 9; i++)
+		if (device[i / 3] >= 0 && device[i % 3] >= 0)
+			gm_cache_pages_opened((uint8_t)device[i / 3], (uint8_t)device[i % 3]);
+}
+
 static __attribute__((noinline)) void note_crossing(CUdeviceptr one, CUdeviceptr other)
 {
-	note_copy(gm_cache_context_of(one), gm_cache_context_of(other));
+	uint32_t dst = gm_cache_context_of(one), src = gm_cache_context_of(other);
+
+	note_copy(dst, src);
+	if ((dst || src) && gm_state.options.expandable_segments)
+		open_pages(dst, src);
 }
 
 static inline void crossing(CUdeviceptr one, CUdeviceptr other)

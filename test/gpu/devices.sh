@@ -24,47 +24,58 @@ failed=0
 skipped=0
 modes=("default " "exact GPUMEM_SHARED_SEGMENTS=0" "pages GPUMEM_EXPANDABLE_SEGMENTS=True" "native GPUMEM_ALLOCATOR=native")
 
-# NAME, the mode, bare's and our output and exit status: what came of it.
+# NAME, bare's and our exit status, the file of our output: what came of it.
 judge() {
 	if [ "$2" -ne 0 ]; then
 		skipped=$((skipped + 1))
 		printf 'skip  %s: without the library: exit %d: %s\n' "$1" "$2" "$(tail -n 1 "$room/bare")"
-	elif [ "$3" -ne 0 ] || ! cmp -s "$room/bare" "$room/ours"; then
+	elif [ "$3" -ne 0 ] || ! cmp -s "$room/bare" "$4"; then
 		failed=$((failed + 1))
-		printf 'FAIL  %s: exit %d: %s\n' "$1" "$3" "$(diff "$room/bare" "$room/ours" | sed -n 2,4p | tr '\n' ' ') $(tail -n 1 "$room/err")"
-	elif grep -q '^skip:' "$room/ours"; then
+		printf 'FAIL  %s: exit %d: %s\n' "$1" "$3" "$(diff "$room/bare" "$4" | sed -n 2,4p | tr '\n' ' ') $(tail -n 1 "$4.err")"
+	elif grep -q '^skip:' "$4"; then
 		skipped=$((skipped + 1))
-		printf 'skip  %s: %s\n' "$1" "$(cut -c 7- "$room/ours")"
+		printf 'skip  %s: %s\n' "$1" "$(cut -c 7- "$4")"
 	else
 		passed=$((passed + 1))
-		printf 'pass  %s: %s\n' "$1" "$(tail -n 1 "$room/ours")"
+		printf 'pass  %s: %s\n' "$1" "$(tail -n 1 "$4")"
 	fi
 }
 
-# Run a program once without the library and once in each of the @modes: NAME COMMAND...
+# Run a program once without the library and once in each of the @modes: NAME COMMAND... With $together at once: a start
+# of PyTorch takes ten seconds.
 in_all_modes() {
-	local name=$1 bare ours mode setting
+	local name=$1 bare mode setting ours
 	shift
 	timeout -k 5 "$seconds" "$@" >"$room/bare" 2>"$room/err" </dev/null
 	bare=$?
+	[ $bare -eq 0 ] || { judge "$name" $bare 0; return; }
 	for mode in "${modes[@]}"; do
 		setting=${mode#* }
-		[ $bare -ne 0 ] || env ${setting:+"$setting"} LD_PRELOAD="$library" GPUMEM_SNAPSHOT_ON=none \
-			timeout -k 5 "$seconds" "$@" >"$room/ours" 2>"$room/err" </dev/null
-		ours=$?
-		judge "$name, ${mode%% *}" $bare $ours
-		[ $bare -eq 0 ] || break
+		ours=$room/${mode%% *}
+		{
+			env ${setting:+"$setting"} LD_PRELOAD="$library" GPUMEM_SNAPSHOT_ON=none \
+				timeout -k 5 "$seconds" "$@" >"$ours" 2>"$ours.err" </dev/null
+			echo $? >"$ours.status"
+		} &
+		[ "$together" ] || wait
+	done
+	wait
+	for mode in "${modes[@]}"; do
+		ours=$room/${mode%% *}
+		judge "$name, ${mode%% *}" 0 "$(cat "$ours.status")" "$ours"
 	done
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed 's/^/gpu: /'
 seconds=40
+together=
 "$nvcc" -O1 -std=c++17 -arch="${GPU_ARCH:-native}" -o "$room/devices" test/gpu/devices.cu || exit
-for case in first later copies peercopies pool persistent; do
+for case in first later copies peercopies poolcopies pool persistent; do
 	in_all_modes "$case" "$room/devices" "$case" "${devices[@]}"
 done
 if "$python" -c 'import torch' 2>/dev/null; then
-	seconds=60
+	seconds=100
+	together=1
 	for case in ddp fsdp ipc; do
 		in_all_modes "$case" "$python" test/gpu/gpu_devices.py "$case"
 	done
@@ -90,6 +101,7 @@ if [ "${devices[0]}" != "${devices[1]}" ]; then
 		skipped=$((skipped + $(grep -c '^skip' "$room/ours")))
 	done
 	seconds=30
+	together=
 	modes=("default " "sync GPUMEM_FREE=sync" "native GPUMEM_ALLOCATOR=native")
 	in_all_modes "waits later" build/gpu/waits/waits later	# docs/limits.md has what may differ
 fi

@@ -70,9 +70,22 @@ def trained(sharded):
     multiprocessing.spawn(train, args=(ranks, 20000 + os.getpid() % 20000, sharded), nprocs=ranks)
 
 
+def exporting(device):
+    """Memory in pages has no IPC handle. After the first refusal the library serves memory that has one."""
+    import torch
+    tried = torch.empty(1, device="cuda:%d" % device)
+    try:
+        tried.untyped_storage()._share_cuda_()
+    except RuntimeError as refusal:
+        print("refused: %s" % str(refusal).splitlines()[0], file=sys.stderr)
+    del tried
+    torch.cuda.empty_cache()
+
+
 def other_end(inbox, outbox, device):
     import torch
     torch.cuda.set_device(device)
+    exporting(device)
     while (tensor := inbox.get()) is not None:
         copied = tensor.to("cuda:%d" % device, copy=True) + 1
         torch.cuda.synchronize()
@@ -88,6 +101,7 @@ def between():
     inbox, outbox = multiprocessing.Queue(), multiprocessing.Queue()
     process = multiprocessing.Process(target=other_end, args=(inbox, outbox, last))
     process.start()
+    exporting(0)
     torch.manual_seed(2)
     for size in (1, 1000, 1 << 20, 9_000_001):
         for _ in range(4):

@@ -610,6 +610,33 @@ START_TEST(test_peer_that_was_not_met)
 }
 END_TEST
 
+/* Plain copies between the memory of two devices, which have no access to each other, as the driver serves them of its
+ * own memory. The copy runs on the source's device, or on the destination's. */
+START_TEST(test_copies_without_peer_access)
+{
+	CUdeviceptr from, to;
+	CUcontext other;
+	unsigned int word = 0x5a5a5a5a, got = 0;
+
+	begin_with_devices("2");
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuMemAlloc_v2(&from, MIB));
+	OK(cuMemsetD32_v2(from, word, MIB / 4));
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemAlloc_v2(&to, MIB));
+	OK(cuCtxSetCurrent(_i & 1 ? context : other));
+	if (_i & 2)
+		OK(cuMemcpyDtoD_v2(to, from, MIB));
+	else
+		OK(cuMemcpyAsync(to, from, MIB, NULL));
+	OK(cuCtxSynchronize());
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemcpyDtoH_v2(&got, to + MIB - 4, 4));
+	ck_assert_uint_eq(got, word);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 static CUresult refuse_device_2(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *who, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -732,6 +759,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_refusals_are_few, 0, 2);
 	tcase_add_loop_test(tc, test_peer_that_was_not_met, 0, 2);
 	tcase_add_test(tc, test_peer_that_is_refused);
+	tcase_add_loop_test(tc, test_copies_without_peer_access, 0, 4);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	/* A sanitizer's dlsym stands before ours, so that work may pass unseen: then what is freed waits in limbo. */
 	tcase_add_test(tc, test_waits_before_growth);
