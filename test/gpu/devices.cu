@@ -5,7 +5,6 @@
  *   later       peer access is enabled while memory is live
  *   copies      copies between the devices without peer access: plain, by cudaMemcpyPeerAsync, and freed while under way
  *   peercopies  the same with peer access
- *   poolcopies  plain copies between memory of cudaMallocAsync that is not opened to the other device
  *   pool        memory of cudaMallocAsync, opened to the other device by cudaMemPoolSetAccess
  *   persistent  a kernel waits on device B while memory of device A is allocated and freed
  * A and B: the devices, 0 and 1. With A = B the program runs on one device, without peer access: so the program itself can
@@ -164,31 +163,6 @@ static void copies()
 			copy_and_free(bytes, round);
 }
 
-/* The driver's pools give other devices no access unless the program says so. */
-static void poolcopies()
-{
-	for (unsigned round = 0; round < ROUNDS; round++) {
-		for (size_t bytes : sizes) {
-			void *blocks[2];
-
-			for (int i = 0; i < 2; i++) {
-				on(i);
-				CHECK(cudaMallocAsync(&blocks[i], bytes, streams[i]));
-				filled(i, blocks[i], bytes, round + (unsigned)i);
-				done(i);
-			}
-			on(0);
-			CHECK(cudaMemcpyAsync(blocks[1], blocks[0], bytes, cudaMemcpyDefault, streams[0]));
-			done(0);
-			checked(1, blocks[1], bytes, round, 0);
-			for (int i = 0; i < 2; i++) {
-				on(i);
-				CHECK(cudaFreeAsync(blocks[i], streams[i]));
-			}
-		}
-	}
-}
-
 static void pool()
 {
 	cudaMemPool_t pools[2];
@@ -310,8 +284,6 @@ int main(int argc, char **argv)
 	} else if (!strcmp(which, "peercopies")) {
 		enable();
 		copies();
-	} else if (!strcmp(which, "poolcopies")) {
-		poolcopies();
 	} else if (!strcmp(which, "pool")) {
 		pool();
 	} else if (!strcmp(which, "persistent")) {

@@ -70,7 +70,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | s
 seconds=40
 together=
 "$nvcc" -O1 -std=c++17 -arch="${GPU_ARCH:-native}" -o "$room/devices" test/gpu/devices.cu || exit
-for case in first later copies peercopies poolcopies pool persistent; do
+for case in first later copies peercopies pool persistent; do
 	in_all_modes "$case" "$room/devices" "$case" "${devices[@]}"
 done
 if "$python" -c 'import torch' 2>/dev/null; then
