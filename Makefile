@@ -147,7 +147,7 @@ demo:
 	$(Q)$(MAKE) --no-print-directory all demo-parts
 	$(Q)scripts/demo.sh
 
-demo-parts: $(FAKE_SO) $(RT_SO) $(RT_A) $(filter %/demo_app.static %/demo_app.shared,$(APPS_CU))
+demo-parts: $(BUILD)/demo_app
 
 check:
 	$(Q)scripts/setup.sh check
@@ -548,6 +548,11 @@ $(BUILD)/test/%.static: $(BUILD)/obj/test/%.cu.o $(RT_A) | $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) -cudart none -o $@ $^ -lpthread -ldl -lrt
+
+# The demo's program, as users build theirs: with source lines.
+$(BUILD)/demo_app: test/apps/demo_app.cu $(RT_A) | $(FAKE_SO)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -g -O1 -arch=compute_75 --no-compress -I. -cudart none -o $@ $^ -lpthread -ldl -lrt
 
 $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 	@mkdir -p $(@D)

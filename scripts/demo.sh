@@ -26,7 +26,7 @@ if [ -e /dev/nvidia0 ] || { command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi 
 	echo "demo: on a real GPU: $(nvidia-smi -L 2>/dev/null | head -n 1)"
 else
 	app=$room/demo_app
-	cp "$build/test/apps/demo_app.static" "$app"
+	cp "$build/demo_app" "$app"
 	export LD_LIBRARY_PATH=$build/fakecuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	echo "demo: no GPU here: the fake device (build/fakecuda) stands in for it"
 fi

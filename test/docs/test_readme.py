@@ -166,6 +166,7 @@ with tempfile.TemporaryDirectory() as place:
 line = BLOCKS.one("make demo")
 done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=300, check=False)
 check(line, done.returncode == 0 and "by call site" in done.stdout, (done.returncode, done.stdout[-600:], done.stderr[-600:]))
+check("%s: with source lines" % line, "take_memory (demo_app.cu:" in done.stdout, done.stdout[:3000])
 check("%s: the page is there" % line, os.path.getsize(os.path.join(os.path.relpath(B), "demo", "demo.html")) > 50000)
 with open("Makefile", encoding="utf-8") as text:
     makefile = text.read()
