@@ -610,8 +610,9 @@ START_TEST(test_peer_that_was_not_met)
 }
 END_TEST
 
-/* Plain copies between the memory of two devices, which have no access to each other, as the driver serves them of its
- * own memory. The copy runs on the source's device, or on the destination's. */
+/* A plain copy between the memory of two devices gives them access to each other's pages: without access the driver
+ * refuses the copy (seen on two H100s, not by the fake driver). The copy runs on the source's device, or on the
+ * destination's. */
 START_TEST(test_copies_without_peer_access)
 {
 	CUdeviceptr from, to;
@@ -630,6 +631,8 @@ START_TEST(test_copies_without_peer_access)
 	else
 		OK(cuMemcpyAsync(to, from, MIB, NULL));
 	OK(cuCtxSynchronize());
+	ck_assert_uint_eq(access_of(from, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ck_assert_uint_eq(access_of(to, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	OK(cuCtxSetCurrent(other));
 	OK(cuMemcpyDtoH_v2(&got, to + MIB - 4, 4));
 	ck_assert_uint_eq(got, word);

@@ -178,15 +178,6 @@ static bool reachable(const struct copy_work *w, const struct side *s, CUmemoryt
 	return end <= a->base + a->size || a->kind == FC_MEM_VMM;
 }
 
-/* A plain copy of memory that the program mapped wants access to it by the current device (seen on two H100s:
- * error 1); cuMemcpyPeer does without. */
-static bool accessible(const struct copy_work *w, const struct side *s, const struct fc_device *dev)
-{
-	struct fc_alloc *a = fc_alloc_find(s->first);
-
-	return !a || a->kind != FC_MEM_VMM || w->p.srcContext || w->p.dstContext || fc_vmm_accessible(a, dev);
-}
-
 static bool pageable(const struct side *s, CUmemorytype type)
 {
 	return (type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_UNIFIED) &&
@@ -252,8 +243,7 @@ CUresult fc_copy_submit(const char *name, const CUDA_MEMCPY3D_PEER_v1 *p, CUstre
 		r = sync ? fc_capture_check(FC_UNSAFE_STREAM, s->ctx, s) :
 			   fc_submit(s, work, NULL);
 	else if (!reachable(w, &w->src, p->srcMemoryType) ||
-		 !reachable(w, &w->dst, p->dstMemoryType) ||
-		 !accessible(w, &w->src, s->ctx->dev) || !accessible(w, &w->dst, s->ctx->dev))
+		 !reachable(w, &w->dst, p->dstMemoryType))
 		r = CUDA_ERROR_INVALID_VALUE;
 	else if (!(r = fc_capture_legacy(s)))
 		r = submit_and_wait(w, s, sync);

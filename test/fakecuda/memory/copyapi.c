@@ -69,16 +69,11 @@ CUresult fc_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, s
 static CUresult peer(const char *name, CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 		     CUcontext src_ctx, size_t n, CUstream h, bool sync)
 {
-	CUDA_MEMCPY3D_PEER_v1 p = fc_copy_linear(UNIFIED, dst, UNIFIED, src, n);
 	struct fc_ctx *ctx;
 	CUresult r = dst_ctx ? fc_ctx_get(dst_ctx, &ctx) : CUDA_SUCCESS;
 
-	p.dstContext = dst_ctx;
-	p.srcContext = src_ctx;
 	r = r || !src_ctx ? r : fc_ctx_get(src_ctx, &ctx);
-	if (!r && n && (!dst || !src))
-		r = CUDA_ERROR_INVALID_VALUE;
-	return r ? r : fc_copy_submit(name, &p, h, sync);
+	return r ? r : linear(name, UNIFIED, dst, UNIFIED, src, n, h, sync);
 }
 
 CUresult fc_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,

@@ -90,9 +90,6 @@ void fc_pool_block_drop(struct fc_alloc *a);
 void fc_ipc_drop(struct fc_alloc *a);
 void fc_vmm_mapping_drop(struct fc_alloc *a);
 
-/* fc_vmm_accessible - may @dev use the memory behind a mapping? */
-bool fc_vmm_accessible(const struct fc_alloc *a, const struct fc_device *dev);
-
 /* fc_vmm_handle_types - as what the memory behind a mapping may be exported. */
 CUmemAllocationHandleType fc_vmm_handle_types(const struct fc_alloc *a);
 void fc_external_drop(struct fc_alloc *a);

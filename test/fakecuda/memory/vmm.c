@@ -423,13 +423,6 @@ CUresult fc_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 	return r;
 }
 
-bool fc_vmm_accessible(const struct fc_alloc *a, const struct fc_device *dev)
-{
-	const struct mapping *m = a->owner;
-
-	return on_host(m->h) || m->access[dev->ordinal] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
-}
-
 CUresult fc_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
 			   CUdeviceptr ptr)
 {
