@@ -331,18 +331,18 @@ static int leave_as(int status)
 /* Was nothing recorded though its journals would be in the room? Then say so, and why if that can be told. */
 static void say_nothing(char *const *command, const struct gm_run_table *table)
 {
-	char why[1200];
+	char line[1240] = "gpumem: nothing was recorded: ";
+	size_t head = strlen(line);
 
 	if (table->count || !table->looked || (WIFEXITED(table->status) && WEXITSTATUS(table->status) >= 126))
 		return;			/* from 126 on it could not be started */
 	if (table->began)
-		fputs("gpumem: no snapshot: CUDA was called, but nothing was allocated, or no snapshot was wanted\n",
-		      stderr);
-	else if (gm_run_suspect(command, why, sizeof(why)))
-		fprintf(stderr, "gpumem: nothing was recorded: %s\n", why);
+		gm_run_say("gpumem: no snapshot: CUDA was called, but nothing was allocated, or no snapshot was wanted");
+	else if (gm_run_suspect(command, line + head, sizeof(line) - head))
+		gm_run_say(line);
 	else
-		fputs("gpumem: nothing was recorded: no CUDA call was seen (gpumem help run says when that may be)\n",
-		      stderr);
+		gm_run_say("gpumem: nothing was recorded: no CUDA call was seen "
+			   "(gpumem help run says when that may be)");
 }
 
 static int launch(char **command, int room, const char *path, bool quiet)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -237,6 +238,26 @@ void gm_run_forget(struct gm_run_table *table)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
+void gm_run_say(const char *line)
+{
+	size_t most = SIZE_MAX / 2, column = 0;
+	struct winsize size;
+
+	if (isatty(STDERR_FILENO))
+		most = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 40 ? 80 : size.ws_col;
+
+	for (size_t length; *line; line += length) {
+		length = strcspn(line + 1, " ") + 1;		/* a word and the space before it */
+		if (column > 10 && column + length > most) {
+			fputs("\ngpumem:  ", stderr);
+			column = 9;
+		}
+		fprintf(stderr, "%.*s", (int)length, line);
+		column += length;
+	}
+	fputs("\n", stderr);
+}
+
 static const char *quoted(const char *path)
 {
 	static char text[2][4 * PATH_MAX];
@@ -313,23 +334,6 @@ static void print_next(const struct gm_run_table *table)
 	fputs("\n", stderr);
 }
 
-/* @line and its newline; on a terminal broken between words, so that each line has 80 columns where its words allow. */
-static void print_broken(const char *line)
-{
-	size_t most = isatty(STDERR_FILENO) ? 80 : SIZE_MAX / 2, column = 0;
-
-	for (size_t length; *line; line += length) {
-		length = strcspn(line + 1, " ") + 1;		/* a word and the space before it */
-		if (column > 10 && column + length > most) {
-			fputs("\ngpumem:  ", stderr);
-			column = 9;
-		}
-		fprintf(stderr, "%.*s", (int)length, line);
-		column += length;
-	}
-	fputs("\n", stderr);
-}
-
 static void describe(FILE *out, const struct gm_run_process *process)
 {
 	if (process->note) {
@@ -364,7 +368,7 @@ static void print_one(const struct gm_run_process *process)
 		return;
 	describe(out, process);
 	if (!fclose(out))
-		print_broken(line);
+		gm_run_say(line);
 	free(line);
 }
 

@@ -42,6 +42,10 @@ struct gm_run_table {
  * ours in it. */
 void gm_run_collect(struct gm_run_table *table, int room, const char *path);
 
+/* Write @line and a newline to stderr. On a terminal it is broken between words, at the terminal's width; at 80 columns
+ * where that is not known. */
+void gm_run_say(const char *line);
+
 /* On stderr: a line for one process, a table for several, and what to type next. */
 void gm_run_print(const struct gm_run_table *table);
 void gm_run_forget(struct gm_run_table *table);
