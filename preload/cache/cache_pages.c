@@ -59,6 +59,7 @@ struct gm_cache_pages {
 };
 
 static _Atomic(uint64_t) peers[GM_MAX_DEVICES];	/* a bit for each device that may use its memory, besides itself */
+static _Atomic(uint64_t) settled[GM_MAX_DEVICES];	/* of those, and of the devices that cannot: mapped memory is up to date */
 
 /* ---- handles ---- */
 
@@ -525,29 +526,38 @@ static void allow_all(const struct gm_cache_pages *pages)
 void gm_cache_pages_peer(uint8_t domain, uint8_t peer)
 {
 	struct gm_relaxed relaxed;
+	bool all = true;
 
 	if (!gm_state.options.expandable_segments || !gm_cache_on() || domain >= GM_MAX_DEVICES ||
-	    peer >= GM_MAX_DEVICES || domain == peer ||
-	    atomic_fetch_or(&peers[domain], UINT64_C(1) << peer) >> peer & 1)
+	    peer >= GM_MAX_DEVICES || domain == peer || settled[domain] >> peer & 1)
 		return;
+	atomic_fetch_or(&peers[domain], UINT64_C(1) << peer);
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
-		if (!gm_cache_growth_lock(domain))
+		if (!gm_cache_growth_lock(domain)) {
+			all = false;
 			continue;
+		}
 		relaxed = gm_relax();
 		if (heap->pages && !heap->pages->of_pool)
 			allow_all(heap->pages);
 		gm_unrelax(&relaxed);
 		gm_cache_growth_unlock(domain);
 	}
+	/* Only now may another thread's copy skip this work: before, it could reach memory without access. */
+	if (all)
+		atomic_fetch_or(&settled[domain], UINT64_C(1) << peer);
 }
 
-void gm_cache_pages_opened(uint8_t domain, uint8_t peer)
+void gm_cache_pages_open(uint8_t domain, uint8_t peer)
 {
-	int can = 0;
+	int can = 1;
 
-	if (domain < GM_MAX_DEVICES && peer < GM_MAX_DEVICES && domain != peer &&
-	    !(peers[domain] >> peer & 1) && !GM_REAL(cuDeviceCanAccessPeer)(&can, peer, domain) && can)
+	if (domain >= GM_MAX_DEVICES || peer >= GM_MAX_DEVICES || settled[domain] >> peer & 1)
+		return;
+	if (domain != peer && !GM_REAL(cuDeviceCanAccessPeer)(&can, peer, domain) && can)
 		gm_cache_pages_peer(domain, peer);
+	else if (!can)
+		atomic_fetch_or(&settled[domain], UINT64_C(1) << peer);
 }
 
 CUresult gm_cache_pages_pool_access(uint8_t domain, const CUmemAccessDesc *who, size_t count)

@@ -47,8 +47,10 @@ bool gm_cache_pages_covers(CUdeviceptr address);
  * held. */
 void gm_cache_pages_peer(uint8_t domain, uint8_t peer);
 
-/* The same, if the devices can reach each other's memory at all. The program did not ask for the access. */
-void gm_cache_pages_opened(uint8_t domain, uint8_t peer);
+/* Give the device @peer this access before a copy that the program asks for, if the hardware allows the access. After
+ * the first call for two devices, a call costs one load. No lock held. */
+void gm_cache_pages_open(uint8_t domain, uint8_t peer);
+
 /* The program has said to the driver who may use the memory of @domain's default pool: what is mapped already is
  * opened, or closed, in the same way. What is mapped later asks the driver. No lock held. */
 CUresult gm_cache_pages_pool_access(uint8_t domain, const CUmemAccessDesc *who, size_t count);

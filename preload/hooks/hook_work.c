@@ -30,40 +30,37 @@ static bool in_device(CUdeviceptr address)
 	       (copy.kind == GM_KIND_DEVICE || copy.kind == GM_KIND_POOL);
 }
 
+/* Give the device of context @who access to the pages of context @whose. The driver refuses a plain copy of mapped
+ * memory that the copying device has no access to (seen on two H100s), but copies its own allocations without access. */
+static void open_pages(uint32_t who, uint32_t whose)
+{
+	CUdevice user = -1, owner = -1;
+	enum gm_context_role role;
+
+	if (gm_context_handle(who, &role, &user) && gm_context_handle(whose, &role, &owner) && user >= 0 && owner >= 0)
+		gm_cache_pages_open((uint8_t)owner, (uint8_t)user);
+}
+
 /* Note a copy between the memory of two contexts. From now on work of either of them, and of the current context, may
- * touch the memory of the other (timeline.h). */
-static void note_copy(uint32_t dst, uint32_t src)
+ * touch the memory of the other (timeline.h). @plain: the program does not name the contexts to the driver. */
+static void note_copy(uint32_t dst, uint32_t src, bool plain)
 {
 	uint32_t contexts[] = { dst, src, dst || src ? gm_where_now().context : 0 };
 
-	for (unsigned int i = 0; i < 9; i++)
-		if (contexts[i / 3] && contexts[i % 3] && contexts[i / 3] != contexts[i % 3])
-			gm_ticket_touches(contexts[i / 3], contexts[i % 3]);
-}
+	for (unsigned int i = 0; i < 9; i++) {
+		uint32_t who = contexts[i / 3], whose = contexts[i % 3];
 
-/* The driver refuses a plain copy that reaches pages of another device which the current device has no access to. It
- * serves the same copy of its own allocations. So the devices of such a copy get access to each other's pages first. */
-static void open_pages(uint32_t dst, uint32_t src)
-{
-	uint32_t contexts[] = { dst, src, gm_where_now().context };
-	enum gm_context_role role;
-	CUdevice device[3];
-
-	for (unsigned int i = 0; i < 3; i++)
-		if (!contexts[i] || !gm_context_handle(contexts[i], &role, &device[i]))
-			device[i] = -1;
-	for (unsigned int i = 0; i < 9; i++)
-		if (device[i / 3] >= 0 && device[i % 3] >= 0)
-			gm_cache_pages_opened((uint8_t)device[i / 3], (uint8_t)device[i % 3]);
+		if (!who || !whose || who == whose)
+			continue;
+		gm_ticket_touches(who, whose);
+		if (plain && gm_state.options.expandable_segments)
+			open_pages(who, whose);
+	}
 }
 
 static __attribute__((noinline)) void note_crossing(CUdeviceptr one, CUdeviceptr other)
 {
-	uint32_t dst = gm_cache_context_of(one), src = gm_cache_context_of(other);
-
-	note_copy(dst, src);
-	if ((dst || src) && gm_state.options.expandable_segments)
-		open_pages(dst, src);
+	note_copy(gm_cache_context_of(one), gm_cache_context_of(other), true);
 }
 
 static inline void crossing(CUdeviceptr one, CUdeviceptr other)
@@ -131,7 +128,7 @@ static unsigned int copied_peer(CUcontext dst, CUcontext src)
 {
 	gm_context_used(dst);
 	gm_context_used(src);
-	note_copy(gm_context_find(dst), gm_context_find(src));
+	note_copy(gm_context_find(dst), gm_context_find(src), false);
 	return GM_WORK_LAUNCH;
 }
 

@@ -640,6 +640,59 @@ START_TEST(test_copies_without_peer_access)
 }
 END_TEST
 
+static struct {
+	CUdeviceptr from, to;
+	CUcontext current;
+	pthread_t thread;
+	unsigned long long access;
+	_Atomic(bool) begun, ended;
+} second;
+
+static void *copy_too(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(second.current));
+	OK(cuMemcpyAsync(second.to, second.from, MIB, NULL));
+	second.access = access_of(second.from, 1) & access_of(second.to, 0);
+	second.ended = true;
+	return NULL;
+}
+
+/* Before the first copy's access is there, another thread copies. */
+static CUresult copy_before_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *who, size_t count)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+
+	if (count > 1 && !second.begun) {
+		second.begun = true;
+		ck_assert_int_eq(pthread_create(&second.thread, NULL, copy_too, NULL), 0);
+		for (int i = 0; i < 100 && !second.ended; i++)
+			nanosleep(&nap, NULL);
+	}
+	return real_access(at, bytes, who, count);
+}
+
+/* Two threads make the first copies at once: neither copy passes before the devices have access. */
+START_TEST(test_first_copies_at_once)
+{
+	CUcontext other;
+
+	begin_with_devices("2");
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuMemAlloc_v2(&second.from, MIB));
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemAlloc_v2(&second.to, MIB));
+	second.current = other;
+	real_access = gm_real.cuMemSetAccess;
+	gm_real.cuMemSetAccess = copy_before_access;
+	OK(cuMemcpyAsync(second.to, second.from, MIB, NULL));
+	ck_assert(second.begun);
+	pthread_join(second.thread, NULL);
+	ck_assert_uint_eq(second.access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 static CUresult refuse_device_2(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *who, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -763,6 +816,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_peer_that_was_not_met, 0, 2);
 	tcase_add_test(tc, test_peer_that_is_refused);
 	tcase_add_loop_test(tc, test_copies_without_peer_access, 0, 4);
+	tcase_add_test(tc, test_first_copies_at_once);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	/* A sanitizer's dlsym stands before ours, so that work may pass unseen: then what is freed waits in limbo. */
 	tcase_add_test(tc, test_waits_before_growth);
