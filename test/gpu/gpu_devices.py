@@ -71,12 +71,15 @@ def trained(sharded):
 
 
 def exporting(device):
-    """Memory in pages has no IPC handle. After the first refusal the library serves memory that has one."""
+    """Export one tensor first: memory in pages has no IPC handle, and after this refusal the library serves memory that
+    has one. Nowhere else may the export be refused."""
     import torch
     tried = torch.empty(1, device="cuda:%d" % device)
     try:
         tried.untyped_storage()._share_cuda_()
     except RuntimeError as refusal:
+        if os.environ.get("GPUMEM_EXPANDABLE_SEGMENTS") != "True":
+            raise
         print("refused: %s" % str(refusal).splitlines()[0], file=sys.stderr)
     del tried
     torch.cuda.empty_cache()
