@@ -393,6 +393,30 @@ void gm_progress_end(void)
 	began = drawn = 0;
 }
 
+unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, int width)
+{
+	unsigned int lines = 1;
+
+	for (bool first = true; *text; first = false) {
+		int gap = (int)strspn(text, " "), word = (int)strcspn(text + gap, " "), wide = 0;
+
+		for (int i = 0; i < word; i++)			/* characters, not bytes */
+			wide += ((unsigned char)text[gap + i] & 0xc0) != 0x80;
+		if (!first && column + gap + wide > width) {
+			fprintf(out, "\n%s", next);
+			text += gap;
+			column = (int)strlen(next);
+			gap = 0;
+			lines++;
+		}
+		fprintf(out, "%.*s", gap + word, text);
+		column += gap + wide;
+		text += gap + word;
+	}
+	putc('\n', out);
+	return lines;
+}
+
 int gm_show_end(const char *verb, int status)
 {
 	if (no_document) {

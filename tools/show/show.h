@@ -133,6 +133,10 @@ static inline int64_t gm_wrap_subtract(int64_t a, int64_t b)
 	return (int64_t)((uint64_t)a - (uint64_t)b);
 }
 
+/* Write @text and a newline to @out, where a line of @column characters has begun. Break lines between words at @width
+ * characters, and begin each further line with @next. A longer word has a line of its own. Returns how many lines. */
+unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, int width);
+
 /* ---- which frames of a stack do not tell who asked for memory ---------------------------------- */
 
 /* Is a frame of the CUDA runtime or driver (linked in or not), of an allocator above it, or of this library? */

@@ -240,22 +240,12 @@ void gm_run_forget(struct gm_run_table *table)
 
 void gm_run_say(const char *line)
 {
-	size_t most = SIZE_MAX / 2, column = 0;
 	struct winsize size;
+	int width = INT_MAX;
 
 	if (isatty(STDERR_FILENO))
-		most = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 40 ? 80 : size.ws_col;
-
-	for (size_t length; *line; line += length) {
-		length = strcspn(line + 1, " ") + 1;		/* a word and the space before it */
-		if (column > 10 && column + length > most) {
-			fputs("\ngpumem:  ", stderr);
-			column = 9;
-		}
-		fprintf(stderr, "%.*s", (int)length, line);
-		column += length;
-	}
-	fputs("\n", stderr);
+		width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 40 ? 80 : size.ws_col;
+	gm_show_wrapped(stderr, line, 0, "gpumem:   ", width);
 }
 
 static const char *quoted(const char *path)

@@ -28,7 +28,7 @@ void gm_summary_short(const struct gm_summary *view, const char *word, unsigned 
  * that it lies in, the stack, and what the thread did last. Returns how many lines. */
 unsigned int gm_summary_crash(const struct gm_summary *view);
 
-/* Print @text in lines of 80 columns at most, from @indent on. Returns how many lines. */
+/* Print @text in lines of 80 columns at most, behind @indent blanks: 0 or 2. Returns how many lines. */
 unsigned int gm_summary_wrapped(const char *text, int indent);
 
 /* Rows "by module" or "by kind" of a device or of the host. */

@@ -25,25 +25,10 @@ static unsigned int used;
 
 unsigned int gm_summary_wrapped(const char *text, int indent)
 {
-	unsigned int lines = 1;
-	int column = printf("%*s", indent, "");
+	unsigned int lines;
 
-	while (*text) {
-		int word = (int)strcspn(text, " "), wide = 0;
-
-		for (int i = 0; i < word; i++)			/* characters, not bytes */
-			wide += ((unsigned char)text[i] & 0xc0) != 0x80;
-		if (column > indent && column + 1 + wide > WIDTH) {
-			printf("\n%*s", indent, "");
-			column = indent;
-			lines++;
-		}
-		column += wide + (column > indent);
-		printf("%s%.*s", column > indent + wide ? " " : "", word, text);
-		text += word;
-		text += strspn(text, " ");
-	}
-	putchar('\n');
+	printf("%*s", indent, "");
+	lines = gm_show_wrapped(stdout, text, indent, indent ? "  " : "", WIDTH);
 	used += lines;
 	return lines;
 }
