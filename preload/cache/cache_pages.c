@@ -59,7 +59,7 @@ struct gm_cache_pages {
 };
 
 static _Atomic(uint64_t) peers[GM_MAX_DEVICES];	/* a bit for each device that may use its memory, besides itself */
-static _Atomic(uint64_t) settled[GM_MAX_DEVICES];	/* of those, and of the devices that cannot: mapped memory is up to date */
+static _Atomic(uint64_t) settled[GM_MAX_DEVICES];	/* a bit for each that has it by now, or cannot have it */
 
 /* ---- handles ---- */
 

@@ -31,13 +31,14 @@ static bool in_device(CUdeviceptr address)
 }
 
 /* Give the device of context @who access to the pages of context @whose. The driver refuses a plain copy of mapped
- * memory that the copying device has no access to (seen on two H100s), but copies its own allocations without access. */
+ * memory that the copying device has no access to (seen on two H100s). It copies its own allocations without access. */
 static void open_pages(uint32_t who, uint32_t whose)
 {
 	CUdevice user = -1, owner = -1;
 	enum gm_context_role role;
 
-	if (gm_context_handle(who, &role, &user) && gm_context_handle(whose, &role, &owner) && user >= 0 && owner >= 0)
+	if (gm_context_handle(who, &role, &user) && user >= 0 &&
+	    gm_context_handle(whose, &role, &owner) && owner >= 0)
 		gm_cache_pages_open((uint8_t)owner, (uint8_t)user);
 }
 

@@ -337,7 +337,8 @@ static void say_nothing(char *const *command, const struct gm_run_table *table)
 	if (table->count || !table->looked || (WIFEXITED(table->status) && WEXITSTATUS(table->status) >= 126))
 		return;			/* from 126 on it could not be started */
 	if (table->began)
-		gm_run_say("gpumem: no snapshot: CUDA was called, but nothing was allocated, or no snapshot was wanted");
+		gm_run_say("gpumem: no snapshot: CUDA was called, but nothing was allocated, "
+			   "or no snapshot was wanted");
 	else if (gm_run_suspect(command, line + head, sizeof(line) - head))
 		gm_run_say(line);
 	else
