@@ -58,7 +58,7 @@ def dies():
               run.stdout == "a thread died with a lock: of the next calls 0 waited\n", tell(run))
         pools = [pool for taken in room.snapshots("exit") for pool in taken["pools"]]
         check("it was the lock of the pool, and the calls were recorded without it", [pool["outside"] for pool in pools] == [101] and
-              not pools[0]["lost"] and not pools[0]["unknown_frees"], pools)
+              not pools[0]["lost"] and not pools[0]["unknown_frees"], [[pool[word] for word in ("outside", "lost", "unknown_frees")] for pool in pools])
 
 
 def main():
