@@ -423,6 +423,8 @@ void beside_two_devices(struct scene *scene)
 	b = take_async(3 * MIB, scene->s);
 	q = take(3 * MIB);
 	launch(scene, scene->s, q, 1);
+	DO(cuMemcpyDtoDAsync, q, p + MIB, 4096, scene->s);	/* opens the pages of each device to the other */
+	DO(cuStreamSynchronize, scene->s);
 	drop(p);
 	launch(scene, scene->t, b, 1);
 	drop(q);

@@ -25,6 +25,9 @@
 #include "test/suite.h"
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
+/* A clock that is read by a system call, which is one step. The vDSO reads again until the host has left its record of
+ * the time alone, and where the clock source is kvm-clock, the host changes the record between any two steps. */
+#include "test/unit/leaps.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)	/* many times as slow */
 #define SANITIZED 1
