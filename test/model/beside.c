@@ -2,11 +2,12 @@
  * beside.c - run each program of beside.def once for each driver call that it makes. Just before that call
  * another thread begins a capture (see beside.h).
  *
- * usage: beside TABLE. If TABLE does not exist, it is made, in a run without the library: it lists the calls that
- * the driver refuses during a capture. Prints a line for each program, a line for each name of a call that the
- * library made during a capture, and a line for each failure. Exit 1: there were failures.
+ * usage: beside TABLE [PROGRAM [some]]. If TABLE does not exist, it is made, in a run without the library: it lists
+ * the calls that the driver refuses during a capture. some: half of the kinds of captures. Prints a line for each
+ * program, a line for each name of a call that the library made during a capture, and a line for each failure. Exit 1:
+ * there were failures.
  *
- * The capture has each mode in turn, and is of one of these kinds:
+ * A capture is global or relaxed, and of one of these kinds (passes, below, has which are combined):
  *   around:    it ends just after that call, and is the first in the process
  *   seen:      the same after an earlier capture
  *   to-end:    it ends when the program's own call has returned
@@ -45,11 +46,10 @@ programs[] = {
 };
 #define PROGRAMS (sizeof(programs) / sizeof(programs[0]))
 
-static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
-					     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-					     CU_STREAM_CAPTURE_MODE_RELAXED };
-static const char *const mode_names[] = { "global", "thread-local", "relaxed" };
-enum { AROUND, SEEN, TO_END, SPAN, VARIANTS };
+enum { GLOBAL, RELAXED };
+static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED };
+static const char *const mode_names[] = { "global", "relaxed" };
+enum { AROUND, SEEN, TO_END, SPAN };
 static const char *const variant_names[] = { "around", "seen", "to-end", "span" };
 
 /* One way to run one program, and its result for the parent. */
@@ -61,13 +61,14 @@ struct run {
 
 /* Data of all programs, shared by their processes. */
 static struct shared {
-	unsigned char refused[PROGRAMS][STEPS][3];	/* by the driver alone */
+	unsigned char refused[PROGRAMS][STEPS][2];	/* by the driver alone */
 	struct { _Atomic(int) taken; char name[48]; _Atomic(unsigned long) count; } names[NAMES];
 	struct run run[JOBS];
 } *shared;
 
 static struct run *run;
 static bool bare;			/* this run makes the table */
+static bool some;			/* not all kinds of captures */
 
 /* ---- the thread that captures ---- */
 
@@ -423,24 +424,26 @@ static unsigned int enumerate(size_t program, unsigned int mode, unsigned int va
 	return call;
 }
 
+/* The kind "seen" does not depend on the mode, so one mode is enough. A thread-local capture
+ * is a relaxed one to threads other than its own, so none is thread-local. */
+static const struct { unsigned int mode, variant; bool some; } passes[] = {
+	{ GLOBAL, AROUND, true }, { GLOBAL, SEEN, false }, { GLOBAL, TO_END, true }, { RELAXED, AROUND, true },
+	{ RELAXED, TO_END, false }, { RELAXED, SPAN, false },
+};
+
 static void enumerate_program(size_t program)
 {
 	unsigned long failed_before = failed, ran_before = ran;
 	unsigned int calls_most = 0;
 
-	for (unsigned int mode = 0; mode < 3; mode++)
-		for (unsigned int variant = 0; variant < VARIANTS; variant++) {
-			unsigned int n;
+	for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+		unsigned int n;
 
-			/* The kind "seen" does not depend on the mode, so one mode is enough. To threads other than
-			 * its own a thread-local capture is a relaxed one. */
-			if ((bare && variant != AROUND) || (variant == SEEN && mode) ||
-			    (variant == SPAN && modes[mode] != CU_STREAM_CAPTURE_MODE_RELAXED) ||
-			    (variant == TO_END && modes[mode] == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
-				continue;
-			n = enumerate(program, mode, variant);
-			calls_most = n > calls_most ? n : calls_most;
-		}
+		if (bare ? passes[i].variant != AROUND : some && !passes[i].some)
+			continue;
+		n = enumerate(program, passes[i].mode, passes[i].variant);
+		calls_most = n > calls_most ? n : calls_most;
+	}
 	printf("program %s: %u calls, %lu runs, %lu failed\n", programs[program].name, calls_most,
 	       ran - ran_before, failed - failed_before);
 }
@@ -464,6 +467,7 @@ int main(int argc, char **argv)
 	unsetenv("BESIDE_EXPORTER");
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	bare = !table(argv[1], false);
+	some = argc > 3 && !strcmp(argv[3], "some");
 	for (size_t i = 0; i < PROGRAMS; i++)
 		if (argc == 2 || !strcmp(argv[2], programs[i].name))
 			enumerate_program(i);
