@@ -264,6 +264,50 @@ with Room() as room:
     check("what was in flight", done.stdout.count("in flight in thread") == len(snapshots["recovered"]["in_flight"]),
           done.stdout)
 
+# ---- call sites: what all stacks of device memory begin with is passed over, and so is what all of pinned memory begin with ----
+
+
+def sites(device, host):
+    """{call site: bytes live} of a snapshot with these stacks, innermost first, of MiB each; its runtime is linked into the program."""
+    frames, stacks = [{"name": "", "file": "", "line": 0, "module": 0, "python": False}], [[]]
+
+    def stack(names):
+        for name in names:
+            if not any(frame["name"] == name for frame in frames):
+                frames.append(dict(frames[0], name=name, module=1))
+        stacks.append([next(i for i, frame in enumerate(frames) if frame["name"] == name) for name in names])
+        return len(stacks) - 1
+
+    def segment(index, names, where):
+        block = {"address": index << 24, "size": MIB, "requested_size": MIB, "state": "active_allocated", "stack": stack(names), "kind": where,
+                 "module": 1, "stream": 0, "thread": 1}
+        return {"device": 0 if where == "device" else None, "address": index << 24, "total_size": MIB, "stream": 0, "segment_type": "large",
+                "segment_pool_id": [0, 0], "is_expandable": False, "stack": 0, "blocks": [block]}
+
+    runtime = {"device": ["libcudart_static_0053c1d3", "cudaMalloc"], "host": ["libcudart_static_418eebf4", "cudaMallocHost"]}
+    made = [segment(i + 1, runtime["device"] + names, "device") for i, names in enumerate(device)]
+    pinned = [segment(i + 99, runtime["host"] + names, "host") for i, names in enumerate(host)]
+    snapshot = {"format": "gpumem-snapshot", "version": 1, "reason": "exit", "segments": made, "host_segments": pinned, "stacks": stacks, "frames": frames,
+                "devices": [{"device": 0, "name": "one", "present": True}], "modules": [{"path": ""}, {"path": "/app"}]}
+    with Room() as place:
+        path = os.path.join(place.path, "sites.json")
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump(snapshot, out)
+        said = [gpumem("summary", "--json", *words, path) for words in ((), ("--device", "host"))]
+        return [{row["site"].split(" (")[0]: row["allocated_bytes"] // MIB for row in json.loads(one.stdout)["by_site"]} for one in said]
+
+
+WRAPPED = [["get", "weights", "main"], ["get", "cache", "main"]]
+for name, device, host, wanted in (
+        ("a wrapper for each", WRAPPED, [["pin", "stage", "main"], ["pin", "load", "main"]], [{"weights": 1, "cache": 1}, {"stage": 1, "load": 1}]),
+        ("one for both", WRAPPED, [["get", "stage", "main"], ["get", "load", "main"]], [{"weights": 1, "cache": 1}, {"stage": 1, "load": 1}]),
+        ("one for both, with two behind it", [["take"] + stack for stack in WRAPPED], [["pin", "get", "stage", "main"], ["pin", "get", "load", "main"]],
+         [{"weights": 1, "cache": 1}, {"stage": 1, "load": 1}]),
+        ("one for both, which pins once", WRAPPED, [["get", "stage", "main"]], [{"weights": 1, "cache": 1}, {"stage": 1}]),
+        ("one for device memory alone", WRAPPED, [["main"]], [{"weights": 1, "cache": 1}, {"main": 1}]),
+        ("one that some do without", WRAPPED + [["main"]], [["pin", "stage", "main"], ["pin", "load", "main"]], [{"get": 2, "main": 1}, {"stage": 1, "load": 1}])):
+    check("call sites: %s" % name, sites(device, host) == wanted, sites(device, host))
+
 done = gpumem()
 check("gpumem alone: exit 2 and the verbs", done.returncode == 2 and "recover" in done.stderr, done)
 done = gpumem("--help")

@@ -50,8 +50,13 @@ test("a stack that no allocation has passes over shared frames only as far as it
 	const lists = [[], ["alloc", "a", "main"], ["alloc", "b", "main"], ["seen", "a", "main"], ["alloc"]], parent = [0], frame = [0];
 	const tip = lists.map((list) => list.reduceRight((node, name) => frame.push(at(name)) && parent.push(node) - 1, 0));
 	const stacks = new Stacks({ texts, root: {}, stacks: { parent, frame, tip, frames: { name: texts.map((_, i) => i), file: none, line: none, module: texts.map(() => 1), python: none } } });
-	stacks.share([1, 2]);
+	stacks.share(Uint8Array.of(0, 1, 1, 0, 0));
 	assert.deepEqual([1, 2, 3, 4].map((id) => stacks.siteText(id)), ["a (program)", "b (program)", "seen (program)", "alloc (program)"]);
+	/* Pinned memory has an allocation function of its own, or is allocated once. */
+	for (const [of, sites] of [[[0, 1, 1, 2, 0], ["a", "b", "seen", "alloc"]], [[0, 1, 2, 0, 0], ["a", "b", "seen", "alloc"]], [[0, 1, 3, 1, 0], ["alloc", "alloc", "seen", "alloc"]]]) {
+		stacks.share(Uint8Array.from(of));
+		assert.deepEqual([1, 2, 3, 4].map((id) => stacks.siteText(id).split(" ")[0]), sites, of);
+	}
 });
 
 test("the flame graph upside down has the same bytes, by who allocates", () => {

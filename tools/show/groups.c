@@ -24,21 +24,24 @@
 
 static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation", "class" };
 
+static void use(struct gm_scene *scene, uint8_t *used, const struct gm_life *lives, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (lives[i].stack > 0 && (uint64_t)lives[i].stack < scene->stacks.count)
+			used[lives[i].stack] |= lives[i].device == GM_ROW_HOST ? GM_STACK_OF_HOST :
+					GM_STACK_OF_DEVICE;
+}
+
 /* Of the stacks of all allocations. A request that failed may be of another kind than all others. */
 static int share(struct gm_scene *scene)
 {
-	bool *used = calloc(scene->stacks.count + 1, sizeof(*used));
+	uint8_t *used = calloc(scene->stacks.count + 1, sizeof(*used));
 
 	if (!used)
 		return -ENOMEM;
-	for (size_t i = 0; i < scene->lives.count; i++)
-		if (scene->lives.list[i].stack > 0 && (uint64_t)scene->lives.list[i].stack < scene->stacks.count)
-			used[scene->lives.list[i].stack] = true;
-	for (size_t i = 0; i < scene->lives.held_count; i++)
-		if (scene->lives.held[i].stack > 0 && (uint64_t)scene->lives.held[i].stack < scene->stacks.count)
-			used[scene->lives.held[i].stack] = true;
+	use(scene, used, scene->lives.list, scene->lives.count);
+	use(scene, used, scene->lives.held, scene->lives.held_count);
 	gm_stacks_share(&scene->stacks, used);
-	free(used);
 	return 0;
 }
 

@@ -327,6 +327,7 @@ bool gm_stack_plumbing(const char *name, const char *module)
 					     "c10::cuda::CUDACachingAllocator",
 					     "_ZN3c104cuda20CUDACachingAllocator",
 					     "_ZNK3c104cuda20CUDACachingAllocator",
+					     "libcudart_static_",	/* nvcc's default runtime, in the program */
 					     "nvtxMem" };	/* of NVTX's header, in the caller's module */
 	static const char *const modules[] = { "libcudart", "libcuda.", "libgpumem",
 					       "libc10_cuda." };

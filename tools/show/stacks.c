@@ -119,6 +119,7 @@ int gm_stacks_open(struct gm_stacks *stacks, const struct gm_snapshot *snapshot)
 void gm_stacks_close(struct gm_stacks *stacks)
 {
 	free(stacks->frames);
+	free(stacks->used);
 	gm_values_close(stacks->texts);
 	*stacks = (struct gm_stacks){ .count = 0 };
 }
@@ -165,23 +166,23 @@ static bool is_same(const struct gm_frame *a, const struct gm_frame *b, bool exa
 			  !strcmp(a->python ? a->file : a->module, b->python ? b->file : b->module));
 }
 
-/* The best sort of any stack of @used. */
-static enum gm_frame_sort best_used(const struct gm_stacks *stacks, const bool *used)
+/* The best sort of any stack that allocated what @of says. */
+static enum gm_frame_sort best_used(const struct gm_stacks *stacks, unsigned int of)
 {
 	enum gm_frame_sort best = GM_FRAME_PLUMBING;
 
 	for (size_t s = 1; s < stacks->count && best != GM_FRAME_PYTHON_OWN; s++) {
 		size_t count;
 		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
-		enum gm_frame_sort here = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
+		enum gm_frame_sort here = stacks->used[s] & of ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
 
 		best = here > best ? here : best;
 	}
 	return best;
 }
 
-/* How many frames of @sort do all of @used begin with that have any? */
-static size_t shared_by(const struct gm_stacks *stacks, const bool *used, enum gm_frame_sort sort, bool exact,
+/* How many frames of @sort do all stacks of @of begin with that have any? */
+static size_t shared_by(const struct gm_stacks *stacks, unsigned int of, enum gm_frame_sort sort, bool exact,
 			int64_t *ret_first)
 {
 	const uint32_t *first = NULL;
@@ -192,7 +193,7 @@ static size_t shared_by(const struct gm_stacks *stacks, const bool *used, enum g
 		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
 		const struct gm_frame *a, *b;
 
-		if (!used[s] || best_of(stacks, ids, count) != sort)
+		if (!(stacks->used[s] & of) || best_of(stacks, ids, count) != sort)
 			continue;
 		if (!first) {
 			first = ids;
@@ -209,12 +210,12 @@ static size_t shared_by(const struct gm_stacks *stacks, const bool *used, enum g
 }
 
 /* Has each of those a frame behind them? */
-static bool is_longer(const struct gm_stacks *stacks, const bool *used, enum gm_frame_sort sort, size_t shared)
+static bool is_longer(const struct gm_stacks *stacks, unsigned int of, enum gm_frame_sort sort, size_t shared)
 {
 	for (size_t s = 1; s < stacks->count; s++) {
 		size_t count, at = 0, n = 0;
 		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
-		bool meant = used[s] && best_of(stacks, ids, count) == sort;
+		bool meant = (stacks->used[s] & of) && best_of(stacks, ids, count) == sort;
 
 		while (meant && n <= shared && next_of(stacks, ids, count, sort, &at))
 			n++;
@@ -224,38 +225,77 @@ static bool is_longer(const struct gm_stacks *stacks, const bool *used, enum gm_
 	return true;
 }
 
-void gm_stacks_share(struct gm_stacks *stacks, const bool *used)
+static struct gm_shared share(const struct gm_stacks *stacks, unsigned int of)
 {
-	enum gm_frame_sort sort = best_used(stacks, used);
-	size_t shared = sort == GM_FRAME_PLUMBING ? 0 : shared_by(stacks, used, sort, false, &stacks->shared_by);
+	struct gm_shared ret = { .sort = best_used(stacks, of) };
 
+	if (ret.sort == GM_FRAME_PLUMBING)
+		return ret;
+	ret.count = shared_by(stacks, of, ret.sort, false, &ret.by);
 	/* The same functions all the way: they differ in the places of their calls, or not at all. */
-	if (shared && !is_longer(stacks, used, sort, shared))
-		shared = shared_by(stacks, used, sort, true, &stacks->shared_by);
-	stacks->shared = shared && is_longer(stacks, used, sort, shared) ? shared : 0;
-	stacks->shared_sort = sort;
+	if (ret.count && !is_longer(stacks, of, ret.sort, ret.count))
+		ret.count = shared_by(stacks, of, ret.sort, true, &ret.by);
+	if (ret.count && !is_longer(stacks, of, ret.sort, ret.count))
+		ret.count = 0;
+	return ret;
+}
+
+/* In the order of @shared. */
+static const uint8_t whose[] = { GM_STACK_OF_DEVICE, GM_STACK_OF_HOST, GM_STACK_OF_DEVICE | GM_STACK_OF_HOST };
+
+void gm_stacks_share(struct gm_stacks *stacks, uint8_t *used)
+{
+	free(stacks->used);
+	stacks->used = used;
+	for (size_t i = 0; i < sizeof(whose) / sizeof(whose[0]); i++)
+		stacks->shared[i] = share(stacks, whose[i]);
+}
+
+/* The first frame of @sort behind those of @shared that the stack begins with, or the stack's last one. How many these
+ * are goes to *@ret_passed. */
+static const struct gm_frame *behind(const struct gm_stacks *stacks, const struct gm_shared *shared,
+				     const uint32_t *ids, size_t count, enum gm_frame_sort sort, size_t *ret_passed)
+{
+	size_t left = shared->sort == sort ? shared->count : 0, length, at = 0, in = 0;
+	const uint32_t *first = gm_stack(stacks, shared->by, &length);
+	const struct gm_frame *found = NULL, *frame, *other;
+
+	*ret_passed = 0;
+	while ((frame = next_of(stacks, ids, count, sort, &at))) {
+		found = frame;
+		other = left ? next_of(stacks, first, length, sort, &in) : NULL;
+		if (!other || !is_same(frame, other, false))
+			break;
+		left--;
+		++*ret_passed;
+	}
+	return found;
 }
 
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 {
 	static const struct gm_frame none = { .name = GM_NO_STACK, .file = "", .module = "" };
-	const struct gm_frame *found = NULL, *frame, *shared;
-	size_t count, length, at = 0, in = 0;
+	size_t count, passed, most = 0;
 	const uint32_t *ids = gm_stack(stacks, id, &count);
-	const uint32_t *first = gm_stack(stacks, stacks->shared_by, &length);
 	enum gm_frame_sort sort = best_of(stacks, ids, count);
-	size_t left = sort == stacks->shared_sort ? stacks->shared : 0;
+	const struct gm_frame *found = NULL;
+	uint8_t of;
 
 	if (!count)
 		return &none;
 	if (sort == GM_FRAME_PLUMBING)
 		return &stacks->frames[ids[0]];
-	while ((frame = next_of(stacks, ids, count, sort, &at))) {
-		found = frame;
-		shared = left ? next_of(stacks, first, length, sort, &in) : NULL;
-		if (!shared || !is_same(frame, shared, false))
-			break;
-		left--;
+	of = stacks->used ? stacks->used[id] : 0;
+	for (size_t i = 0; i < sizeof(whose) / sizeof(whose[0]); i++) {
+		const struct gm_frame *frame;
+
+		if (of && !(of & whose[i]))
+			continue;
+		frame = behind(stacks, &stacks->shared[i], ids, count, sort, &passed);
+		if (!found || passed > most) {
+			found = frame;
+			most = passed;
+		}
 	}
 	return found;
 }

@@ -27,15 +27,24 @@ struct gm_frame {
 	uint8_t sort;			/* enum gm_frame_sort */
 };
 
+/* The innermost frames that all stacks of some kind of memory begin with. */
+struct gm_shared {
+	size_t count;			/* of them, 0: none */
+	int64_t by;			/* a stack that has them */
+	enum gm_frame_sort sort;	/* theirs: in stacks whose best frames are of this sort */
+};
+
+/* What a stack allocated. */
+enum { GM_STACK_OF_DEVICE = 1 << 0, GM_STACK_OF_HOST = 1 << 1 };
+
 struct gm_stacks {
 	struct gm_frame *frames;
 	size_t frame_count;
 	const struct gm_snapshot *snapshot;	/* which has what frames each stack has */
 	size_t count;
 	struct gm_values *texts;	/* where made-up names lie */
-	size_t shared;			/* frames that all callers have: see gm_stacks_share, */
-	int64_t shared_by;		/* as this stack has them, */
-	enum gm_frame_sort shared_sort;	/* in stacks whose best frames are of this sort */
+	uint8_t *used;			/* of each stack, what it allocated; NULL: nobody said so */
+	struct gm_shared shared[3];	/* see gm_stacks_share */
 };
 
 /* The stacks of @snapshot, which must outlive them. Returns 0 or -ENOMEM. */
@@ -49,11 +58,13 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
  * of PyTorch's backward; else its innermost native frame that is no plumbing. */
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id);
 
-/* @used says by number which stacks are of what was allocated. The innermost frames that all of these share, such as an
- * allocation function of the program's, tell no caller from another: from now on a site is the first frame behind them,
- * in other stacks behind those that they begin with, too. Where some of the stacks have frames of a better sort, only
- * these stacks are compared: what a library's own threads allocate has no line of the program's. */
-void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
+/* @used has, by number, what each stack allocated (GM_STACK_OF_DEVICE | GM_STACK_OF_HOST), 0 nothing; it is @stacks'
+ * from now on. The innermost frames that all stacks of device memory share, such as an allocation function of the
+ * program's, tell no caller from another: from now on the site of such a stack is the first frame behind them. The same
+ * goes for stacks of pinned host memory, and for what all stacks of both share. The site of a stack that allocated
+ * nothing is behind the frames of any of these that it begins with. Where some of the stacks have frames of a better
+ * sort, only these stacks are compared: what a library's own threads allocate has no line of the program's. */
+void gm_stacks_share(struct gm_stacks *stacks, uint8_t *used);
 
 /* The file of a line of Python, below the directory that the process ran in if it lies there. */
 const char *gm_stack_file(const struct gm_stacks *stacks, const char *file);

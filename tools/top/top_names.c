@@ -45,15 +45,14 @@ static int put_frames(struct gm_top_stack *stack, const struct gm_stacks *stacks
 
 static int put_names(struct gm_top_process *process, struct gm_stacks *stacks)
 {
-	bool *used = calloc(stacks->count, sizeof(*used));
+	uint8_t *used = calloc(stacks->count, sizeof(*used));
 	char made[1024];
 	int r = used ? 0 : -ENOMEM;
 
 	for (size_t i = 0; used && i < process->stack_count; i++)
-		used[i + 1] = process->stacks[i]->id != GM_TOP_OTHER_STACKS;
+		used[i + 1] = process->stacks[i]->id != GM_TOP_OTHER_STACKS ? GM_STACK_OF_DEVICE : 0;
 	if (!r)
 		gm_stacks_share(stacks, used);
-	free(used);
 	for (size_t i = 0; !r && i < process->stack_count; i++) {
 		struct gm_top_stack *stack = process->stacks[i];
 		int64_t id = (int64_t)i + 1;

@@ -8,19 +8,19 @@ import { ACT } from "./document.js";
 import { heldOf } from "./held.js";
 import { liveCurve, reservedCurve } from "./curve.js";
 import { groupLives, phasesOf } from "./groups.js";
-import { livesOf, sequence } from "./lives.js";
-import { Stacks } from "./stacks.js";
+import { livesOf } from "./lives.js";
+import { OF_DEVICE, OF_HOST, Stacks } from "./stacks.js";
 import { wholeOf } from "./whole.js";
 import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 
 /* The call sites of all sources of a level are decided together: what all their stacks share is left out. */
 const shareStacks = (stacks, models) => {
-	const used = new Uint8Array(stacks.count);
-	for (const { lives, counted } of models)
+	const of = new Uint8Array(stacks.count);
+	for (const { source, lives, counted } of models)
 		for (const { stack } of counted ? [lives, counted.lives] : [lives])
 			for (let l = 0; l < stack.length; l++)
-				used[stack[l]] = 1;		/* beyond its end nothing is kept */
-	stacks.share(sequence(stacks.count).filter((id) => id > 0 && used[id]));
+				of[stack[l]] |= source.device === null ? OF_HOST : OF_DEVICE;	/* beyond its end nothing is kept */
+	stacks.share(of);
 };
 
 /* The models of all sources of @doc, in their order. */

@@ -6,9 +6,12 @@
  * innermost frame. Node 0 is no frame.
  */
 const PLUMBING = 0, NATIVE = 1, BACKWARD = 2, PYTHON_OTHER = 3, PYTHON_OWN = 4;
+/* What a stack allocated. */
+export const OF_DEVICE = 1, OF_HOST = 2;
 
 const PLUMBING_NAMES = ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
-	"c10::cuda::CUDACachingAllocator", "_ZN3c104cuda20CUDACachingAllocator", "_ZNK3c104cuda20CUDACachingAllocator", "nvtxMem"];
+	"c10::cuda::CUDACachingAllocator", "_ZN3c104cuda20CUDACachingAllocator", "_ZNK3c104cuda20CUDACachingAllocator",
+	"libcudart_static_", "nvtxMem"];
 const PLUMBING_MODULES = ["libcudart", "libcuda.", "libgpumem", "libc10_cuda."];
 
 const isPlumbing = (name, module) => PLUMBING_MODULES.some((word) => module.startsWith(word)) ||
@@ -66,8 +69,8 @@ export class Stacks {
 		this.sorts = new Uint8Array(this.frameCount);
 		for (let f = 0; f < this.frameCount; f++)
 			this.sorts[f] = this.sortOf(f);
+		this.of = new Uint8Array(this.count);
 		this.shared = [];
-		this.sharedSort = PLUMBING;
 		this.siteCache = new Int32Array(this.count).fill(-2);
 	}
 
@@ -147,10 +150,9 @@ export class Stacks {
 		return shared === Infinity ? 0 : shared;
 	}
 
-	/* The innermost frames that all of the stacks @ids begin with tell nobody apart: leave them out of sites. Where some
-	 * have frames of a better sort, those are meant. */
-	share(ids) {
-		const all = [...ids].map((id) => this.list(id)), sorts = all.map((frames) => this.best(frames));
+	/* What all stacks of some memory begin with, { frames, sort }. Where some have frames of a better sort, those are meant. */
+	sharedOf(ids) {
+		const all = ids.map((id) => this.list(id)), sorts = all.map((frames) => this.best(frames));
 		const sort = sorts.reduce((best, here) => Math.max(best, here), PLUMBING);
 		const lists = sort === PLUMBING ? [] : all.filter((_, i) => sorts[i] === sort)
 			.map((frames) => frames.filter((f) => this.sorts[f] === sort));
@@ -158,8 +160,15 @@ export class Stacks {
 		let shared = this.sharedBy(lists, false);
 		if (!isLonger(shared))
 			shared = this.sharedBy(lists, true);
-		this.shared = isLonger(shared) && shared ? lists[0].slice(0, shared) : [];
-		this.sharedSort = sort;
+		return { frames: isLonger(shared) && shared ? lists[0].slice(0, shared) : [], sort };
+	}
+
+	/* The innermost frames that all stacks of device memory share tell no caller from another, so they are no sites, nor are
+	 * those of pinned host memory, nor those of both. Of each stack @of says what it allocated: OF_DEVICE | OF_HOST, 0 nothing. */
+	share(of) {
+		const ids = [...of.keys()].filter((id) => id > 0 && of[id]);
+		this.of = of;
+		this.shared = [OF_DEVICE, OF_HOST, OF_DEVICE | OF_HOST].map((whose) => ({ whose, ...this.sharedOf(ids.filter((id) => of[id] & whose)) }));
 		this.siteCache.fill(-2);
 	}
 
@@ -178,8 +187,15 @@ export class Stacks {
 			return -1;
 		if (sort === PLUMBING)
 			return frames[0];
-		const mine = frames.filter((f) => this.sorts[f] === sort), shared = sort === this.sharedSort ? this.shared : [];
-		return mine.find((f, i) => i >= shared.length || !this.same(f, shared[i], false)) ?? mine.at(-1);
+		const mine = frames.filter((f) => this.sorts[f] === sort), of = this.of[id];
+		let passed = 0;
+		for (const shared of this.shared) {
+			if (shared.sort !== sort || (of && !(of & shared.whose)))
+				continue;
+			const here = mine.findIndex((f, i) => i >= shared.frames.length || !this.same(f, shared.frames[i], false));
+			passed = Math.max(passed, here < 0 ? mine.length : here);
+		}
+		return mine[passed] ?? mine.at(-1);
 	}
 
 	siteText(id) {
