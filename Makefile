@@ -311,7 +311,8 @@ ESBUILD    = $(if $(shell command -v node 2>/dev/null),$(wildcard tools/viewer/n
 $(if $(ESBUILD),$(shell test -s $(VIEW_PAGE) || { mkdir -p build && touch -d @0 $(VIEW_PAGE); }))
 
 # What reads journals in the page: the command's own reader, as WebAssembly, where clang can make that. A page that
-# was made without it is out of date once it can. The mutex in a journal's header is as long as this machine's.
+# was made without it is out of date once it can. In the check, code that clang fails to compile is an error. The mutex
+# in a journal's header is as long as this machine's.
 VIEW_READER := build/journal.wasm
 READER_SRC  := tools/viewer/journal/reader.c $(patsubst %,recorder/%.c,journal/plan modules/names record/stats_table \
 	       snapshot/jsonw $(addprefix read/copy_,access events frees lives make resolve sites) \
@@ -329,7 +330,8 @@ $(VIEW_READER): $(READER_SRC) $(wildcard tools/viewer/journal/*.h recorder/*/*.h
 	@mkdir -p $(@D)
 	$(call say,WASM,$@)
 	$(Q){ $(if $(READER_HAS),$(READER_MAKE),false); } || { : >$@; echo '  the page of gpumem view will not read journals:' \
-		'clang makes no WebAssembly here (Debian: clang lld wasi-libc libclang-rt-14-dev-wasm32)'; }
+		'clang makes no WebAssembly here (Debian: clang lld wasi-libc libclang-rt-14-dev-wasm32)'$(if $(and \
+		$(READER_HAS),$(CI)$(WERROR)),; false); }
 
 $(VIEW_PAGE): $(VIEW_SRC) $(ESBUILD) $(if $(ESBUILD),$(VIEW_READER))
 	@mkdir -p $(@D)

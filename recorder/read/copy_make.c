@@ -153,10 +153,8 @@ static int read_sparse(struct gm_copy *copy, int fd, uint64_t offset, uint64_t l
 	for (; next_data(fd, &offset, end, &stop); offset = stop) {
 		int r = may_read(copy, stop - offset);
 
-		if (!r) {
-			gm_copy_touch(copy, offset, stop - offset);
+		if (!r)
 			r = read_at(copy, fd, offset, copy->base + offset, stop - offset);
-		}
 		if (r)
 			return r;
 	}
