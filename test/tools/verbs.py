@@ -9,7 +9,7 @@ import tempfile
 import time
 
 sys.path.insert(0, "test")
-from tap import B, GPUMEM  # noqa: E402
+from tap import B, BUSY, GPUMEM  # noqa: E402
 
 APP = os.path.join(B, "test/apps/demo_app.static")
 
@@ -18,13 +18,13 @@ def gpumem(*words, cwd=None, env=None, stdin=None, timeout=60):
     """One verb: a CompletedProcess with text; the environment has no GPUMEM_ of ours unless @env says so."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUMEM_")}
     clean.update(env or {})
-    return subprocess.run([GPUMEM, *words], capture_output=True, text=True, errors="replace", timeout=timeout,
+    return subprocess.run([GPUMEM, *words], capture_output=True, text=True, errors="replace", timeout=timeout * BUSY,
                           cwd=cwd, env=clean, input=stdin, check=False)
 
 
 def wait_for(what, seconds=60):
     """Poll until @what() gives something true; None when it never does."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * BUSY
     while time.monotonic() < end:
         found = what()
         if found:
