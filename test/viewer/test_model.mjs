@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Axis } from "../../tools/viewer/src/model/axis.js";
+import { Asker } from "../../tools/viewer/src/ask.js";
 import { ACT, ACTIONS, findEvents, findMates } from "../../tools/viewer/src/model/document.js";
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { NOBODY, edgeOf, paleOf } from "../../tools/viewer/src/model/raster.js";
@@ -359,4 +360,41 @@ test("the edges of a pinned allocation are where the picture has it", () => {
 			seen += inside;
 		}
 	assert.ok(seen > 0);
+});
+
+test("of questions that change quickly the last is asked, each once; an answer of no use may be asked for again", async () => {
+	const asked = [];
+	globalThis.Worker = class {
+		postMessage(question) { asked.push(question); }
+	};
+	const asker = new Asker("");
+	delete globalThis.Worker;
+	const useless = new Set(), failures = [];
+	const want = asker.latest("size", (answer, args) => !useless.has(args.n), (error) => failures.push(error.message));
+	const answer = async (at, error) => {
+		asker.worker.onmessage({ data: { id: asked[at].id, result: {}, error } });
+		await new Promise(setImmediate);
+	};
+	const numbers = () => asked.map((question) => question.args.n);
+
+	want({ n: 1 });
+	want({ n: 1 });
+	want({ n: 2 });
+	want({ n: 3 });
+	assert.deepEqual(numbers(), [1]);
+	useless.add(1);
+	await answer(0);
+	assert.deepEqual(numbers(), [1, 3]);
+	want({ n: 3 });			/* is asked already: the useless answer was another question's */
+	await answer(1);
+	want({ n: 3 });
+	assert.deepEqual(numbers(), [1, 3]);
+	want({ n: 1 });
+	await answer(2);
+	want({ n: 1 });
+	assert.deepEqual(numbers(), [1, 3, 1, 1]);
+	await answer(3, "gone");
+	assert.deepEqual(failures, ["gone"]);
+	want({ n: 1 });
+	assert.deepEqual(numbers(), [1, 3, 1, 1, 1]);
 });

@@ -37,12 +37,12 @@ export class Asker {
 	latest(what, then, fail) {
 		let busy = false, next = null, asked = "";
 		const ask = async (args) => {
+			let answered = false;
+
 			busy = true;
 			try {
-				if (then(await this.ask(what, args), args) === false)
-					asked = "";
+				answered = then(await this.ask(what, args), args) !== false;
 			} catch (error) {
-				asked = "";
 				fail(error);
 			}
 			busy = false;
@@ -50,6 +50,8 @@ export class Asker {
 				const more = next;
 				next = null;
 				ask(more);
+			} else if (!answered) {
+				asked = "";
 			}
 		};
 		return (args) => {
