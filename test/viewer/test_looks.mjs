@@ -73,6 +73,23 @@ test("everything can be reached in a window of 800 pixels, and of 2560", { skip 
 		});
 });
 
+test("in a small window after an out-of-memory no control is covered", { skip }, async () => {
+	const json = join(room, "oom.json");
+	writeFileSync(json, gunzipSync(readFileSync(join(DATA, "torch-oom.json.gz"))));
+	await visit(pageOf("oom", json), { width: 800, height: 600 }, async (page) => {
+		for (const view of ["timeline", "allocator", "flame", "tables"]) {
+			await page.locator(`[data-view=${view}]`).click();
+			await settle(page);
+			const covered = await page.evaluate(() => [...document.querySelectorAll(".tools button, .tools select, .tools input, .tools .sums span")].filter((one) => one.getClientRects().length).filter((one) => {
+				one.scrollIntoView({ block: "nearest" });
+				const box = one.getBoundingClientRect(), top = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+				return top !== one && !one.contains(top) && !top?.contains(one);
+			}).map((one) => one.textContent || one.ariaLabel));
+			assert.deepEqual(covered, [], view);
+		}
+	});
+});
+
 test("on paper there is the view, light, without its controls", { skip }, () => visit(training, { hash: "view=tables", dark: true }, async (page) => {
 	await page.emulateMedia({ media: "print" });
 	assert.equal(await page.locator(".table .vlist-row").first().isVisible(), true);
