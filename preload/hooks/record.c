@@ -10,6 +10,7 @@
 #include "preload/api/history.h"
 #include "preload/hooks/imports.h"
 #include "preload/order/host.h"
+#include "preload/order/order.h"
 #include "preload/hooks/record.h"
 #include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
@@ -179,6 +180,7 @@ static void report_out_of_memory(const struct gm_call *call)
 	failure.stack = call->alloc.stack;
 	failure.domain = call->alloc.domain;
 	failure.kind = call->alloc.kind;
+	failure.capturing = gm_capturing();
 	strncpy(failure.entry, call->entry, sizeof(failure.entry) - 1);
 	reporting = true;
 	gm_oom_report(&failure);

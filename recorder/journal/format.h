@@ -552,7 +552,7 @@ struct gm_failure {			/* 256 bytes: a call that did not get its memory */
 	/* Our own limit that refused the call without asking the driver (enum gm_limit). */
 	uint64_t limit_bytes, limit_used_bytes;	/* the limit; the bytes used of it */
 	uint32_t limit;
-	uint32_t reserved32;
+	uint32_t capturing;		/* 1: some stream of the process captured then */
 	uint64_t reserved64[10];
 };
 

@@ -56,6 +56,7 @@ static void put_failure(struct gm_snap *snap, const struct gm_failure *failure)
 	gm_jsonw_key_u64(w, "limbo_bytes", failure->limbo_bytes);
 	gm_jsonw_key_u64(w, "largest_free_bytes", failure->largest_free_bytes);
 	put_limit(snap, failure);
+	gm_jsonw_key_bool(w, "capturing", failure->capturing != 0);
 	gm_jsonw_key_u64(w, "stream", gm_stream_shown(failure->stream));
 	gm_jsonw_key_u64(w, "thread", failure->tid);
 	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, failure->module));

@@ -136,6 +136,7 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 	facts->holders_known = of_now;
 	if (facts->device == GM_ROW_HOST)
 		return true;
+	facts->capturing = json_is_true(json_object_get(failure, "capturing"));
 	if (of_now)
 		find_cache(snapshot, facts);
 	facts->pool = gm_json_number(failure, "pool");

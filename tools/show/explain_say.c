@@ -171,7 +171,9 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		break;
 	case GM_CAUSE_PENDING:
 		WHY("%s too little, while %s were freed and not yet reusable, since the GPU may have "
-		    "been using them", gm_show_bytes(lacks), gm_show_bytes(facts->pending));
+		    "been using them%s", gm_show_bytes(lacks), gm_show_bytes(facts->pending),
+		    facts->capturing ? ": a stream was capturing a graph, and the library cannot ask the GPU then" :
+				       "");
 		if (facts->cached > 0)
 			WHY(", and %s lay idle in the cache", gm_show_bytes(facts->cached));
 		WHY(".");
@@ -305,8 +307,12 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		       facts->growth.site);
 		break;
 	case GM_CAUSE_PENDING:
-		CHANGE("Synchronise before large requests, or free on the stream that used the memory "
-		       "last.");
+		if (facts->capturing)
+			CHANGE("Before the capture begins, free what the graph does not need and synchronise; or "
+			       "allocate there what the graph needs.");
+		else
+			CHANGE("Synchronise before large requests, or free on the stream that used the memory "
+			       "last.");
 		break;
 	case GM_CAUSE_OTHERS:
 		CHANGE("nvidia-smi shows the processes on the device, this one too: end the others, or "
