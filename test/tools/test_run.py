@@ -100,9 +100,21 @@ with Room() as room:
     for columns, most, *words in ((0, 80, *words), (90, 90, *words), (60, 60, GPUMEM, "run", "--", "true")):
         with Screen(words, columns=columns, **room.env(preload=False)) as screen:
             screen.ended()
-            said = [line for line in screen.raw.decode().replace("\r", "").split("\n") if "recording" not in line]
-        check("on a terminal of %d columns (0: not known)" % columns, ("6.00 MiB in 6" in said[0] or "no CUDA call" in said[0]) and
+            said = screen.raw.decode().replace("\r", "").split("\n")
+        check("on a terminal of %d columns (0: not known)" % columns, (any("6.00 MiB in 6" in line for line in said) or "no CUDA call" in " ".join(said)) and
               any(re.fullmatch(r"gpumem:   \S.*", line) for line in said) and max(map(len, said)) <= most, said)
+    long = room.path + "/" + "a-name/" * 12
+    os.makedirs(long)
+    words = [GPUMEM, "run", "-o", long + "%p.%r.json", "--", "sh", "-c", "%s --steps 3 --leak & wait; %s --steps 3" % (TRAINING, TRAINING)]
+    for columns in (80, 220):
+        with Screen(words, columns=columns, **room.env(preload=False)) as screen:
+            screen.ended()
+            said = [line for line in screen.raw.decode().replace("\r", "").split("\n") if line]
+        there, [asked] = [line for line in said if long in line and "gpumem leaks" not in line], [line for line in said if "gpumem leaks" in line]
+        check("several processes on a terminal of %d columns: the numbers fit, a file has a line of its own where it must, a command always is one line" % columns,
+              len(there) == 2 and all(len(line) <= columns for line in said if long not in line) and
+              all(re.fullmatch(r"gpumem: +%s\d+\.exit\.json" % re.escape(long) if columns == 80 else r"gpumem: +- +\d+ app_training +exit .* %s\d+\.exit\.json" % re.escape(long), line)
+                  for line in there) and re.search(r"^(gpumem: look at it with: )?gpumem leaks %s\d+\.exit\.json$" % re.escape(long), asked), said)
     check("and what to type next", done.stderr.endswith("gpumem: look at it with: gpumem leaks %s\n" % path[0]), done.stderr)
     leaks = json.loads(gpumem("leaks", "--json", path[0]).stdout)
     check("which tells the leak", [x["bytes"] for x in leaks["leaks"]] == [6 * MiB] and [f["name"] for f in leaks["leaks"][0]["stack"][:2]] == ["get", "remember_loss"], leaks)

@@ -353,6 +353,7 @@ static int launch(char **command, int room, const char *path, bool quiet)
 	struct probe probe;
 	sigset_t taken, before;
 	pid_t child;
+	char *line;
 	int status;
 
 	sigfillset(&taken);
@@ -360,9 +361,9 @@ static int launch(char **command, int room, const char *path, bool quiet)
 	child = fork();
 	if (child == 0) {
 		sigprocmask(SIG_SETMASK, &before, NULL);
-		if (!quiet)
-			fprintf(stderr, "gpumem: recording %s, process %ld\n", gm_show_clean(command[0]),
-				(long)getpid());
+		if (!quiet && asprintf(&line, "gpumem: recording %s, process %ld", gm_show_clean(command[0]),
+				       (long)getpid()) >= 0)
+			gm_run_say(line);
 		execvp(command[0], command);
 		fprintf(stderr, "gpumem run: %s: %s\n", command[0], strerror(errno));
 		_exit(errno == ENOENT ? 127 : 126);

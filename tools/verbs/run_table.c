@@ -238,14 +238,27 @@ void gm_run_forget(struct gm_run_table *table)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-void gm_run_say(const char *line)
+/* Columns of the terminal; a log has no end of a line. */
+static int width_of(void)
 {
 	struct winsize size;
-	int width = INT_MAX;
 
-	if (isatty(STDERR_FILENO))
-		width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 40 ? 80 : size.ws_col;
-	gm_show_wrapped(stderr, line, 0, "gpumem:   ", width);
+	if (!isatty(STDERR_FILENO))
+		return INT_MAX;
+	return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 40 ? 80 : size.ws_col;
+}
+
+void gm_run_say(const char *line)
+{
+	gm_show_wrapped(stderr, line, 0, "gpumem:   ", width_of());
+}
+
+/* Say @what and the command for it. A command that has no room beside @what has a line of its own, whole, because
+ * people copy it. */
+static void say_command(const char *what, const char *command)
+{
+	fprintf(stderr, "gpumem: %s:%s%s\n", what,
+		strlen("gpumem: : ") + strlen(what) + strlen(command) > (size_t)width_of() ? "\n" : " ", command);
 }
 
 static const char *quoted(const char *path)
@@ -305,11 +318,16 @@ static void print_next(const struct gm_run_table *table)
 	const char *verb;
 	const struct gm_run_process *one = most_interesting(table, &verb);
 	size_t ranks = 0, length = 0;
+	char *command;
+	FILE *out;
 
 	if (!one)
 		return;
-	fprintf(stderr, "gpumem: look at it with: gpumem %s %s\n", verb,
-		quoted(from_here(one->ooms && one->at_oom ? one->at_oom : one->snapshot)));
+	if (asprintf(&command, "gpumem %s %s", verb,
+		     quoted(from_here(one->ooms && one->at_oom ? one->at_oom : one->snapshot))) < 0)
+		return;
+	say_command("look at it with", command);
+	free(command);
 	for (size_t i = 0; i < table->count; i++)
 		if (table->list[i].snapshot && table->list[i].rank >= 0) {
 			ranks++;
@@ -317,11 +335,16 @@ static void print_next(const struct gm_run_table *table)
 		}
 	if (ranks < 2 || length > 2000)
 		return;
-	fputs("gpumem: the ranks side by side: gpumem merge", stderr);
+	out = open_memstream(&command, &length);
+	if (!out)
+		return;
+	fputs("gpumem merge", out);
 	for (size_t i = 0; i < table->count; i++)
 		if (table->list[i].snapshot && table->list[i].rank >= 0)
-			fprintf(stderr, " %s", quoted(from_here(table->list[i].snapshot)));
-	fputs("\n", stderr);
+			fprintf(out, " %s", quoted(from_here(table->list[i].snapshot)));
+	if (!fclose(out))
+		say_command("the ranks side by side", command);
+	free(command);
 }
 
 static void describe(FILE *out, const struct gm_run_process *process)
@@ -362,34 +385,54 @@ static void print_one(const struct gm_run_process *process)
 	free(line);
 }
 
+static void print_row(const struct gm_run_process *process)
+{
+	char rank[24] = "-";
+
+	if (process->rank >= 0)
+		snprintf(rank, sizeof(rank), "%lld", (long long)process->rank);
+	fprintf(stderr, "gpumem: %4s %7lld %-13.13s %-8s ", rank, (long long)process->pid,
+		gm_show_clean(process->command),
+		process->alive	? "runs"
+		: process->dead ? process->how
+				: "exit");
+	if (process->known)
+		fprintf(stderr, "%11s %11s %6lld %4lld", gm_show_bytes(process->peak),
+			gm_show_bytes(process->live), (long long)process->blocks, (long long)process->ooms);
+	else
+		fprintf(stderr, "%11s %11s %6s %4s", "?", "?", "?", "?");
+}
+
+/* Write what there is of @process beside the numbers. Returns @to. */
+static const char *where(const struct gm_run_process *process, char *to, size_t room)
+{
+	char more[48] = "";
+
+	if (process->others)
+		snprintf(more, sizeof(more), " (and %u more)", process->others);
+	snprintf(to, room, "%s%s",
+		 process->note	     ? gm_show_clean(process->note)
+		 : process->snapshot ? gm_show_clean(from_here(process->snapshot))
+				     : "no snapshot",
+		 more);
+	return to;
+}
+
+/* The numbers of a row have 79 columns. Where the names of files have no room beside them, each has the next line. */
 static void print_table(const struct gm_run_table *table)
 {
-	fprintf(stderr, "gpumem: %5s %8s %-16s %-8s %11s %11s %8s %5s  %s\n", "rank", "pid",
-		"command", "end", "peak", "not freed", "blocks", "ooms", "snapshot");
-	for (size_t i = 0; i < table->count; i++) {
-		const struct gm_run_process *process = &table->list[i];
-		char rank[24] = "-";
+	size_t room = (size_t)width_of();
+	char text[2 * PATH_MAX];
+	bool fits = true;
 
-		if (process->rank >= 0)
-			snprintf(rank, sizeof(rank), "%lld", (long long)process->rank);
-		fprintf(stderr, "gpumem: %5s %8lld %-16.16s %-8s ", rank, (long long)process->pid,
-			gm_show_clean(process->command),
-			process->alive	? "runs"
-			: process->dead ? process->how
-					: "exit");
-		if (process->known)
-			fprintf(stderr, "%11s %11s %8lld %5lld  ", gm_show_bytes(process->peak),
-				gm_show_bytes(process->live), (long long)process->blocks,
-				(long long)process->ooms);
-		else
-			fprintf(stderr, "%11s %11s %8s %5s  ", "?", "?", "?", "?");
-		fprintf(stderr, "%s",
-			process->note	    ? gm_show_clean(process->note)
-			: process->snapshot ? gm_show_clean(from_here(process->snapshot))
-					    : "no snapshot");
-		if (process->others)
-			fprintf(stderr, " (and %u more)", process->others);
-		fputs("\n", stderr);
+	for (size_t i = 0; i < table->count; i++)
+		fits = fits && strlen(where(&table->list[i], text, sizeof(text))) + 81 <= room;
+	fprintf(stderr, "gpumem: %4s %7s %-13s %-8s %11s %11s %6s %4s%s\n", "rank", "pid", "command", "end", "peak",
+		"not freed", "blocks", "ooms", fits ? "  snapshot" : "");
+	for (size_t i = 0; i < table->count; i++) {
+		print_row(&table->list[i]);
+		fprintf(stderr, "%s%s\n", fits ? "  " : "\ngpumem:        ",
+			where(&table->list[i], text, sizeof(text)));
 	}
 }
 

@@ -237,16 +237,26 @@ static void print_trouble(const char *format, int64_t count, const char *one)
 	gm_summary_wrapped(text, 0);
 }
 
+static void print_listed(const char *what, int64_t count, const char *one)
+{
+	char text[200];
+
+	if (count <= 0)
+		return;
+	snprintf(text, sizeof(text), "%s%s (--full lists %s)", gm_show_count(count, one), what,
+		 count == 1 ? "it" : "them");
+	gm_summary_wrapped(text, 0);
+}
+
 static void print_troubles(const struct gm_summary *view)
 {
 	const json_t *history = gm_json_object(view->root, "history"), *one;
 	const char *area;
 
-	print_trouble("%s (--full lists them)", (int64_t)json_array_size(gm_json_list(view->root, "failures")),
-		      "request without memory");
-	print_trouble("%s had begun and not returned (--full lists them)",
-		      (int64_t)json_array_size(gm_json_list(gm_json_object(view->root, "recovered"), "in_flight")),
-		      "call");
+	print_listed("", (int64_t)json_array_size(gm_json_list(view->root, "failures")), "request without memory");
+	print_listed(" had begun and not returned",
+		     (int64_t)json_array_size(gm_json_list(gm_json_object(view->root, "recovered"), "in_flight")),
+		     "call");
 	print_trouble("the history begins late: %s dropped from its beginning", gm_json_number(history, "dropped"),
 		      "event");
 	print_trouble("%s not recorded", gm_json_number(history, "operations_lost"), "call");
