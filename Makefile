@@ -337,7 +337,7 @@ $(VIEW_PAGE): $(VIEW_SRC) $(ESBUILD) $(if $(ESBUILD),$(VIEW_READER))
 	@mkdir -p $(@D)
 	$(call say,PAGE,$@)
 	$(Q)$(if $(ESBUILD),node tools/viewer/build.mjs $@ $(VIEW_READER),: >$@; \
-		echo '  gpumem view will have no page: no node, or no bundler in tools/viewer (scripts/setup.sh installs both)')
+		echo '  gpumem view will have no page: no node, or no bundler in tools/viewer (Debian: nodejs npm; then scripts/setup.sh demo)')
 $(BUILD)/obj/tools/write/view.c.o: $(VIEW_PAGE)
 $(BUILD)/obj/tools/verbs/completion.c.o: $(addprefix tools/verbs/completion.,bash zsh fish)
 $(BUILD)/obj/tools/verbs/manual.c.o: tools/verbs/gpumem.1 tools/verbs/libgpumem.7

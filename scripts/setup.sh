@@ -3,8 +3,9 @@
 #
 # usage: scripts/setup.sh [--list] [demo|check|more]
 #
-# demo installs what it takes to build the library and the command and to run `make demo`; check, which is
-# the default, also what the tests need; more, also what `make check-more` needs. --list prints those packages,
+# demo installs what it takes to build the library and the command and to run `make demo`, and what gives the command
+# source lines, readable names and serve, without which the demo runs, too; check, which is the default, also what the
+# tests need; more, also what `make check-more` needs. --list prints those packages,
 # missing or not, and installs nothing.
 # It can be run again at any time, and says in one line what it cannot do.
 set -euo pipefail
@@ -18,19 +19,21 @@ purpose=${1:-check}
 
 # The compilers (nvcc needs g++), and what the command reads and writes files with.
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
-# Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are compared
+# What the command can do without, and then says so: source lines, names of C++ and Rust, serve.
+command_packages=(libdw-dev libiberty-dev libmicrohttpd-dev)
+# libcheck and Python for the tests; libunwind, which stacks are compared
 # with; clang for fuzzing; clang, cppcheck and shellcheck for lint; a compiler and a C library for aarch64; programs that the tests run; node, which
 # makes the viewer's page, lld and a C library, by which clang makes WebAssembly of its reader of journals, and a
 # browser to test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
-check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev cppcheck shellcheck
-	libmicrohttpd-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
+check_packages=("${demo_packages[@]}" "${command_packages[@]}" check python3 libunwind8 clang libclang-rt-14-dev cppcheck shellcheck
+	gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
 # Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus and systemd.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml
 	g++-aarch64-linux-gnu qemu-user-static prometheus systemd)
 case $purpose in
-demo) packages=("${demo_packages[@]}") ;;
+demo) packages=("${demo_packages[@]}" "${command_packages[@]}") ;;
 check) packages=("${check_packages[@]}") ;;
 more) packages=("${more_packages[@]}") ;;
 *) fail "usage: scripts/setup.sh [--list] [demo|check|more]" ;;
@@ -95,6 +98,19 @@ missing=()
 for package in "${packages[@]}"; do
 	bash -c "${there[$package]}" >/dev/null 2>&1 || missing+=("$package")
 done
+
+# The demo does without the command's extras where it may not install them.
+if [ "$purpose" = demo ] && { [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; }; then
+	needed=() extra=()
+	for package in "${missing[@]}"; do
+		case " ${command_packages[*]} " in
+		*" $package "*) extra+=("$package") ;;
+		*) needed+=("$package") ;;
+		esac
+	done
+	missing=("${needed[@]}")
+	[ ${#extra[@]} -eq 0 ] || say "gpumem will lack source lines, readable names or serve without ${extra[*]} (as root: apt-get install ${extra[*]})"
+fi
 
 if [ ${#missing[@]} -gt 0 ]; then
 	command -v apt-get >/dev/null 2>&1 ||

@@ -165,8 +165,8 @@ int gm_verb_view(int argc, char **argv)
 		return GM_EXIT_USAGE;
 	}
 	if (!gm_view_page(&bytes)) {
-		fputs("gpumem view: this gpumem was built without the viewer, which needs node: "
-		      "scripts/setup.sh, then make\n", stderr);
+		fputs("gpumem view: this gpumem was built without its page, which takes node to build "
+		      "(Debian: nodejs npm; then scripts/setup.sh demo, and make)\n", stderr);
 		return GM_EXIT_FAILED;
 	}
 	return pack_and_view(output, open, &part, argv + optind, argc - optind);
