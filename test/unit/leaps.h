@@ -1,6 +1,7 @@
 /*
- * leaps.h - a clock that leaps, as the clock of a process does that was stopped: for tests of waits. Only the test
- * includes it; all code that is linked into the test reads this clock.
+ * leaps.h - a clock that leaps, as the clock of a process does that was stopped: for tests of waits. It is read by a
+ * system call, for tests that step through code, too. Only the test includes it; all code that is linked into the test
+ * reads this clock.
  */
 #ifndef GM_TEST_UNIT_LEAPS_H
 #define GM_TEST_UNIT_LEAPS_H
