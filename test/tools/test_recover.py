@@ -125,7 +125,7 @@ with Room() as room:
 
     full = os.path.join(room.path, "full")
     os.mkdir(full)
-    script = 'mount -t tmpfs -o size=16k none "$1" && "$2" recover -o "$1/a.json" "$3"; echo "status $? $(ls -A "$1")"'
+    script = 'mount -t tmpfs -o size=4k none "$1" && "$2" recover -o "$1/a.json" "$3"; echo "status $? $(ls -A "$1")"'
     unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     done = subprocess.run([*unshare, "sh", "-c", script, "sh", full, GPUMEM, journal], capture_output=True, text=True,
                           timeout=60, check=False)
