@@ -141,6 +141,14 @@ test("one switch folds stacks and the flame graph", { skip }, () => visit(pools,
 	assert.equal(await page.getByRole("button", { name: "Difference" }).isVisible(), false, "there is no other run");
 }));
 
+test("call sites in a table are short, and have their module or line", { skip }, () => visit(pools, { hash: "view=tables" }, async (page) => {
+	const rows = await page.locator(".table .vlist-row").evaluateAll((list) => list.map((row) => [row.title, row.querySelector(".what").textContent]));
+	assert.ok(rows.some(([whole]) => whole.includes("<float")) && rows.some(([whole]) => /^[A-Za-z0-9]{30,} \(lib/.test(whole)), rows.join("\n"));
+	for (const [whole, shown] of rows)
+		assert.equal(/[^/(]+\)$/.exec(shown)[0], /[^/(]+\)$/.exec(whole)[0], shown);
+	assert.deepEqual(rows.filter(([, shown]) => /<[^…]+[,>]/.test(shown) && !/<(module|locals|lambda)>|operator/.test(shown)), []);
+}));
+
 test("the flame graph beside another run says what each function had there", { skip }, () => visit(pageOf("two", unpacked("torch-training"), unpacked("torch-oom")), { hash: "view=flame&weigh=peak" }, async (page) => {
 	await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
 	await page.getByRole("button", { name: "Difference" }).click();

@@ -34,6 +34,10 @@ test("numbers as people read them", () => {
 	assert.deepEqual([0, 1e300, -5, 1795202645596220].map(clock), ["", "", "", "2026-11-20 19:24:05 UTC"]);
 	assert.deepEqual(["f (/a/b/c.py:7)", "f (c.py:7)", "g(int (*)(x)) (/lib/a.c:9)", "h (libx.so)", "<lambda> (/a b/(c)/d.py:1)", "(no stack)", "", "f (/a/c.py:7) #00c0ffee", "f (/a/c.py:7) #12"].map(brief),
 		["f (c.py:7)", "f (c.py:7)", "g(int (*)(x)) (a.c:9)", "h (libx.so)", "<lambda> (/a b/(c)/d.py:1)", "(no stack)", "", "f (c.py:7) #00c0ffee", "f (/a/c.py:7) #12"]);
+	const reduce = "at::native::gpu_reduce_kernel<float, (anonymous namespace)::F<int>>(at::TensorIterator&, double)";
+	assert.deepEqual([`${reduce} (/a/Reduce.cuh:12)`, `${reduce} (libtorch_cuda.so) ← f (a.py:1)`, "ScaledDotProductEfficientAttentionBackward0 (libtorch_cpu.so)", `${reduce} #00c0ffee`].map(brief),
+		["at::native::gpu_reduce_kernel<…>(…) (Reduce.cuh:12)", "at::native::gpu_reduce_kernel<…>(…) (libtorch_cuda.so) ← f (a.py:1)", "ScaledDotProductEfficientAttentionBackward0 (libtorch_cpu.so)",
+			"at::native::gpu_reduce_kernel<…>(…) #00c0ffee"]);
 	assert.deepEqual([plural(0, "row"), plural(1, "row"), plural(1000, "row")], ["0 rows", "1 row", "1,000 rows"]);
 	assert.deepEqual([0, 1023, 1024, -1536, 2 ** 60, 1152, 1408, 1664, 1920, 1153].map(bytes),
 		["0 B", "1023 B", "1.00 KiB", "-1.50 KiB", "1.00 EiB", "1.12 KiB", "1.38 KiB", "1.62 KiB", "1.88 KiB", "1.13 KiB"]);

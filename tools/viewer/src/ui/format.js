@@ -74,8 +74,14 @@ export const hex = (value) => value < 0 ?
 /* A block, as PyTorch's page calls it: its address, and how many had it before. */
 export const blockName = (addr, generation) => `b${hex(addr).slice(2)}_${generation}`;
 
-/* A call site where there is little room: its file without the folders, so that the line is not what is cut off. */
-export const brief = (site) => shorten(site).replace(/ \((?:[^()]*\/)([^()/]+:\d+)\)( #[0-9a-f]{8}| ← .*)?$/, " ($1)$2");
+/*
+ * A call site, "name (module or file:line)", where there is little room: its name without templates and parameters, its file
+ * without the folders, so that the line is not what is cut off.
+ */
+export const brief = (site) => {
+	const [, name, place, more] = /^(.+?)( \([^()]*\))?( #[0-9a-f]{8}| ← .*)?$/.exec(site) ?? ["", site];
+	return shorten(name) + (place ?? "").replace(/ \(.*\/([^/]+:\d+\))$/, " ($1") + (more ?? "");
+};
 
 export const percent = (part, whole) => {
 	if (!whole)
