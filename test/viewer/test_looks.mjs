@@ -67,6 +67,15 @@ test("everything can be reached in a window of 800 pixels, and of 2560", { skip 
 				});
 				assert.deepEqual([found.beyond, found.outside], [[0, 0], []], `${view} at ${width}`);
 				assert.ok(found.count > 12);
+				const heads = await page.locator(".table-head > *:visible").evaluateAll((list) => list.map((one) => [one.textContent, one.scrollWidth - one.clientWidth]));
+				assert.deepEqual(heads.filter(([, more]) => more > 0), [], `${view} at ${width}: titles of columns are whole`);
+				assert.ok(view !== "tables" || heads.some(([title]) => /↓/.test(title)), "which column is sorted by is seen");
+				if (view === "summary" && width > 2000) {
+					const cards = await page.locator(".card:not(.bad)").evaluateAll((list) => list.map((one) => one.getBoundingClientRect()).map(({ left, top, bottom }) => ({ left, top, bottom })));
+					const holes = cards.flatMap(({ left, top }) => cards.filter((one) => one.left === left && one.bottom < top).map(({ bottom }) => [top - bottom]).sort((a, b) => a - b).slice(0, 1)).filter(([space]) => space > 40);
+					assert.ok(cards.length > 3);
+					assert.deepEqual(holes, [], "a card stands below the one above it");
+				}
 				if (view !== "summary" && view !== "tables")
 					assert.ok((await page.locator("main canvas").first().boundingBox()).height >= 100, view);
 			}
@@ -105,6 +114,23 @@ test("a view that has nothing to show says so", { skip }, () => visit(training, 
 		assert.match(await page.locator(".middle").innerText(), text, view);
 	}
 }));
+
+test("where the other snapshot has nothing of a source, nothing is said to be the same", { skip }, () => {
+	const unpacked = (name) => {
+		const to = join(room, `${name}.json`);
+		writeFileSync(to, gunzipSync(readFileSync(join(DATA, `${name}.json.gz`))));
+		return to;
+	};
+	return visit(pageOf("pool", unpacked("gpumem-training"), unpacked("torch-oom")), { hash: "view=compare" }, async (page) => {
+		await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
+		await settle(page);
+		assert.match(await page.locator(".middle").innerText(), /torch-oom\.json has nothing of pytorch on GPU 0/);
+		assert.equal(await page.locator(".table .empty").innerText(), "There is nothing to compare it with.");
+		await page.getByLabel("device or pool").selectOption({ label: await page.getByLabel("device or pool").locator("option", { hasText: "GPU 0, driver" }).innerText() });
+		await settle(page);
+		assert.ok(await page.locator(".differs.vlist-row").count() > 0);
+	});
+});
 
 test("the button opens files: gzip of a snapshot, and a history of gpumem replay", { skip }, () => visit(training, {}, async (page) => {
 	const choose = async (...files) => {

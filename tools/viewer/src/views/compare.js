@@ -21,7 +21,7 @@ export class Compare {
 		this.sides = [];
 		this.pair = h("div", { class: "two" });
 		this.head = h("div", { class: "table-head differs", role: "row" }, ["name", "before", "after", "difference", "blocks"].map((text) => h("span", {}, text)));
-		this.list = new VirtualList({ empty: "Nothing differs.", rowHeight: 28, label: "differences", row: (i) => this.row(i) });
+		this.list = new VirtualList({ rowHeight: 28, label: "differences", row: (i) => this.row(i) });
 		this.body = h("div", { class: "stage" }, h("div", { class: "tools" }, h("label", {}, "with", this.other), h("label", {}, "by", this.by), this.moment, this.note), this.pair,
 			h("div", { class: "table" }, this.head, this.list.element));
 		this.alone = h("div", { class: "welcome" }, h("div", {}, h("h1", {}, "Drop a second snapshot here"),
@@ -50,6 +50,7 @@ export class Compare {
 		const growth = answer.b - answer.a;
 		this.note.textContent = answer.source < 0 ? `${this.app.docs[answer.other].name} has nothing of ${this.app.source.name}` :
 			`${signed(growth)}: ${bytes(answer.a)} before, ${bytes(answer.b)} after; ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row differs" : "rows differ"}, ${count(answer.same)} as before`;
+		this.list.empty.textContent = answer.source < 0 ? "There is nothing to compare it with." : "Nothing differs.";
 		this.list.setCount(answer.rows.length);
 		this.draw();
 		this.app.shown();
