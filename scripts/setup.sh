@@ -3,10 +3,10 @@
 #
 # usage: scripts/setup.sh [--list] [demo|check|more]
 #
-# demo installs what it takes to build the library and the command and to run `make demo`, and what gives the command
-# source lines, readable names and serve, without which the demo runs, too; check, which is the default, also what the
-# tests need; more, also what `make check-more` needs. --list prints those packages,
-# missing or not, and installs nothing.
+# demo installs what it takes to build the library and the command and to run `make demo`. It also installs what gives
+# the command source lines, readable names and serve, but the demo runs without these, too. check, which is the default,
+# also installs what the tests need; more, also what `make check-more` needs. --list prints those packages, missing or
+# not, and installs nothing.
 # It can be run again at any time, and says in one line what it cannot do.
 set -euo pipefail
 
@@ -99,36 +99,43 @@ for package in "${packages[@]}"; do
 	bash -c "${there[$package]}" >/dev/null 2>&1 || missing+=("$package")
 done
 
-# The demo does without the command's extras where it may not install them.
-if [ "$purpose" = demo ] && { [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; }; then
-	needed=() extra=()
-	for package in "${missing[@]}"; do
-		case " ${command_packages[*]} " in
-		*" $package "*) extra+=("$package") ;;
-		*) needed+=("$package") ;;
-		esac
-	done
-	missing=("${needed[@]}")
-	[ ${#extra[@]} -eq 0 ] || say "gpumem will lack source lines, readable names or serve without ${extra[*]} (as root: apt-get install ${extra[*]})"
-fi
+# What the demo can do without is extra; everything else is needed.
+needed=() extra=() installed=()
+for package in "${missing[@]}"; do
+	case "$purpose ${command_packages[*]} " in
+	demo*" $package "*) extra+=("$package") ;;
+	*) needed+=("$package") ;;
+	esac
+done
 
-if [ ${#missing[@]} -gt 0 ]; then
-	command -v apt-get >/dev/null 2>&1 ||
-		fail "these are missing and there is no apt-get to install them: ${missing[*]}"
-	[ "$(id -u)" = 0 ] ||
-		fail "these Debian packages are missing: ${missing[*]}. Run as root: apt-get install ${missing[*]}"
-	say "installing ${missing[*]}"
-	export DEBIAN_FRONTEND=noninteractive
+may_install() { command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; }
+
+# install PACKAGE...: 1, with the end of what apt-get said, where it could not.
+install() {
+	local log
+	say "installing $*"
 	log=$(mktemp)
-	if ! { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+	if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
 		tail -n 20 "$log" >&2
 		rm -f "$log"
-		fail "apt-get could not install: ${missing[*]}"
+		return 1
 	fi
 	rm -f "$log"
-	for package in "${missing[@]}"; do
+	installed+=("$@")
+}
+
+if [ ${#needed[@]} -gt 0 ]; then
+	command -v apt-get >/dev/null 2>&1 ||
+		fail "these are missing and there is no apt-get to install them: ${needed[*]}"
+	may_install ||
+		fail "these Debian packages are missing: ${needed[*]}. Run as root: apt-get install ${needed[*]}"
+	install "${needed[@]}" || fail "apt-get could not install: ${needed[*]}"
+	for package in "${needed[@]}"; do
 		bash -c "${there[$package]}" >/dev/null 2>&1 || fail "$package was installed and still does not answer"
 	done
+fi
+if [ ${#extra[@]} -gt 0 ] && ! { may_install && install "${extra[@]}"; }; then
+	say "gpumem will lack source lines, readable names or serve without ${extra[*]} (as root: apt-get install ${extra[*]})"
 fi
 
 # The hook that looks at a commit's first line: into a checkout of this repository alone, and only where its owner has
@@ -143,9 +150,9 @@ fi
 # What makes the viewer's page, and drives the browser in its tests: by npm, of the versions that are written down. The
 # demo shows the page where node is there already, and does without it otherwise.
 viewer=$(dirname "$0")/../tools/viewer
-installed=$viewer/node_modules/.package-lock.json
+bundler=$viewer/node_modules/.package-lock.json
 if { [ "$purpose" != demo ] || bash -c "${there[nodejs]} && ${there[npm]}" >/dev/null 2>&1; } &&
-	{ [ ! -e "$installed" ] || [ "$viewer/package-lock.json" -nt "$installed" ]; }; then
+	{ [ ! -e "$bundler" ] || [ "$viewer/package-lock.json" -nt "$bundler" ]; }; then
 	say "installing the viewer's bundler and browser driver in tools/viewer/node_modules"
 	if ! timeout 300 npm --prefix "$viewer" ci --ignore-scripts --silent >/dev/null; then
 		without="npm could not install what tools/viewer/package-lock.json names"
@@ -165,4 +172,4 @@ for candidate in /usr/local/cuda /opt/cuda /usr/local/cuda-*; do
 done
 [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -r "$cuda/include/cudaTypedefs.h" ] ||
 	fail "no CUDA toolkit (12.9 or later, with nvcc and headers) found: install it, or set CUDA_HOME to where it is"
-say "ready: CUDA toolkit at $cuda$( [ ${#missing[@]} -gt 0 ] && echo ", installed ${missing[*]}" || true)"
+say "ready: CUDA toolkit at $cuda$( [ ${#installed[@]} -gt 0 ] && echo ", installed ${installed[*]}" || true)"

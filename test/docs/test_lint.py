@@ -80,18 +80,29 @@ with tempfile.TemporaryDirectory() as place:
         done = git(place, "commit", "-q", "--allow-empty", "--cleanup=strip", "-m", text)
         check("a commit of %d characters is %s" % (len(text.split("\n")[0]), "made" if good else "refused"),
               (done.returncode == 0) == good and ("72 are the most" in done.stderr) != good, done)
-with tempfile.TemporaryDirectory() as place:        # nobody with the headers of libdw, without root: the demo needs none of them
-    for name, text in (("pkg-config", '[ "$2" != libdw ]'), ("id", "echo 1000"), ("npm", "exit 0")):
-        with open(os.path.join(place, name), "w", encoding="utf-8") as script:
-            script.write("#!/bin/bash\n%s\n" % text)
-        os.chmod(os.path.join(place, name), 0o755)
+with tempfile.TemporaryDirectory() as place:        # without the headers of libdw, which the demo does not need
+    def fake(**programs):
+        for name, text in programs.items():
+            path = os.path.join(place, name.replace("_", "-"))
+            with open(path, "w", encoding="utf-8") as script:
+                script.write("#!/bin/bash\n%s\n" % text)
+            os.chmod(path, 0o755)
+
+    def setup(purpose):
+        return subprocess.run(["bash", os.path.join(place, "tree/scripts/setup.sh"), purpose], capture_output=True, text=True,
+                              env=dict(os.environ, PATH=place + ":" + os.environ["PATH"]), check=False)
+
     os.makedirs(os.path.join(place, "tree/scripts"))
     shutil.copy("scripts/setup.sh", os.path.join(place, "tree/scripts"))
-    demo, whole = (subprocess.run(["bash", os.path.join(place, "tree/scripts/setup.sh"), purpose], capture_output=True, text=True,
-                                  env=dict(os.environ, PATH=place + ":" + os.environ["PATH"]), check=False) for purpose in ("demo", "check"))
+    fake(pkg_config='[ "$2" != libdw ]', id="echo 1000", npm="exit 0")
+    demo, whole = setup("demo"), setup("check")
     check("without root the demo does without source lines, and says so", "gpumem will lack" in demo.stdout and "libdw-dev" in demo.stdout and
           "libdw-dev" not in demo.stderr, demo)
     check("the tests do not", whole.returncode == 1 and "missing: libdw-dev" in whole.stderr, whole)
+    fake(id="echo 0", apt_get="echo no network; exit 100")
+    demo, whole = setup("demo"), setup("check")
+    check("with root and without a network it does, too", demo.returncode == 0 and "gpumem will lack" in demo.stdout and "no network" in demo.stderr, demo)
+    check("and the tests do not", whole.returncode == 1 and "could not install: libdw-dev" in whole.stderr, whole)
 for what, words in (("a hook of the user's own", {"hook": "mine"}), ("a folder of hooks of the user's own", {"settings": True})):
     with tempfile.TemporaryDirectory() as place:
         done = checkout(place, *([("core.hooksPath", os.path.join(place, "mine"))] if "settings" in words else []), hook=words.get("hook"))
