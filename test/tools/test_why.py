@@ -148,8 +148,8 @@ SCENES = {
                                  "stage|held the most|too little|fragmentation"),
     # In relaxed mode the driver allows cudaMalloc. In the others it refuses the call, whatever memory there is.
     "capture": (CAPTURES, "0", {"free": "deferred"}, "pending",
-                r"^step \(scene\.py:\d+\) asked for 100\.00 MiB .* while 160\.00 MiB were freed and not yet reusable, since the GPU may have been using them: a "
-                r"stream was capturing a graph, and the library cannot ask the GPU then.*\nBefore the capture begins, free what the graph does not need",
+                r"^step \(scene\.py:\d+\) asked for 100\.00 MiB .* while 160\.00 MiB were freed and not yet reusable, since the GPU may have been using them.* A "
+                r"stream was capturing a graph, and during a capture the library cannot ask the GPU whether it still uses memory.*\nBefore the capture begins, free what the graph does not need",
                 "Synchronise before large|fragmentation|leak|nvidia-smi"),
     "another device": (LEAK, "768 * KiB", {"FAKECUDA_DEVICES": "2", "on": 1}, "leak", r" on device 1, where .* grows without end", "device 0"),
 }

@@ -171,12 +171,13 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		break;
 	case GM_CAUSE_PENDING:
 		WHY("%s too little, while %s were freed and not yet reusable, since the GPU may have "
-		    "been using them%s", gm_show_bytes(lacks), gm_show_bytes(facts->pending),
-		    facts->capturing ? ": a stream was capturing a graph, and the library cannot ask the GPU then" :
-				       "");
+		    "been using them", gm_show_bytes(lacks), gm_show_bytes(facts->pending));
 		if (facts->cached > 0)
 			WHY(", and %s lay idle in the cache", gm_show_bytes(facts->cached));
 		WHY(".");
+		if (facts->capturing)
+			WHY(" A stream was capturing a graph, and during a capture the library cannot ask the GPU "
+			    "whether it still uses memory.");
 		break;
 	case GM_CAUSE_OTHERS:
 		say_others(facts, ret);
@@ -308,8 +309,8 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		break;
 	case GM_CAUSE_PENDING:
 		if (facts->capturing)
-			CHANGE("Before the capture begins, free what the graph does not need and synchronise; or "
-			       "allocate there what the graph needs.");
+			CHANGE("Before the capture begins, free what the graph does not need and synchronise, or "
+			       "allocate what the graph needs.");
 		else
 			CHANGE("Synchronise before large requests, or free on the stream that used the memory "
 			       "last.");

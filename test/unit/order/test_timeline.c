@@ -26,6 +26,7 @@
 #define STREAMS 2u
 #define OPS 8u
 #define TICKETS 24u
+#define DEEPEST 40u			/* steps of one order */
 #define BLOCK 1u			/* freed by the worker */
 #define OTHER 3u			/* freed by the capturer, on the second stream */
 
@@ -418,11 +419,11 @@ static void at_the_end(void)
 
 static void explore(unsigned int depth)
 {
-	static struct state states_before[40];
+	static struct state states_before[DEEPEST];	/* malloc would give each back to the kernel, and fault it in again */
 	struct state *before = &states_before[depth];
 	bool any = false;
 
-	ck_assert_uint_lt(depth, 40);
+	ck_assert_uint_lt(depth, DEEPEST);
 	memcpy(before, &now, offsetof(struct state, arena) + now.used);
 	for (enum actor actor = 0; actor < ACTORS && !wrongs; actor++) {
 		bool moved;
