@@ -100,7 +100,7 @@ struct gm_state {
 		uint64_t time_us;	/* wall clock of the failure */
 	} oom_copies[2];		/* of the first and of the newest failure, not yet shown */
 	bool oom_first_kept;
-	int64_t oom_budget_ns;		/* time that copies may take, */
+	int64_t oom_budget_ns;		/* processor time that copies may take, */
 	uint64_t oom_budget_at_ns;	/* as of this moment; 0: no copy was made yet */
 	char oom_last[GM_OOM_KEPT / 2][GM_PATH_BYTES];	/* paths of the last snapshots; lock: writing */
 	struct gm_oom_observer observers[GM_OOM_OBSERVERS];	/* lock: oom_lock */

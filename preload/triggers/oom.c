@@ -5,8 +5,9 @@
  * Programs probe for memory and retry, so failures come in storms. The thread whose call failed copies the
  * journal, and the helper thread writes the copy to a file. A newer copy replaces a copy that is not written
  * yet, except the copy of the first failure. Copies take at most a twentieth of the program's time, and at most
- * BUDGET_NS at once. A failure beyond this budget gets no copy, and its file shows the moment at which the file
- * is written.
+ * BUDGET_NS at once. A copy is charged with the processor time of its thread: time in which other programs keep
+ * the thread from running is no cost of the copy. A failure beyond this budget gets no copy, and its file shows
+ * the moment at which the file is written.
  *
  * Of N = oom_snapshots files the first half belong to the first failures and stay. The others belong to the last
  * failures, and each new one replaces the oldest of them. After the first half, the next file waits for twenty
@@ -19,6 +20,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "preload/hooks/hook.h"
@@ -94,16 +96,26 @@ static bool due(void)
 	return yes;
 }
 
+/* Return the processor time that this thread has used, in nanoseconds. */
+static int64_t thread_ns(void)
+{
+	struct timespec used = { 0 };
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+	return used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
+}
+
 /* Copy the journal if the budget allows. If another thread is making a copy, do nothing: that copy has both failures,
  * or this failure waits for its turn. */
 static void keep_copy(void)
 {
-	uint64_t at = gm_now_ns(), began = at, passed;
+	uint64_t at = gm_now_ns(), passed;
+	int64_t began = thread_ns();
 	struct gm_oom_copy *to;
 
 	if (!gm_lock_try(&gm_state.oom_copying))
 		return;
-	passed = began - gm_state.oom_budget_at_ns;
+	passed = at - gm_state.oom_budget_at_ns;
 	if (!gm_state.oom_budget_at_ns ||
 	    passed / PAUSE_FACTOR > (uint64_t)(BUDGET_NS - gm_state.oom_budget_ns))
 		gm_state.oom_budget_ns = BUDGET_NS;
@@ -117,7 +129,7 @@ static void keep_copy(void)
 		to->time_us = gm_wall_us();
 		if (gm_copy_from_process(&to->copy))
 			gm_copy_free(&to->copy);
-		gm_state.oom_budget_ns -= (int64_t)gm_passed_ns(&began, TOOK_NS);
+		gm_state.oom_budget_ns -= thread_ns() - began;
 	}
 	gm_state.oom_budget_at_ns = at;
 	gm_unlock(&gm_state.oom_copying);

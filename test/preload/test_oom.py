@@ -32,6 +32,21 @@ def the_last_one(name, room, number, live):
         check("%s: of that moment" % name, live_bytes(last) == live, live_bytes(last))
 
 
+class Neighbours:
+    """Programs that leave a tenth of one processor to what is started beside them, and no other processor."""
+
+    def __enter__(self):
+        self.processors = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(self.processors)})
+        self.loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(9)]
+
+    def __exit__(self, *_):
+        for loop in self.loops:
+            loop.kill()
+            loop.wait()
+        os.sched_setaffinity(0, self.processors)
+
+
 def main():
     with Play() as room:
         run = behaves("one failure", room, "alloc 100", "alloc %d" % TOO_MUCH, "files oom 1", "alloc 1", "exit 0")
@@ -76,6 +91,11 @@ def main():
             check("probes, then %s: exit status" % end, run.returncode == status, tell(run))
             the_last_one("probes, then %s" % end, room, 13, 400)
             check("probes, then %s: the first one, too" % end, 1 in shown(room), shown(room))
+    # Its copies are as many where other programs have most of the processor: their price is processor time.
+    with Play() as room, Neighbours():
+        run = room.script("alloc 100", "storm 12", "alloc 300", "storm 1", "free", "free", "exit 3")
+        check("beside busy neighbours: exit status", run.returncode == 3, tell(run))
+        the_last_one("beside busy neighbours", room, 13, 400)
     for kept in (1, 2, 3):
         with Play() as room:
             behaves("probes, %d files" % kept, room, "alloc 100", "storm 12", "exit 3", status=3, oom_snapshots=kept)
