@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { matchOf } from "../../tools/viewer/src/model/filter.js";
+import { bytes } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, numbersOf, openPage, settle } from "./browser.mjs";
 import { pageOf, readPage, runApp } from "./documents.mjs";
 
@@ -63,6 +64,39 @@ test("the timeline comes closer in bytes by Ctrl and the wheel, a box and keys",
 	await page.mouse.up();
 	await sharp(page);
 	assert.ok((await range(page)).low > boxed.low, "dragging moves it in bytes, too");
+}));
+
+/* The legend of the window from state @from to state @to, by size: [group, bytes] where the window has most, added up by hand. */
+const legendOf = (from, to) => {
+	const { lives } = model, { group, names } = model.grouped("size"), states = Array.from({ length: to - from + 1 }, (_, i) => from + i);
+	const there = (l, s) => lives.born[l] < s && s <= lives.died[l], at = states.reduce((best, s) => {
+		const sum = lives.weight.reduce((bytes, weight, l) => bytes + (there(l, s) ? weight : 0), 0);
+		return sum > best.sum ? { s, sum } : best;
+	}, { s: from, sum: -1 });
+	const found = new Map();
+	for (let l = 0; l < lives.count; l++)
+		if (lives.born[l] < to && lives.died[l] >= from)
+			found.set(names[group[l]], (found.get(names[group[l]]) ?? 0) + (there(l, at.s) ? lives.weight[l] : 0));
+	return [...found].sort((a, b) => b[1] - a[1]).map(([name, sum]) => `${name} ${bytes(sum)}`);
+};
+
+test("the legend has the window's bytes by colour, in Timeline and in Allocator", { skip }, () => visit({ hash: "mode=order&by=size" }, async (page) => {
+	const shown = async () => {
+		await settle(page);
+		return (await page.locator(".legend button.chip").allInnerTexts()).map((text) => text.replace(/\s+/g, " "));
+	};
+	const seen = [];
+	for (const part of [[0, model.count], [2, 9], [200, 204]]) {
+		await page.evaluate(([from, to]) => gpumem.set({ view: "timeline", from, to }), part);
+		for (const view of ["timeline", "allocator"]) {
+			await page.locator(`[data-view=${view}]`).click();
+			const found = await shown(), wanted = legendOf(...part);
+			assert.ok(found.length > 0 && found.length <= wanted.length);
+			assert.deepEqual(found, wanted.slice(0, found.length), `${view}, ${part}`);
+			seen.push(found.slice(0, 4).join());
+		}
+	}
+	assert.equal(new Set(seen).size, 3, seen.join("\n"));
 }));
 
 test("what changes in the window stands without its base, in every number", { skip }, () => visit({ hash: "mode=order&from=200&to=300" }, async (page) => {

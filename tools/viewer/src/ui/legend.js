@@ -1,4 +1,7 @@
-/* legend.js - by what stripes and blocks are coloured, and what the colours are: of the window, the largest first. */
+/*
+ * legend.js - by what stripes and blocks are coloured, and what the colours are: those of the window, the largest first,
+ * each with the bytes that it has where the window has most.
+ */
 import { css } from "./color.js";
 import { h, replace } from "./dom.js";
 import { brief, bytes, count } from "./format.js";
@@ -34,7 +37,7 @@ export class Legend {
 		replace(this.element, this.keys, list.map(({ name, label, color, peak }) => h("button", {
 			class: "chip", type: "button", title: `${name}\n${bytes(peak)} where this window has most: show only this`,
 			onclick: () => this.app.addTerm(`${by}=${name}`),
-		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(label)))),
+		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, brief(label)), h("span", { class: "much" }, bytes(peak)))),
 		others ? h("span", { class: "chip" }, `and ${count(others)} more`) : null);
 	}
 }
