@@ -14,12 +14,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, "test")
-from tap import B, Room, check, finish, tell  # noqa: E402
+from tap import B, Room, check, finish, journals_place, tell  # noqa: E402
 
 BESIDE = os.path.join(B, "test/model/beside")
 RULES = os.path.abspath("build/rules/libgpumem.so")
 # In memory, because thousands of short programs would spend their time on files on a disk.
-JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir=journals_place())
 LEAN = {"GPUMEM_JOURNAL": JOURNALS, "snapshot_on": "none", "history": "4096", "stacks": "none",
         "FAKECUDA_RACE": "exit", "FAKECUDA_HANG": "exit"}
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, "test")
-from tap import B, GPUMEM, Room, check, finish, tell  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish, journals_place, tell  # noqa: E402
 
 MODEL = os.path.join(B, "test/model/model")
 RULES = os.path.join("build", "rules", "libgpumem.so")
@@ -19,7 +19,7 @@ JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
 PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "4000"))
 FIRST = int(os.environ.get("MODEL_FIRST", "1"))
 # Without files on a disk, stacks and snapshots, on which thousands of short programs would spend their time.
-JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir=journals_place())
 # A kernel that waits for a flag makes no progress, which a tenth of a second shows as well as ten seconds.
 # The library waits that long in looks of its own, each of which takes longer on a busy machine. The hang oracle takes the
 # process for hung sooner: with its 300 ms, seed 67 in 3 threads failed 9 of 520 times, eight programs at a time.

@@ -29,7 +29,7 @@ def without_cuda():
             bare = room.run(command, preload=False, fake=False)
             ours = room.run(command, fake=False)
             new = [f for f in set(os.listdir("/dev/shm")) - shm if f.startswith("gpumem") and
-                   not f.startswith("gpumem-run-")]        # those are of gpumem run in tests beside this one
+                   not f.startswith(("gpumem-run-", "gpumem-test-"))]       # those are of tests beside this one
             check("no CUDA: %s behaves as without" % name, same(bare, ours), tell(bare, ours))
             check("no CUDA: %s leaves no file" % name, not room.files() and not room.journal_files() and not new,
                   (room.files(), room.journal_files(), new))
