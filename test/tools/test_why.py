@@ -59,6 +59,11 @@ def load(i):
     return get(7 * MiB)
 kept = [load(i) for i in range(30)]
 """
+ROUNDED = """
+def load(i):
+    return get(SIZE)
+kept = [load(i) for i in range(22)]
+"""
 HOLES = """
 def fill():
     found = []
@@ -128,6 +133,9 @@ SCENES = {
     "a leak without the cache": (LEAK, "768 * KiB", {"allocator": "native"}, "leak", r"scratch \(scene\.py:\d+\) held .* grows without end", "idle|fragmentation"),
     "a program that fills the device": (GROWS, "4 * MiB", {}, "full", r"^load \(scene\.py:\d+\) asked for 4\.00 MiB .* load \(scene\.py:\d+\) held \S+ MiB in \d+ blocks, and freed none: a leak, unless the program needs them all\.",
                                         "without end|fragmentation"),
+    "sizes that are rounded up": (ROUNDED, "11 * MiB", {}, "full",
+                                  r"The program itself held \S+ MiB, of which 2\d\.00 MiB is rounding: .* load \(scene\.py:\d+\) held .*\n"
+                                  r"Replayed with GPUMEM_CONF=expandable_segments:True, the run would have fitted.*Free earlier", "fragmentation"),
     "many small ones": (GROWS, "4 * KiB", {"FAKECUDA_CAPACITY": "24MiB"}, "full", r"load \(scene\.py:\d+\) held \S+ MiB in \d+ blocks, and freed none", "without end"),
     "a limit": (GROWS, "4 * MiB", {"memory_limit": "64MiB"}, "limit", r"refused by a limit that was set for this process, option memory_limit", "fragmentation|nvidia-smi"),
     "one huge request": (HUGE, "253 * MiB", {}, "large", r"^huge \(scene\.py:\d+\) asked for 253\.00 MiB" + ANY + "That one request is more than all", r"small \(|fragmentation|leak"),

@@ -45,6 +45,8 @@ static void find_cache(const struct gm_snapshot *snapshot, struct gm_facts *fact
 	facts->largest = gm_largest_idle(snapshot, facts->device);
 	if (facts->live < 0)
 		facts->live = gm_json_number(stats, "allocated_bytes.all.current");
+	if (facts->live == gm_json_number(stats, "allocated_bytes.all.current"))
+		facts->rounding = gm_wrap_subtract(facts->live, gm_json_number(stats, "requested_bytes.all.current"));
 }
 
 /* What a cache asks the driver for, to serve a request of @bytes. */
@@ -93,6 +95,7 @@ static void find_pool(const struct gm_snapshot *snapshot, const json_t *failure,
 				     gm_pool_is_expandable(&snapshot->pools[i]);
 	facts->needed = facts->expandable ? facts->asked : segment_of(snapshot->root, facts->asked);
 	facts->live = gm_json_number(failure, "live_bytes");
+	facts->rounding = 0;		/* not known of the pool's blocks */
 	if (beside > 0 && all < INT64_MAX / 4)	/* of the program's, past the pool */
 		facts->live = gm_wrap_add(facts->live, beside);
 	facts->largest = gm_json_number(failure, "largest_idle_block_bytes");
@@ -180,6 +183,7 @@ static void find_cache_at(const struct gm_scene *scene, struct gm_facts *facts, 
 		    gm_life_at(&scene->lives.list[i], (int64_t)row))
 			live = gm_wrap_add(live, scene->lives.list[i].size);
 	facts->live = live;
+	facts->rounding = 0;
 	facts->cached = reserved > live ? gm_wrap_subtract(reserved, live) : 0;
 	facts->pending = 0;		/* with what is live */
 	facts->largest = -1;

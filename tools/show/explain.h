@@ -68,6 +68,7 @@ struct gm_growth {
 struct gm_facts {
 	int64_t asked, free, total, live, time_us;
 	int64_t needed;			/* of the driver, for that: its pages, PyTorch's segments */
+	int64_t rounding;		/* of @live, what was not asked for; 0: none, or not known */
 	int64_t cached, pending, largest;	/* of the moment, where the snapshot is of it */
 	bool capturing;			/* some stream captured a graph then */
 	int64_t limit, limit_used;	/* of ours, that refused it */

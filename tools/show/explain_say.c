@@ -83,6 +83,21 @@ static void say_limit(const struct gm_facts *facts, struct gm_explanation *ret)
 	WHY(".");
 }
 
+/* Did the blocks take so much more than was asked for that it matters? */
+static bool rounding_matters(const struct gm_facts *facts)
+{
+	return facts->rounding > 0 && facts->rounding >= facts->live / 100;
+}
+
+static void say_held(const struct gm_facts *facts, struct gm_explanation *ret)
+{
+	WHY(" The program itself held %s", gm_show_bytes(facts->live));
+	if (rounding_matters(facts))
+		WHY(", of which %s is rounding: blocks are larger than what was asked for",
+		    gm_show_bytes(facts->rounding));
+	WHY(".");
+}
+
 static void say_idle(const struct gm_facts *facts, struct gm_explanation *ret)
 {
 	if (facts->largest >= facts->asked)
@@ -98,6 +113,8 @@ static void say_idle(const struct gm_facts *facts, struct gm_explanation *ret)
 	if (facts->pending > 0)
 		WHY(", and %s waited for the GPU", gm_show_bytes(facts->pending));
 	WHY(": fragmentation.");
+	if (rounding_matters(facts))
+		say_held(facts, ret);
 }
 
 static void say_others(const struct gm_facts *facts, struct gm_explanation *ret)
@@ -186,8 +203,8 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		say_host(facts, ret);
 		break;
 	default:
-		WHY("%s too little. The program itself held %s.", gm_show_bytes(lacks),
-		    gm_show_bytes(facts->live));
+		WHY("%s too little.", gm_show_bytes(lacks));
+		say_held(facts, ret);
 		if (ret->cause == GM_CAUSE_FULL)
 			say_growth(facts, ret);
 	}
@@ -330,7 +347,10 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		       "is computed, or do the work in smaller parts.");
 		break;
 	default:
-		say_holder(scene, facts, ret);
+		/* Other settings round less. */
+		if (!rounding_matters(facts) || facts->rounding < gm_facts_lacks(facts) ||
+		    !gm_explain_ours(scene, facts, ret->row, ret->change, sizeof(ret->change)))
+			say_holder(scene, facts, ret);
 		if (is_told(scene, facts))
 			CHANGE("PyTorch gives idle segments back and asks again; if that fails, too, a later "
 			       "snapshot shows PyTorch's own failure, with what its pool kept. ");

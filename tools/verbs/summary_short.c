@@ -68,11 +68,27 @@ static void print_use(const struct gm_summary *view, const json_t *device)
 	gm_summary_wrapped(text, 0);
 }
 
-/* Bytes that lie idle in our cache on that device. */
-static int64_t idle_in(const json_t *stats)
+/* Bytes of our cache on that device that are of kind @one and not of kind @less. */
+static int64_t between(const json_t *stats, const char *one, const char *less)
 {
-	return gm_wrap_subtract(gm_json_number(stats, "reserved_bytes.all.current"),
-				gm_json_number(stats, "active_bytes.all.current"));
+	return gm_wrap_subtract(gm_json_number(stats, one), gm_json_number(stats, less));
+}
+
+/* Print what is reserved, and which part of that serves nobody. */
+static void put_reserved(char *text, size_t bytes, const json_t *stats)
+{
+	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
+	int64_t idle = between(stats, "reserved_bytes.all.current", "active_bytes.all.current");
+	int64_t rounding = between(stats, "allocated_bytes.all.current", "requested_bytes.all.current");
+	bool both = idle > 0 && rounding > 0 && rounding >= reserved / 100;
+	int length = snprintf(text, bytes, "; reserved %s", gm_show_bytes(reserved));
+
+	if (idle > 0)
+		length += snprintf(text + length, bytes - (size_t)length, " (%s idle%s", gm_show_bytes(idle),
+				   both ? "" : ")");
+	if (rounding > 0 && rounding >= reserved / 100)
+		snprintf(text + length, bytes - (size_t)length, "%s%s rounding)", both ? ", " : " (",
+			 gm_show_bytes(rounding));
 }
 
 static void print_device(const struct gm_summary *view, const json_t *device)
@@ -89,11 +105,7 @@ static void print_device(const struct gm_summary *view, const json_t *device)
 			  gm_show_count(of.blocks, "block"));
 	if (of.peak >= 0)
 		length += snprintf(text + length, sizeof(text) - (size_t)length, ", peak %s", gm_show_bytes(of.peak));
-	length += snprintf(text + length, sizeof(text) - (size_t)length, "; reserved %s",
-			   gm_show_bytes(gm_json_number(stats, "reserved_bytes.all.current")));
-	if (idle_in(stats) > 0)
-		snprintf(text + length, sizeof(text) - (size_t)length, " (%s idle)",
-			 gm_show_bytes(idle_in(stats)));
+	put_reserved(text + length, sizeof(text) - (size_t)length, stats);
 	gm_summary_wrapped(text, 2);
 }
 
