@@ -59,6 +59,13 @@ class App {
 	}
 	get looksAtHeld() { return this.held !== null && (this.state.at === "peak" || (this.state.at === null && this.held.first)); }
 
+	/* The refused call that this source opens at: what it asked for, and why it was refused in a few words; null: there is none. */
+	get refusal() {
+		const { asked } = this.source, { failure } = this.doc, { refused_by: by, cached_bytes: idle } = failure ?? {};
+		const reason = !failure ? "" : by && by !== "driver" ? `by ${by}` : idle >= asked ? "enough was idle, in pieces too small" : "more than was free";
+		return Number.isFinite(asked) ? { asked, reason } : null;
+	}
+
 	/* The snapshot that this one is compared with: the one that is chosen, or the next; -1: there is none. */
 	get partner() {
 		const { other, doc } = this.state, numbers = this.docs.filter(Boolean).map((one) => one.number).filter((one) => one !== doc);

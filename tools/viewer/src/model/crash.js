@@ -3,28 +3,33 @@
  * tools/verbs/summary_crash.c, and in its words.
  */
 import { baseName } from "./stacks.js";
-import { bytes, hex } from "../ui/format.js";
+import { blockName, bytes, hex } from "../ui/format.js";
 
 const WISHES = new Set(["SIGTERM", "SIGINT", "SIGHUP"]);	/* by which a program that is well is ended */
 const EVENTS_MOST = 10, BESIDE_MOST = 2 ** 21;
 const START = /^(_start|__libc_start|start_thread|clone|__clone)/;
 
-/* Which block of @models @address lies in, or beside. */
+const nameOf = ({ lives, generations }, l) => l < 0 ? "" : blockName(lives.addr[l], generations[l]);
+
+/* Which block of @models @address lies in, or beside: in words, and its name. */
 const placeOf = (models, address) => {
 	let nearest = null;
-	for (const { source: { blocks }, doc, stacks } of models)
+	for (const model of models) {
+		const { source: { blocks }, doc, stacks } = model;
 		for (let b = 0; b < blocks.addr.length; b++) {
 			if (doc.texts[blocks.state[b]] === "inactive")
 				continue;
 			const from = blocks.addr[b], size = blocks.requested[b] > 0 ? blocks.requested[b] : blocks.size[b], below = address < from;
 			const inside = !below && address < from + size, distance = inside ? 0 : below ? from - address : address - from - size;
 			if (distance <= BESIDE_MOST && !(nearest?.distance <= distance))
-				nearest = { distance, inside, below, into: address - from, requested: blocks.requested[b], site: stacks.siteText(blocks.stack[b]) };
+				nearest = { distance, inside, below, into: address - from, requested: blocks.requested[b], site: stacks.siteText(blocks.stack[b]), model, b };
 		}
+	}
 	if (!nearest)
-		return "in no block of GPU memory, nor beside one";
-	const { distance, inside, below, into, requested, site } = nearest;
-	return `${inside ? `${bytes(into)} into` : `${bytes(distance)} ${below ? "before the beginning of" : "behind the end of"}`} a block of ${bytes(requested)} that ${site} asked for`;
+		return { place: "in no block of GPU memory, nor beside one", block: "" };
+	const { distance, inside, below, into, requested, site, model, b } = nearest;
+	const place = `${inside ? `${bytes(into)} into` : `${bytes(distance)} ${below ? "before the beginning of" : "behind the end of"}`} a block of ${bytes(requested)} that ${site} asked for`;
+	return { place, block: nameOf(model, model.lives.block.indexOf(b)) };
 };
 
 /* Innermost first, without what calls main in every stack; as it was walked, where there was no time to note it. */
@@ -37,13 +42,14 @@ const stackOf = ({ stack, pcs }, { modules }, stacks) => {
 
 const eventsOf = (models, thread, timeUs) => {
 	const found = [];
-	for (const { source: { events, count }, doc, stacks } of models) {
+	for (const model of models) {
+		const { source: { events, count }, doc, stacks, lives } = model;
 		const by = doc.numbers.indexOf(thread), mine = [];
 		for (let i = count - 1; i >= 0 && mine.length < EVENTS_MOST; i--)
 			if (events.thread[i] === by)
 				mine.unshift({
 					time: events.time[i], seconds: ((events.time[i] - timeUs) / 1e6).toFixed(6), action: events.action[i], size: events.size[i], addr: events.addr[i],
-					site: events.stack[i] > 0 ? stacks.siteText(events.stack[i]) : "",
+					block: nameOf(model, lives.about[i]), site: events.stack[i] > 0 ? stacks.siteText(events.stack[i]) : "",
 				});
 		found.push(...mine);
 	}
@@ -59,7 +65,7 @@ export const crashOf = (doc, models) => {
 	const by = has ? `, address ${hex(failure.address)}` : Number.isFinite(failure.sender_pid) ? `, sent by process ${failure.sender_pid}` : wish ? ", sent by the terminal" : "";
 	return {
 		wish, what: `${wish ? "ended by" : "died of"} ${name}${wish ? "" : ` in thread ${failure.thread}`}${by}`,
-		place: has ? placeOf(models, failure.address) : "", stack: stackOf(failure, doc, models[0].stacks), truncated: failure.truncated === true,
+		...has ? placeOf(models, failure.address) : { place: "", block: "" }, stack: stackOf(failure, doc, models[0].stacks), truncated: failure.truncated === true,
 		events: eventsOf(models, failure.thread, failure.time_us ?? 0),
 	};
 };

@@ -114,10 +114,16 @@ export class Model {
 		return this.failedAt = failure ? this.axis.state("time", failure.time_us - this.axis.begin) : -1;
 	}
 
+	/* What the refused call asked for; null: there is none. */
+	get asked() {
+		const { failed } = this;
+		return failed < 0 ? null : this.doc.root.failure?.requested_bytes ?? this.source.events.size[failed - 1];
+	}
+
 	/* The refused call, as it is drawn: upon what the driver had given. */
 	get ghost() {
-		const { failed } = this;
-		return failed < 0 ? null : { state: failed, base: this.reserved.values[failed], bytes: this.doc.root.failure?.requested_bytes ?? this.source.events.size[failed - 1] };
+		const { failed, asked } = this;
+		return failed < 0 ? null : { state: failed, base: this.reserved.values[failed], bytes: asked };
 	}
 
 	/* The state that @at names: null is what is asked for first, the refused call or the peak. */

@@ -1,5 +1,5 @@
 /* chips.js - what restricts the numbers of all views, at their head: filters, the window, the cursor; each can be taken away. */
-import { h, replace } from "./dom.js";
+import { h, pressable, replace } from "./dom.js";
 import { brief, bytes, count, duration } from "./format.js";
 
 /* How a term of the filter reads where there is little room. */
@@ -24,6 +24,12 @@ export class Chips {
 		].filter(Boolean);
 	}
 
+	/* Why memory ran out, where the moment of that is looked at: in full in a view that has no side to say it. */
+	refused() {
+		const { refusal, state, doc: { explanation }, side } = this.app, { asked, reason } = refusal ?? {};
+		return !refusal || state.at !== null ? "" : side.element.hidden && explanation?.why ? explanation.why : `${bytes(asked)} was refused${reason && `: ${reason}`}.`;
+	}
+
 	/* What nobody can take away: where the history begins late, and what is known of a peak that it does not show. */
 	late() {
 		const { dropped, counted } = this.app.source, { held } = this.app.filtered ?? this.app.source;
@@ -36,11 +42,13 @@ export class Chips {
 
 	/* While a window moves its text alone is another. */
 	update() {
-		const list = this.list(), late = this.late(), key = [...list.map(([, title]) => title), late].join("\n");
+		const list = this.list(), late = this.late(), refused = this.refused(), key = [...list.map(([, title]) => title), late, refused].join("\n");
 		if (key !== this.key)
 			replace(this.element, list.length || late ? null : h("span", { class: "soft" }, "Everything is shown: no filter, no window."), list.map(([, title], i) =>
 				h("span", { class: "term" }, h("span", { title }), h("button", { type: "button", "aria-label": `remove: ${title}`, onclick: () => this.list()[i][2]() }, "✕"))),
-			late && h("span", { class: "soft late" }, late));
+			late && h("span", { class: "soft late" }, late), refused && h("span", {
+				class: "ran-out", title: "what to change is in Summary", ...pressable(() => this.app.set({ view: "summary" })),
+			}, h("b", {}, "Memory ran out. "), refused));
 		this.key = key;
 		list.forEach(([text], i) => { this.element.children[i].firstChild.textContent = text; });
 	}

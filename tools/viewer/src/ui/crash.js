@@ -8,10 +8,10 @@ const FRAMES_MOST = 12;
 
 /* What it did last: as a table. */
 const eventsTable = (events) => h("div", { class: "scroll" }, h("table", { "aria-label": "the last events of that thread" }, h("tbody", {}, events.map((event) =>
-	h("tr", {}, [`${event.seconds} s`, ACTIONS[event.action], bytes(event.size), `at ${hex(event.addr)}`, event.site].map((cell) => h("td", {}, cell)))))));
+	h("tr", {}, [`${event.seconds} s`, ACTIONS[event.action], bytes(event.size), event.block || `at ${hex(event.addr)}`, event.site].map((cell) => h("td", {}, cell)))))));
 
-export const crashCard = ({ wish, what, place, stack, truncated, events }) => wish ? h("section", { class: "card" }, h("h2", {}, `The program was ${what}`)) :
-	h("section", { class: "card bad crash" }, h("h2", {}, `The program ${what}`), place ? h("p", { class: "because" }, place) : null,
+export const crashCard = ({ wish, what, place, block, stack, truncated, events }) => wish ? h("section", { class: "card" }, h("h2", {}, `The program was ${what}`)) :
+	h("section", { class: "card bad crash" }, h("h2", {}, `The program ${what}`), place ? h("p", { class: "because" }, place, block ? [", ", h("code", {}, block)] : null) : null,
 		h("ol", { class: "stack" }, stack.map(({ name, file, line, module }, i) => h("li", { hidden: i >= FRAMES_MOST },
 			h("code", { title: name }, shorten(name)), h("span", { class: "where" }, line > 0 ? `${file}:${line}` : module || file)))),
 		stack.length > FRAMES_MOST ? h("button", { class: "button", type: "button", onclick: ({ target }) => {

@@ -31,7 +31,7 @@ export class Tables {
 		this.rows = new Map();
 		this.tabs = h("nav", { class: "subtabs", "aria-label": "tables" }, TABS.map(([title, sets]) =>
 			h("button", { type: "button", onclick: () => app.set({ ...sets, up: 0 }) }, title)));
-		this.search = h("input", { class: "field", type: "search", placeholder: "Search all frames", "aria-label": "search in the table",
+		this.search = h("input", { class: "field", type: "search", placeholder: "Search frames and blocks", "aria-label": "search in the table",
 			oninput: () => app.set({ find: this.search.value }) });
 		this.note = h("span", { class: "soft" });
 		this.head = h("div", { class: "table-head", role: "row" });

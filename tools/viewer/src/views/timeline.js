@@ -349,12 +349,6 @@ export class Timeline {
 		}
 	}
 
-	/* Why the request was refused, in a few words. */
-	get reason() {
-		const { failure } = this.app.doc, { requested_bytes: asked, refused_by: by, cached_bytes: idle } = failure ?? {};
-		return by && by !== "driver" ? `by ${by}` : idle >= asked ? "enough was idle, in pieces too small" : "more than was free";
-	}
-
 	/* The request that was refused: upon what the driver had given, where it would have reached above what there is. */
 	paintGhost(c) {
 		const { box, app, marks: { ghost } } = this, x = ghost && app.axis ? this.x(app.place(ghost.state)) : NaN;
@@ -372,7 +366,7 @@ export class Timeline {
 		c.font = "600 12px system-ui, sans-serif";
 		c.textBaseline = "top";
 		c.textAlign = "right";
-		const lines = [`${bytes(ghost.bytes)} refused:`, this.reason], room = Math.max(...lines.map((text) => c.measureText(text).width));
+		const { reason } = app.refusal, lines = [`${bytes(ghost.bytes)} refused${reason && ":"}`, reason], room = Math.max(...lines.map((text) => c.measureText(text).width));
 		c.fillStyle = variable("--canvas");
 		c.fillRect(left - 10 - room, top, room + 8, 36);
 		c.fillStyle = variable("--bad");

@@ -35,7 +35,7 @@ export const heldAbout = ({ held, failed, axis, count }) => held && {
 /* The moments that have names. @return counted: whether the library counted who held the peak. */
 export const momentsOf = (model) => ({
 	peak: model.peakState, peakBytes: model.peakBytes, held: heldAbout(model), counted: model.counted !== null,
-	endBytes: model.curve.values[model.count], focus: model.state(null),
+	endBytes: model.curve.values[model.count], focus: model.state(null), asked: model.asked,
 });
 
 export const aboutSource = (model, number) => ({

@@ -1,7 +1,7 @@
 /* tables.js - the tables: lives summed by what they have in common, or one by one. Sorted and searched here. */
 import { streamText } from "../model/groups.js";
 import { isLeft, lifeAt } from "../model/lives.js";
-import { blockName } from "../ui/format.js";
+import { blockName, hex } from "../ui/format.js";
 import { modelOf } from "./open.js";
 import { testOf } from "../model/filter.js";
 
@@ -63,6 +63,14 @@ const addHeld = (model, { by, moment }, rows) => {
 	return rows;
 };
 
+/* Does a life of @model have what is searched for in a frame, its name or its address? Names are made where it may be one. */
+const searched = ({ lives, stacks, generations }, search) => {
+	const test = testOf(search), has = stacks.matching(test), isName = generations && /^(b|0x)?[0-9a-f]{5,16}(_\d*)?$/i.test(search);
+	const ends = /_\d+$/.test(search) ? "\n" : "";		/* a whole name is that of one block */
+	const named = isName ? testOf(search + ends, true) : null;
+	return (l) => has[lives.stack[l]] === 1 || (named?.(`${blockName(lives.addr[l], generations[l])}\n${hex(lives.addr[l])}`) ?? false);
+};
+
 const groupRows = (model, args) => {
 	const { names, labels } = model.grouped(args.by), sums = sumGroups(model, args.by, args), rows = [];
 	for (let g = 0; g < names.length; g++)
@@ -73,21 +81,23 @@ const groupRows = (model, args) => {
 	if (!args.search)
 		return rows;
 	/* Of a site all stacks are looked into, not only the one that is shown. */
-	const test = testOf(args.search), has = model.stacks.matching(test), found = new Set();
-	for (const { lives, groups } of [model, model.atPeak].filter(Boolean).map((one) => ({ lives: one.lives, groups: one.grouped(args.by) })))
-		for (let l = 0; l < lives.count; l++)
-			if (has[lives.stack[l]])
+	const test = testOf(args.search), found = new Set();
+	for (const one of [model, model.atPeak].filter(Boolean)) {
+		const groups = one.grouped(args.by), has = searched(one, args.search);
+		for (let l = 0; l < one.lives.count; l++)
+			if (has(l))
 				found.add(groups.names[groups.group[l]]);
+	}
 	return rows.filter(({ name }) => test(name) || found.has(name));
 };
 
 /* One by one: what was never freed, or what lived longest. */
 const lifeRows = (model, { what, search }) => {
-	const { lives, weight, count, stacks } = model, { time } = model.source.events, rows = [];
+	const { lives, weight, count } = model, { time } = model.source.events, rows = [];
 	const last = Math.max(model.axis.end, count ? time[count - 1] : 0);
-	const test = search ? testOf(search) : null, has = test ? stacks.matching(test) : null;
+	const has = search ? searched(model, search) : () => true;
 	for (let l = 0; l < lives.count; l++) {
-		if ((model.match && !model.match[l]) || !weight[l] || (has && !has[lives.stack[l]]) ||
+		if ((model.match && !model.match[l]) || !weight[l] || !has(l) ||
 				(what === "leaks" && !isLeft(lives, l, count)))
 			continue;
 		const block = lives.block[l];
