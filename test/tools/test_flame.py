@@ -265,6 +265,30 @@ with Room() as room:
     before, after = run_of("before.json", 2), run_of("after.json", 6)
     run = gpumem("flame", "--format", "folded", after)
     check("folded: what the allocator calls is one frame", sorted(run.stdout.split("\n")) == ["", "main;load;(allocator) 8388608", "main;step;(allocator) 6291456"], run)
+    def with_operators(copy):
+        copy["frames"][2]["name"] = "std::ostream& std::operator<< <std::char_traits<char> >(std::ostream&, char const*)"
+        copy["frames"][3]["name"] = "std::unique_ptr<Model, std::default_delete<Model> >::operator->() const"
+        copy["modules"][1]["path"] = "/libapp.so"
+        copy["modules"].append({"path": "/usr/bin/python3.11"})
+        copy["frames"] += [dict(copy["frames"][1], name="c10::impl::boxed(int)"), dict(copy["frames"][1], name="at::_ops::empty::call()"),
+                           dict(copy["frames"][1], name="_PyEval_EvalFrameDefault", module=4),
+                           dict(copy["frames"][1], name="train", module=0, python=True, filename="/home/me/train.py", line=3)]
+        copy["stacks"][1:] = [[5, 4, 2, 6, 7, 8, 8, 9, 8, 1], [5, 4, 3, 8, 8, 1]]
+        return copy
+    operators = os.path.join(room.path, "operators.json")
+    with open(after, encoding="utf-8") as text, open(operators, "w", encoding="utf-8") as out:
+        json.dump(with_operators(json.load(text)), out)
+    short = {"std::ostream& std::operator<< <\u2026>(\u2026)", "std::unique_ptr<\u2026>::operator->(\u2026)"}
+    run = gpumem("flame", "--format", "folded", operators)
+    check("folded: operators keep their names", {line.split(";")[-2] for line in run.stdout.splitlines()} == short, run)
+    run = gpumem("leaks", "--all", operators)
+    lines = [line.strip() for line in run.stdout.splitlines()]
+    check("leaks: user code first", all(any(line.startswith(name + " ") for line in lines) for name in short) and "(allocator: 2 frames)" in lines and
+          "(dispatcher: 2 frames)" in lines and lines.count("(interpreter: 2 frames)") == 1 and not any(
+              text in run.stdout for text in ("PyEval", "char_traits", "c10::")), run)
+    run = gpumem("leaks", "--all", "--all-frames", operators)
+    check("leaks --all-frames: every frame, with its whole name", run.stdout.count("_PyEval_EvalFrameDefault") == 5 and "char_traits" in run.stdout and
+          "at::_ops::empty::call" in run.stdout and "cuMemAlloc_v2" in run.stdout and "(allocator" not in run.stdout and "(dispatcher" not in run.stdout, run)
     run = gpumem("flame", "--invert", "--all-frames", "--format", "folded", after)
     check("--invert: from who allocates", sorted(run.stdout.split("\n")) == ["", "cuMemAlloc_v2;cudaMalloc;load;main 8388608", "cuMemAlloc_v2;cudaMalloc;step;main 6291456"], run)
     run = gpumem("flame", before, after)

@@ -10,8 +10,9 @@ import { fileDocument } from "../../tools/viewer/src/model/file.js";
 import { flameOf, weigher } from "../../tools/viewer/src/model/flame.js";
 import { wholesOf } from "../../tools/viewer/src/model/model.js";
 import { Stacks, shorten } from "../../tools/viewer/src/model/stacks.js";
+import { bytes } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
-import { DATA, gpumem, pageOf, readPage, room } from "./documents.mjs";
+import { DATA, gpumem, pageOf, randomOf, readPage, room } from "./documents.mjs";
 
 const skip = missing || false;
 const browser = missing ? null : await launch();
@@ -33,7 +34,7 @@ const peakOf = (ways) => flameOf(torch, weigher(torch, "peak", { at: 0, from: 0,
 const top = ({ nodes }) => nodes.filter(({ parent }) => parent === 0);
 
 test("the interpreter's frames go, the allocator's and the dispatcher's are one, and nothing is lost", () => {
-	const all = peakOf({}), folded = peakOf({ fold: true }), sum = (flame) => top(flame).reduce((bytes, { weight }) => bytes + weight, 0);
+	const all = peakOf({}), folded = peakOf({ fold: true }), sum = (flame) => top(flame).reduce((sum, { weight }) => sum + weight, 0);
 	assert.deepEqual([folded.total, sum(folded), sum(all)], [all.total, all.total, all.total]);
 	const { stacks } = torch, isOf = (kind) => ({ frame }) => frame >= 0 && stacks.foldOf(frame) === kind;
 	assert.ok(all.nodes.filter(isOf("interpreter")).length > 100);
@@ -41,7 +42,7 @@ test("the interpreter's frames go, the allocator's and the dispatcher's are one,
 	for (const { label, parent } of folded.nodes)
 		assert.ok(!/^\((allocator|dispatcher)\)$/.test(label) || folded.nodes[parent].label !== label, "two of them below each other");
 	assert.ok(folded.nodes.length < all.nodes.length / 2, `${folded.nodes.length} of ${all.nodes.length}`);
-	const python = (flame) => flame.nodes.filter(({ frame }) => frame >= 0 && stacks.python(frame)).reduce((bytes, { self }) => bytes + self, 0);
+	const python = (flame) => flame.nodes.filter(({ frame }) => frame >= 0 && stacks.python(frame)).reduce((sum, { self }) => sum + self, 0);
 	assert.equal(python(folded) >= python(all), true);
 });
 
@@ -99,6 +100,47 @@ test("names of C++ without their templates and parameters", () => {
 	["at::native::_flatten_nd_linear(…)", "short<int>(int)", "Block.forward (a_rather_long_name_of_a_file/train.py:9)", "x::(anonymous namespace)::y<…>::z(…)", "<lambda>"]);
 });
 
+/* A snapshot of one block for each function of @names, as many bytes as its place from 1 on. */
+const calling = (names) => {
+	const path = join(room, "names.json"), block = (i) => ({ address: (i + 1) * 2 ** 20, size: i + 1, requested_size: i + 1, state: "active_allocated", stack: i + 1, kind: "device" });
+	writeFileSync(path, JSON.stringify({
+		format: "gpumem-snapshot", version: 1, time_us: 1, reason: "exit", process: { command: "app", pid: 1 }, modules: [{ path: "" }, { path: "/app" }],
+		frames: ["", ...names].map((name) => ({ name, module: 1, offset: 64, python: false, filename: "", line: 0 })), stacks: [[], ...names.map((_, i) => [i + 1])],
+		devices: [{ device: 0, present: true }], device_traces: [{ device: 0, dropped: 0, action: [] }],
+		segments: names.map((_, i) => ({ device: 0, address: block(i).address, total_size: i + 1, stream: 0, segment_type: "large", blocks: [block(i)] })),
+	}));
+	return path;
+};
+
+test("operators keep their names where templates are shortened, on the page as in the command", async () => {
+	const known = {
+		"std::basic_ostream<char>& std::operator<< <std::char_traits<char> >(std::basic_ostream<char>&, char const*)": "std::basic_ostream<…>& std::operator<< <…>(…)",
+		"bool std::operator< <int, std::allocator<int> >(std::vector<int> const&, std::vector<int> const&)": "bool std::operator< <…>(…)",
+		"some_name_space_that_is_long::operator<<int>(std::vector<int> const&)": "some_name_space_that_is_long::operator<<…>(…)",
+		"std::unique_ptr<Model, std::default_delete<Model> >::operator->() const": "std::unique_ptr<…>::operator->(…)",
+		"a_name::Outer<int, std::pair<int, int> >::operator()(std::vector<int> const&) const": "a_name::Outer<…>::operator()(…)",
+		"a_name::Outer<int, std::pair<int, int> >::operator()": "a_name::Outer<…>::operator()",
+		"at::native::run<&a_name::Outer::operator<, (Kind)(3 > 2), decltype (a->b)>(at::Tensor)": "at::native::run<…>(…)",
+		"auto with_a_lambda<int>(int)::{lambda(auto:1)#1}::operator()<float>(float) const -> int": "auto with_a_lambda<…>(int)::{lambda(auto:1)#1}::operator()<…>(float) const -> int",
+		"a_rather_long_name::myoperator<int>::operator new[](unsigned long)": "a_rather_long_name::myoperator<…>::operator new[](…)",
+		"a_rather_long_name::Type<int>::operator<=>(a_rather_long_name::Type<int> const&) const": "a_rather_long_name::Type<…>::operator<=>(…)",
+	};
+	assert.deepEqual(Object.keys(known).map(shorten), Object.values(known));
+	/* Whatever a name looks like, both make the same of it. */
+	const words = ["operator", "operator<", "operator->", "operator()", "<", ">", "<<", ">>", "(", ")", "()", "->", "-", "::", ", ", " const", "int", "a_type", "(anonymous namespace)", "(2 > 1)", " "];
+	const random = randomOf(17), names = [...Object.keys(known), ...Array.from({ length: 1500 }, () => `f${Array.from({ length: 4 + Math.floor(random() * 16) }, () => words[Math.floor(random() * words.length)]).join("")}e`)];
+	const found = {}, wanted = {}, path = calling(names);
+	names.forEach((name, i) => { wanted[shorten(name)] = (wanted[shorten(name)] ?? 0) + i + 1; });
+	for (const line of gpumem("flame", "--format", "folded", path).split("\n").filter(Boolean))
+		found[line.slice(0, line.lastIndexOf(" "))] = Number(line.slice(line.lastIndexOf(" ") + 1));
+	assert.deepEqual(found, wanted);
+	assert.ok(Object.keys(wanted).filter((name) => !names.includes(name)).length > 500, "of those that are long");
+	const [{ models: [model] }] = await readPage(pageOf("names", path)), drawn = {};
+	for (const { label, self } of flameOf(model, weigher(model, "peak", { at: 0, from: 0, to: 0 }), { fold: true }).nodes.slice(1))
+		drawn[label] = self;
+	assert.deepEqual(drawn, wanted);
+});
+
 test("what is folded, joined, shortened and turned round is what gpumem flame has, stack by stack", async () => {
 	const large = unpacked("torch-oom");
 	for (const [path, level] of [[join(room, "gpumem-training.json"), "pool"], [join(room, "gpumem-training.json"), "driver"], [unpacked("torch-training"), "driver"], [large, "driver"]])
@@ -146,7 +188,7 @@ test("call sites in a table are short, and have their module or line", { skip },
 	assert.ok(rows.some(([whole]) => whole.includes("<float")) && rows.some(([whole]) => /^[A-Za-z0-9]{30,} \(lib/.test(whole)), rows.join("\n"));
 	for (const [whole, shown] of rows)
 		assert.equal(/[^/(]+\)$/.exec(shown)[0], /[^/(]+\)$/.exec(whole)[0], shown);
-	assert.deepEqual(rows.filter(([, shown]) => /<[^…]+[,>]/.test(shown) && !/<(module|locals|lambda)>|operator/.test(shown)), []);
+	assert.deepEqual(rows.filter(([, shown]) => /<[^…]+[,>]/.test(shown) && !/<(module|locals|lambda)>/.test(shown)), []);
 }));
 
 test("the flame graph beside another run says what each function had there", { skip }, () => visit(pageOf("two", unpacked("torch-training"), unpacked("torch-oom")), { hash: "view=flame&weigh=peak" }, async (page) => {
@@ -160,6 +202,30 @@ test("the flame graph beside another run says what each function had there", { s
 	const n = labels.findIndex((label, i) => i && before[i] > 0);
 	assert.equal(before[n], top(of(two)).find(({ label }) => label === labels[n])?.weight ?? before[n]);
 	assert.match(await page.locator(".tools .soft").last().innerText(), /before/);
+}));
+
+/* The boxes of @svg that are not too narrow to be drawn: row, function, bytes, bytes before, share. */
+const boxesOf = (svg) => [...svg.matchAll(/data-w="([0-9.]+)" data-r="(\d+)" data-n="(\d+)"><title>([^<]*)<\/title>/g)].map(([, , row, number, title]) => {
+	const plain = title.replace(/&#(\d+);/g, (_, code) => String.fromCharCode(code));
+	const [, name, amount, share, before = ""] = /^(.*) \(([^(]*), ([0-9.]+)%(?:; before ([^(]*))?\)$/s.exec(plain);
+	assert.equal(amount, bytes(Number(number)), title);
+	return [Number(row), name, Number(number), before, share].join("\n");
+}).sort();
+
+test("the command's SVG has the page's boxes, upside down and beside another run", { skip }, () => visit(pageOf("two", unpacked("torch-training"), unpacked("torch-oom")), { hash: "doc=1&view=flame&weigh=peak&other=0" }, async (page) => {
+	const [before, after] = ["torch-training", "torch-oom"].map((name) => join(room, `${name}.json`)), seen = [];
+	await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
+	for (const [button, words] of [["Who allocates", ["--invert", after]], ["Difference", ["--invert", before, after]], ["Who allocates", [before, after]]]) {
+		await page.getByRole("button", { name: button }).click();
+		await settle(page);
+		const shown = await page.evaluate(() => Object.fromEntries(["labels", "weight", "depth", "before", "total"].map((key) => [key, gpumem.view.data[key]?.length ? [...gpumem.view.data[key]] : gpumem.view.data[key]])));
+		const found = boxesOf(gpumem("flame", "--weigh", "peak", "--device", "0", ...words)), width = (n) => (shown.weight[n] / shown.total) * 1200;
+		const wanted = shown.labels.map((label, n) => n && width(n) >= 0.2 ? [shown.depth[n] - 1, label, shown.weight[n], shown.before ? bytes(shown.before[n]) : "", ((100 * shown.weight[n]) / shown.total).toFixed(2)].join("\n") : null);
+		assert.deepEqual(found, wanted.filter(Boolean).sort(), words.join(" "));
+		assert.ok(found.length > 50);
+		seen.push(found.join());
+	}
+	assert.equal(new Set(seen).size, 3);
 }));
 
 test("names of C++ in a file that is dropped are those of the command, without templates and parameters", async () => {

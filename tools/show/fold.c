@@ -84,6 +84,47 @@ static bool has_place(const char *name)
 	return at < end - 1 && at > name && at[-1] == ':';
 }
 
+/*
+ * Of "operator<<" and the like at @text, as long as it is: none of its letters is a bracket. 0: it is no such name. The
+ * letter behind it tells operator<< <int> from operator< and its <int>, which some demanglers write without a space.
+ */
+static size_t operator_length(const char *text)
+{
+	static const char *const symbols[] = {
+		"()", "[]", "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">",
+	};
+	static const char word[] = "operator";
+
+	if (strncmp(text, word, sizeof(word) - 1))
+		return 0;
+	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+		size_t length = strlen(symbols[i]);
+		const char *behind = text + sizeof(word) - 1 + length;
+
+		if (!strncmp(behind - length, symbols[i], length) && strchr("(<: ,)>[", *behind))
+			return sizeof(word) - 1 + length;
+	}
+	return 0;
+}
+
+/* Behind the bracket that closes the one at @open; the end, if none does. */
+static const char *closed(const char *open)
+{
+	unsigned int depth = 0;
+
+	do {
+		depth += *open == '(' ? 1u : *open == ')' ? -1u : 0;
+		open++;
+	} while (depth && *open);
+	return open;
+}
+
+static bool is_word(char letter)
+{
+	return letter == '_' || (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
+	       (letter >= 'a' && letter <= 'z');
+}
+
 /* The parameters that end @text, from their bracket on; NULL: none do. */
 static char *parameters(char *text)
 {
@@ -91,7 +132,7 @@ static char *parameters(char *text)
 		unsigned int depth = 0;
 		char *at = from;
 
-		if (!strncmp(from, "(anonymous", 10))
+		if (!strncmp(from, "(anonymous", 10) || (from - text >= 8 && !strncmp(from - 8, "operator", 8)))
 			continue;
 		do
 			depth += *at == '(' ? 1u : *at == ')' ? -1u : 0;
@@ -105,24 +146,35 @@ static char *parameters(char *text)
 void gm_frame_shorten(const char *name, char *ret, size_t room)
 {
 	static const char left_out[] = "<\u2026>";
+	const char *at = name;
 	unsigned int depth = 0;
 	size_t n = 0;
 	char *end;
 
-	if (strlen(name) < SHORT_ENOUGH || name[0] == '<' || has_place(name) || strstr(name, "operator")) {
+	if (strlen(name) < SHORT_ENOUGH || name[0] == '<' || has_place(name)) {
 		strncpy(ret, name, room - 1);
 		ret[room - 1] = '\0';
 		return;
 	}
-	for (; *name && n + sizeof(left_out) + 5 < room; name++)
-		if (*name == '<' && !depth++) {
+	while (*at && n + sizeof(left_out) + 5 < room) {
+		char before = at > name ? at[-1] : ' ';
+		size_t symbol = is_word(before) ? 0 : operator_length(at), whole = symbol ? symbol : 1;
+
+		if (depth && *at == '(') {
+			at = closed(at);
+			continue;
+		}
+		if (!symbol && *at == '<' && !depth++) {
 			memcpy(ret + n, left_out, sizeof(left_out) - 1);
 			n += sizeof(left_out) - 1;
-		} else if (*name == '>') {
+		} else if (!symbol && *at == '>' && before != '-') {
 			depth -= depth > 0;
 		} else if (!depth) {
-			ret[n++] = *name;
+			memcpy(ret + n, at, whole);
+			n += whole;
 		}
+		at += whole;
+	}
 	ret[n] = '\0';
 	end = parameters(ret);
 	if (end)

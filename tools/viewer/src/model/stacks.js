@@ -26,20 +26,41 @@ export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 const INTERPRETER = /^(python[0-9.]*|libpython)/;
 const DISPATCHER = /^(void |auto )?(c10::(impl|Dispatcher|KernelFunction|BoxedKernel)|at::(_ops|redispatch)|torch::autograd::(VariableType|THPVariable|ADInplaceOrView)|at::\(anonymous namespace\)::.*wrapper_|pybind11::|_ZNK?3c10(4impl|10Dispatcher)|_ZN2at4_ops|_ZN5torch8autograd(12VariableType|L\d+THPVariable))/;
 
+/* The names of operators, of which no letter is a bracket: see operator_length() of fold.c. */
+const OPERATOR = /operator(?:\(\)|\[\]|<=>|<<=|>>=|->\*|<<|>>|<=|>=|->|<|>)(?=[(<: ,)>[]|$)/y;
+
+/* The place behind the bracket that closes the one at @open of @text; the end, if none does. */
+const closed = (text, open) => {
+	for (let at = open, depth = 0; at < text.length; at++) {
+		depth += text[at] === "(" ? 1 : text[at] === ")" ? -1 : 0;
+		if (!depth)
+			return at + 1;
+	}
+	return text.length;
+};
+
 /* A name of C++ without the arguments of its templates and without its parameters. */
 export const shorten = (name) => {
-	if (name.length < 40 || name[0] === "<" || /:\d+\)$|operator/.test(name))
+	if (name.length < 40 || name[0] === "<" || /:\d+\)$/.test(name))
 		return name;
 	let short = "", depth = 0;
-	for (const letter of name) {
+	for (let i = 0; i < name.length;) {
+		const letter = name[i], before = name[i - 1] ?? " ";
+		OPERATOR.lastIndex = i;
+		const symbol = letter === "o" && !/\w/.test(before) ? OPERATOR.exec(name)?.[0] : undefined;
+		if (depth && letter === "(") {
+			i = closed(name, i);
+			continue;
+		}
 		if (letter === "<" && !depth++)
 			short += "<…>";
-		else if (letter === ">")
+		else if (letter === ">" && before !== "-")
 			depth = Math.max(0, depth - 1);
 		else if (!depth)
-			short += letter;
+			short += symbol ?? letter;
+		i += symbol?.length ?? 1;
 	}
-	return short.replace(/\((?!anonymous)(?:[^()]|\([^()]*\))*\)( const)?$/, "(…)");
+	return short.replace(/\((?!anonymous)(?:[^()]|\([^()]*\))*\)( const)?$/, (all, _, at) => short.endsWith("operator", at) ? all : "(…)");
 };
 
 const HEADERS = /\/usr\/(local\/)?include\/|\/include\/c\+\+\/|\/targets\/(x86_64|sbsa)-linux\/include\/|\/cuda\/include\//;
