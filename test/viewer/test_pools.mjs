@@ -146,6 +146,53 @@ test("a pool's events are in the ranges of its device's annotations, by time and
 const browser = missing ? null : await launch();
 after(() => browser?.close());
 
+test("a segment of a private pool and of a stream says so in Allocator, in the table of segments and beside its blocks", { skip: missing || false }, async () => {
+	const path = join(room, "private.json"), snapshot = JSON.parse(readFileSync(runApp(["app_training", "--steps", "20", "--leak"])("exit"), "utf8"));
+	const segment = snapshot.segments.find(({ device, blocks }) => device === 0 && blocks.some(({ state }) => state !== "inactive")), [{ addr, action, stream }] = snapshot.device_traces;
+	Object.assign(segment, { segment_pool_id: [0, 7], stream: 0x55d0c0de });
+	action.forEach((what, i) => { stream[i] = addr[i] === segment.address && /^segment/.test(what) ? 0x55d0c0de : stream[i]; });
+	writeFileSync(path, JSON.stringify(snapshot));
+	const { page, errors, close } = await openPage(browser, pageOf("private", path)), name = `s${segment.address.toString(16)}`, live = snapshot.segments.filter(({ device }) => device === 0);
+	for (const dropped of [false, true]) {
+		if (dropped)
+			await page.evaluate(async (text) => {
+				const doc = await gpumem.asker.ask("openFile", { name: "dropped.json", file: new Blob([text]) });
+				await gpumem.add(doc);
+				gpumem.set({ doc: doc.number, source: 0 });
+			}, JSON.stringify(snapshot));
+		await page.evaluate(() => gpumem.set({ view: "allocator", at: gpumem.source.events, life: -1, find: "" }));
+		await settle(page);
+		const [text, x, y] = await page.evaluate((address) => {
+			const { view } = gpumem, piece = view.pieces.find(({ segment: s, from }) => view.data.addr[s] === address && from === 0);
+			return [view.segmentText(piece.segment), piece.x + 1, piece.y + 6];
+		}, segment.address);
+		assert.deepEqual(text.split(" · "), [name, bytes(segment.total_size), "stream 0x55d0c0de", segment.kind, "private pool 0, 7"]);
+		const box = await page.locator(".canvas .top").boundingBox();
+		await page.mouse.move(box.x + x, box.y + y);
+		await page.mouse.move(box.x + x + 1, box.y + y);
+		await settle(page);
+		assert.match(await page.locator(".tip").filter({ visible: true }).innerText(), new RegExp(`${name}.*stream 0x55d0c0de, .*private pool 0, 7`));
+		await page.evaluate(() => gpumem.set({ view: "tables", table: "segments" }));
+		await settle(page);
+		const rows = await page.evaluate(() => [...gpumem.view.rows.values()].map(({ label, size, live: used, free, blocks, stream: on, pool }) => [label, size, used, free, blocks, on, pool]));
+		assert.deepEqual(rows.sort(), live.map((one) => {
+			const used = one.blocks.filter(({ state }) => state !== "inactive"), sum = (list, of) => list.reduce((all, block) => all + of(block), 0);
+			return [`s${one.address.toString(16)}`, one.total_size, sum(used, (block) => block.requested_size), one.total_size - sum(used, ({ size }) => size), used.length,
+				one.stream ? `stream 0x${one.stream.toString(16)}` : "default stream", one === segment ? "0, 7" : ""];
+		}).sort());
+		assert.ok(rows.length > 1);
+		await page.getByLabel("search in the table").fill("private pool");
+		await settle(page);
+		assert.deepEqual((await page.locator(".table .vlist-row").allInnerTexts()).map((row) => row.split("\n").filter((_, i) => [0, 6, 7].includes(i))), [[name, "0x55d0c0de", "0, 7"]]);
+		await page.locator(".table .vlist-row").click();
+		await settle(page);
+		const side = await page.locator(".side").innerText();
+		assert.match(side, new RegExp(`segment\\s+${name}\\s+private pool\\s+0, 7`));
+	}
+	assert.deepEqual(errors, []);
+	await close();
+});
+
 test("a pool is shown first, and the driver's level can be chosen", { skip: missing || false }, async () => {
 	const path = snapshotOf(0), { page, errors, requests } = await openPage(browser, pageOf("pools", path));
 	await settle(page);

@@ -31,7 +31,7 @@ const FIRST = {
 const WORDS = {
 	view: ["", "timeline", "allocator", "flame", "tables", "summary", "compare"], mode: ["", "time", "order"], by: WAYS,
 	order: ["size", "address", "free"], events: ["all", "raw", "blocks", "allocs", "segments", "refused", "annotations"],
-	weigh: ["live", "peak", "end", "bytes", "count", "churn"], table: ["groups", "leaks", "longest"], when: ["end", "peak"],
+	weigh: ["live", "peak", "end", "bytes", "count", "churn"], table: ["groups", "leaks", "longest", "segments"], when: ["end", "peak"],
 	theme: ["", "light", "dark"],
 };
 const LISTS = { terms: "f", path: "z" };

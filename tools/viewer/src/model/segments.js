@@ -168,6 +168,9 @@ export const stateAt = (model, ranges, s) => {
 	return segments.concat(strays);
 };
 
+/* The same of @model, whose ranges are made when they are first asked for. */
+export const segmentsAt = (model, s) => stateAt(model, model.ranges ??= rangesOf(model), s);
+
 /* Sums of a state: what is free, in how many holes, and the largest; what waits; what rounding takes. */
 export const sumsOf = (segments) => {
 	const sums = { reserved: 0, live: 0, waiting: 0, rounding: 0, free: 0, holes: 0, largest: 0, segments: segments.length, blocks: 0 };

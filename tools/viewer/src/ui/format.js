@@ -74,6 +74,9 @@ export const hex = (value) => value < 0 ?
 /* A block, as PyTorch's page calls it: its address, and how many had it before. */
 export const blockName = (addr, generation) => `b${hex(addr).slice(2)}_${generation}`;
 
+/* A segment, by its address. */
+export const segmentName = (addr) => `s${hex(addr).slice(2)}`;
+
 /*
  * A call site, "name (module or file:line)", where there is little room: its name without templates and parameters, its file
  * without the folders, so that the line is not what is cut off.

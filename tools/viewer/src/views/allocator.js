@@ -4,7 +4,7 @@
  */
 import { css } from "../ui/color.js";
 import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
-import { beforeText, bytes, hex, plural } from "../ui/format.js";
+import { beforeText, bytes, hex, plural, segmentName } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Events } from "./events.js";
 
@@ -247,7 +247,7 @@ export class Allocator {
 
 	segmentText(segment) {
 		const { data } = this, { stream, kind, priv } = data.about[segment];
-		return [`s${hex(data.addr[segment]).slice(2)}`, bytes(data.size[segment]), stream, kind, priv ? `private pool ${priv}` : ""].filter(Boolean).join(" · ");
+		return [segmentName(data.addr[segment]), bytes(data.size[segment]), stream, kind, priv ? `private pool ${priv}` : ""].filter(Boolean).join(" · ");
 	}
 
 	label(c, segment, x, y, wide) {
@@ -291,7 +291,7 @@ export class Allocator {
 		if (!found)
 			return;
 		const { segment, block } = found, about = data.about[segment];
-		const where = h("div", { class: "soft" }, `in ${about.stray ? "memory outside of all segments" : `a segment of ${bytes(data.size[segment])}`} at ${hex(data.addr[segment])}, `,
+		const where = h("div", { class: "soft" }, `in ${about.stray ? `memory outside of all segments at ${hex(data.addr[segment])}` : `${segmentName(data.addr[segment])}, a segment of ${bytes(data.size[segment])}`}, `,
 			[about.stream, about.kind, about.expandable ? "expandable" : "", about.priv ? `private pool ${about.priv}` : ""].filter(Boolean).join(", "));
 		if (block < 0) {
 			replace(tip, h("b", {}, `${bytes(this.hole(segment, found.at))} free`), where);

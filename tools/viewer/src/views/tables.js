@@ -1,5 +1,5 @@
 /*
- * tables.js - sums by call site, module, stream and so on, and allocations one by one: sorted by any column, searched
+ * tables.js - sums by call site, module, stream and so on, allocations and segments one by one: sorted by any column, searched
  * in all frames of all stacks. A click on a row filters every view by it, or pins the allocation.
  */
 import { h, replace } from "../ui/dom.js";
@@ -12,18 +12,24 @@ const GROUPS = [["site", "Call sites"], ["stack", "Stacks"], ["module", "Modules
 const TABS = [
 	...GROUPS.map(([by, title]) => [title, { table: "groups", by, sort: "" }]), ["Never freed", { table: "leaks", sort: "" }],
 	["Longest-lived", { table: "longest", sort: "" }], ["Churn", { table: "groups", by: "site", sort: "allocs" }],
+	["Segments", { table: "segments", sort: "" }],
 ];
-const SORTS = { groups: "live", leaks: "size", longest: "lifetime" };
+const SORTS = { groups: "live", leaks: "size", longest: "lifetime", segments: "size" };
 
 const GROUP_COLUMNS = [
 	["label", "name", brief], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
 	["left", "never freed", bytes], ["bytes", "allocated", bytes], ["allocs", "allocations", count], ["longest", "longest life", (us) => us ? duration(us) : "–"],
 ];
+const shortStream = (name) => name.replace(/ ?stream ?/, "");
 const LIFE_COLUMNS = [
 	["label", "call site", brief], ["size", "size", bytes], ["lifetime", "lived", duration], ["born", "from", duration],
-	["addr", "address", (name) => name], ["kind", "kind", (value) => value], ["stream", "stream", (value) => value.replace(/ ?stream ?/, "")],
+	["addr", "address", (name) => name], ["kind", "kind", (value) => value], ["stream", "stream", shortStream],
 ];
-const UNSORTED = new Set(["addr", "kind", "stream"]);
+const SEGMENT_COLUMNS = [
+	["label", "segment", (name) => name], ["size", "size", bytes], ["live", "live", bytes], ["free", "free", bytes], ["blocks", "blocks", count],
+	["kind", "kind", (value) => value], ["stream", "stream", shortStream], ["pool", "private pool", (value) => value || "–"],
+];
+const UNSORTED = new Set(["label", "addr", "kind", "stream"]);
 
 export class Tables {
 	constructor(app) {
@@ -43,11 +49,13 @@ export class Tables {
 		this.want = app.asker.latest("table", (answer, args) => this.take(answer, args), (error) => { this.note.textContent = error.message; });
 	}
 
-	get isLives() { return this.app.state.table !== "groups"; }
-	get columns() { return this.isLives ? LIFE_COLUMNS : GROUP_COLUMNS; }
+	get isLives() { return ["leaks", "longest"].includes(this.app.state.table); }
+	/* What its rows are: "groups", "segments" or "lives". */
+	get rowsAre() { return this.isLives ? "lives" : this.app.state.table; }
+	get columns() { return { groups: GROUP_COLUMNS, segments: SEGMENT_COLUMNS, lives: LIFE_COLUMNS }[this.rowsAre]; }
 	get sort() {
 		const { sort, table } = this.app.state;
-		return this.columns.some(([key]) => key === sort) && !(this.isLives && (UNSORTED.has(sort) || sort === "label")) ? sort : SORTS[table];
+		return this.columns.some(([key]) => key === sort) && !(this.isLives && UNSORTED.has(sort)) ? sort : SORTS[table];
 	}
 	/* What the table is of: without what is in sight of it. */
 	get wanted() {
@@ -59,9 +67,9 @@ export class Tables {
 		const { state } = this.app, { sort } = this;
 		const pressed = TABS.findLastIndex(([, sets]) => sets.table === state.table && (sets.by ?? state.by) === state.by && (!sets.sort || sets.sort === sort));
 		[...this.tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === pressed)));
-		this.head.className = `table-head ${this.isLives ? "lives" : "groups"}`;
+		this.head.className = `table-head ${this.rowsAre}`;
 		replace(this.head, this.columns.map(([key, title]) => h("button", {
-			type: "button", disabled: UNSORTED.has(key) || (this.isLives && key === "label"),
+			type: "button", disabled: this.isLives && UNSORTED.has(key),
 			"aria-sort": key === sort ? state.up ? "ascending" : "descending" : "none",
 			onclick: () => this.app.set({ sort: key, up: Number(key === sort ? !state.up : key === "label") }),
 		}, title, key === sort ? state.up ? " ↑" : " ↓" : "")));
@@ -101,6 +109,7 @@ export class Tables {
 		this.sums = answer.sums;
 		const { sums } = answer;
 		this.note.textContent = this.isLives ? `${plural(answer.all, "allocation")}, ${bytes(sums.size ?? 0)}` :
+			this.rowsAre === "segments" ? `${plural(answer.all, "segment")} at the cursor: ${bytes(sums.size ?? 0)}, of which ${bytes(sums.free ?? 0)} are free` :
 			`${plural(answer.all, "row")}: ${bytes(sums.live ?? 0)} at the cursor, ${bytes(sums.peak ?? 0)} at the peak`;
 		if (this.fresh || this.list.count !== answer.all) {
 			this.fresh = false;
@@ -117,7 +126,7 @@ export class Tables {
 			return null;
 		const most = { live: this.sums?.live, peak: this.sums?.peak, left: this.sums?.left, bytes: this.sums?.bytes, size: this.sums?.size };
 		return h("div", {
-			class: `vlist-row ${this.isLives ? "lives" : "groups"}${row.life !== undefined && row.life === app.state.life ? " chosen" : ""}`, role: "option",
+			class: `vlist-row ${this.rowsAre}${row.life !== undefined && row.life === app.state.life ? " chosen" : ""}`, role: "option",
 			title: row.name ?? row.label, onclick: () => this.pick(row),
 		}, this.columns.map(([key, , text]) => h("span", {
 			class: key === "label" ? "what" : "much",
@@ -126,10 +135,10 @@ export class Tables {
 	}
 
 	pick(row) {
-		const { app } = this, { by } = app.state;
-		if (row.life !== undefined || by === "stack")
+		const { app } = this, { by } = app.state, isGroup = this.rowsAre === "groups";
+		if (!isGroup || by === "stack")
 			app.set({ life: row.life ?? row.example });
-		if (row.life === undefined)
+		if (isGroup)
 			app.addTerm(`${by}=${row.name}`);
 	}
 }

@@ -1,8 +1,8 @@
 /* state.js - the allocator in one state, and the list of events. */
 import { ACT, ACTIONS } from "../model/document.js";
 import { streamText } from "../model/groups.js";
-import { rangesOf, stateAt, sumsOf } from "../model/segments.js";
-import { blockName, hex } from "../ui/format.js";
+import { segmentsAt, sumsOf } from "../model/segments.js";
+import { blockName, segmentName } from "../ui/format.js";
 import { modelOf } from "./open.js";
 import { colorsOf } from "./pictures.js";
 
@@ -21,9 +21,7 @@ const refusal = (model, s, sums) => {
 };
 
 export const allocator = ({ at, by, dark, ...of }) => {
-	const model = modelOf(of), s = model.state(at);
-	model.ranges ??= rangesOf(model);
-	const segments = stateAt(model, model.ranges, s), sums = sumsOf(segments);
+	const model = modelOf(of), s = model.state(at), segments = segmentsAt(model, s), sums = sumsOf(segments);
 	const color = colorsOf(model, by, dark);
 	const blocks = segments.reduce((sum, one) => sum + one.blocks.length, 0);
 	const out = {
@@ -97,7 +95,7 @@ export const events = ({ which, first, count, at, ...of }) => {
 	for (let i = Math.max(0, first); i < Math.min(all, first + count); i++) {
 		const row = list[i], l = about[row], { freed, died } = model.lives;
 		rows.push({
-			block: l >= 0 ? blockName(e.addr[row], model.generations[l]) : e.addr[row] && e.action[row] !== ACT.oom ? `s${hex(e.addr[row]).slice(2)}` : "",
+			block: l >= 0 ? blockName(e.addr[row], model.generations[l]) : e.addr[row] && e.action[row] !== ACT.oom ? segmentName(e.addr[row]) : "",
 			stream: streamText(model.doc.numbers[e.stream[row]] ?? 0),
 			waited: which !== "raw" && l >= 0 && freed[l] === row && died[l] > row && died[l] < model.count ? e.time[died[l]] - e.time[row] : 0,
 			row, action: ACTIONS[e.action[row]], time: e.time[row] - model.axis.begin, addr: e.addr[row], size: e.size[row],

@@ -1,7 +1,8 @@
 /* tables.js - the tables: lives summed by what they have in common, or one by one. Sorted and searched here. */
 import { streamText } from "../model/groups.js";
 import { isLeft, lifeAt } from "../model/lives.js";
-import { blockName, hex } from "../ui/format.js";
+import { blockName, hex, segmentName } from "../ui/format.js";
+import { segmentsAt } from "../model/segments.js";
 import { modelOf } from "./open.js";
 import { testOf } from "../model/filter.js";
 
@@ -108,6 +109,22 @@ const lifeRows = (model, { what, search }) => {
 	return rows;
 };
 
+/* What the driver gave, at state @at; with a filter, where it leaves something. */
+const segmentRows = (model, { at, search }) => {
+	const { doc, match } = model, test = search ? testOf(search) : () => true, rows = [];
+	for (const { addr, size, stream, kind, priv, stray, blocks } of segmentsAt(model, at)) {
+		const mine = blocks.filter(({ life }) => !match || match[life]), name = stray ? hex(addr) : segmentName(addr);
+		const row = { name, label: name, size, live: 0, free: size, blocks: mine.length, kind: stray ? "no segment" : doc.texts[kind] ?? "", stream: streamText(doc.numbers[stream] ?? 0), pool: priv ?? "" };
+		for (const block of blocks)
+			row.free -= block.size;
+		for (const { requested, waiting } of mine)
+			row.live += waiting ? 0 : requested;
+		if ((!match || mine.length) && (test(`${name}\n${hex(addr)}\n${row.stream}\n${row.kind}`) || (priv && test(`private pool ${priv}`))))
+			rows.push({ ...row, example: mine.reduce((most, one) => one.requested > (most?.requested ?? -1) ? one : most, null)?.life ?? -1 });
+	}
+	return rows;
+};
+
 const complete = (model, row) => row.life === undefined ? row : {
 	...row, label: model.stacks.siteText(model.lives.stack[row.life]), addr: blockName(model.lives.addr[row.life], model.generations[row.life]),
 	stream: streamText(model.doc.numbers[model.lives.stream[row.life]]), kind: model.doc.texts[model.lives.kind[row.life]],
@@ -118,7 +135,7 @@ export const table = (args) => {
 	const model = modelOf(args), { what, sort, up, first, count } = args, at = model.state(args.at);
 	const key = JSON.stringify([what, args.by, args.at, at, args.window, args.search, sort, up]);
 	if (model.tableKey !== key || model.tableMatch !== model.match) {
-		const rows = what === "groups" ? groupRows(model, { ...args, at, moment: args.at, ...model.states(args.window) }) : lifeRows(model, args);
+		const rows = what === "groups" ? groupRows(model, { ...args, at, moment: args.at, ...model.states(args.window) }) : what === "segments" ? segmentRows(model, { ...args, at }) : lifeRows(model, args);
 		const sign = up ? 1 : -1;
 		if (rows.length && typeof rows[0][sort] === "string")
 			rows.sort((a, b) => sign * (a[sort] < b[sort] ? -1 : a[sort] > b[sort] ? 1 : 0));
