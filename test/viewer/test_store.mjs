@@ -110,10 +110,11 @@ const CONTROLS = {
 	flame: [
 		["weight", button("allocated")], ["number", button("count")], ["search", type("search in the flame graph", "main")], ["closer", flame()],
 		["filter", flame({ clickCount: 2 })], ["all", button("All")],
+		["all frames", (page) => page.getByLabel("user code first").click()], ["upside down", button("Who allocates")], ["beside another", button("Difference")],
 	],
 	tables: [
 		["modules", tab("Modules")], ["leaks", tab("Never freed")], ["pin", async (page) => { await tab("Longest-lived")(page); await settle(page); await first(".table .vlist-row")(page); }],
-		["churn", tab("Churn")], ["sort", (page) => page.locator(".table-head button", { hasText: "allocations" }).click()],
+		["segments", tab("Segments")], ["churn", tab("Churn")], ["sort", (page) => page.locator(".table-head button", { hasText: "allocations" }).click()],
 		["search", type("search in the table", "main")], ["row", async (page) => { await tab("Call sites")(page); await settle(page); await first(".table .vlist-row")(page); }],
 	],
 	compare: [
