@@ -1,12 +1,13 @@
 /* How the page looks: colours that stay apart, small windows, paper, empty states; and how files come in and go out. */
 // timeout: 400
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { gunzipSync, gzipSync } from "node:zlib";
 import { csvOf } from "../../tools/viewer/src/ui/save.js";
 import { PALETTE, css, groupColor } from "../../tools/viewer/src/ui/color.js";
+import { shortNames } from "../../tools/viewer/src/ui/format.js";
 import { launch, missing, openPage, settle } from "./browser.mjs";
 import { DATA, gpumem, pageOf, room, runApp } from "./documents.mjs";
 
@@ -80,6 +81,34 @@ test("everything can be reached in a window of 800 pixels, and of 2560", { skip 
 					assert.ok((await page.locator("main canvas").first().boundingBox()).height >= 100, view);
 			}
 		});
+});
+
+test("snapshots with long names are told apart: no select and no title is cut at 1280 pixels", { skip }, async () => {
+	assert.deepEqual(shortNames(["a/before.json", "a/after.json"]), ["a/before.json", "a/after.json"], "short names stay");
+	assert.deepEqual(shortNames(["gpumem.trainer.471.exit.json", "gpumem.trainer.471.oom-1.json"]), ["exit", "oom-1"]);
+	assert.deepEqual(shortNames(["gpumem.a_program_of_a_name.json", "gpumem.a_program_of_a_name.json"]), ["gpumem.a_pr…_a_name.json", "gpumem.a_pr…_a_name.json (2)"]);
+	assert.deepEqual(shortNames([`${"x".repeat(30)}.json`, ".json", ""]), ["xxxxxxxxxxx…xxxxxxx.json", ".json", ""]);
+	const names = ["rank0.4711.exit", "rank1.4712.exit", "rank2.4713.oom-1", "rank3.4714.exit"].map((name) => `gpumem.a_training_program_of_a_long_name.${name}.json`);
+	const paths = names.map((name) => join(room, name));
+	paths.forEach((path) => copyFileSync(run("exit"), path));
+	await visit(pageOf("long", ...paths), { hash: "view=compare" }, async (page) => {
+		await page.waitForFunction((many) => gpumem.docs.filter(Boolean).length === many, names.length);
+		await settle(page);
+		const [selects, titles, cut] = await page.evaluate(() => {
+			const all = (selector) => [...document.querySelectorAll(selector)].filter((one) => one.getClientRects().length), c = document.createElement("canvas").getContext("2d");
+			const room = (one) => {
+				const style = getComputedStyle(one);
+				c.font = style.font;
+				return one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 16 - c.measureText(one.selectedOptions[0].text).width;	/* beside its arrow */
+			};
+			return [all("select").map((one) => [one.getAttribute("aria-label"), one.selectedOptions[0].text, one.title, Math.min(0, Math.round(room(one)))]),
+				all(".side-title").map((one) => [one.querySelector("b").textContent, one.title]), all(".side-title, .side-title *, .head .name").filter((one) => one.scrollWidth > one.clientWidth && one.clientWidth).map((one) => one.textContent)];
+		});
+		assert.deepEqual(cut, []);
+		assert.deepEqual(selects.filter(([, , , more]) => more < 0), []);
+		assert.deepEqual(selects.filter(([label]) => /snapshot|compare/.test(label)).map(([, text, title]) => [text, title]), [["rank0.4711.exit", names[0]], ["rank1.4712.exit", names[1]]]);
+		assert.deepEqual(titles, [["before: rank0.4711.exit", names[0]], ["after: rank1.4712.exit", names[1]], ["rank2.4713.oom-1", names[2]], ["rank3.4714.exit", names[3]]]);
+	});
 });
 
 test("in a small window after an out-of-memory no control is covered", { skip }, async () => {

@@ -8,6 +8,7 @@ import { Store } from "./store.js";
 import { Axis } from "./model/axis.js";
 import { parseTerm } from "./model/filter.js";
 import { h, replace } from "./ui/dom.js";
+import { shortNames } from "./ui/format.js";
 import { Chips } from "./ui/chips.js";
 import { Head } from "./ui/head.js";
 import { Side } from "./ui/side.js";
@@ -38,6 +39,14 @@ class App {
 	get state() { return this.store.state; }
 	get doc() { return this.docs[this.state.doc]; }
 	get source() { return this.doc?.sources[this.state.source]; }
+	/* What snapshot @number is called where there is little room. */
+	nameOf(number) {
+		const there = this.docs.filter(Boolean);
+		if (this.named?.length !== there.length)
+			this.named = shortNames(there.map(({ name }) => name));
+		return this.named[there.findIndex((one) => one.number === number)] ?? "";
+	}
+
 	/* What each question to the worker names. */
 	get of() { return { doc: this.state.doc, source: this.state.source, terms: this.state.terms }; }
 	/* The length of the axis, the window on it, and the same for the worker: null is all of it. */

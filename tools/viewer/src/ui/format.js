@@ -86,6 +86,26 @@ export const brief = (site) => {
 	return shorten(name) + (place ?? "").replace(/ \(.*\/([^/]+:\d+\))$/, " ($1") + (more ?? "");
 };
 
+const NAME_MOST = 24;
+
+/* Of @names of files, what tells them apart where there is little room: without what all of them begin or end with. */
+export const shortNames = (names) => {
+	const parts = names.map((name) => name.match(/[^-._/]*[-._/]|[^-._/]+$/g) ?? [name]), least = Math.min(...parts.map(({ length }) => length)) - 1;
+	const same = (at) => parts.every((list) => list.at(at) === parts[0].at(at));
+	let first = 0, last = 0;
+	if (names.some((name) => name !== names[0]) && names.some(({ length }) => length > NAME_MOST)) {
+		while (first < least && same(first))
+			first++;
+		while (last < least - first && same(-1 - last))
+			last++;
+	}
+	const short = parts.map((list) => list.slice(first, list.length - last).join("").replace(/[-._]$/, ""));
+	return short.map((name, i) => {
+		const before = short.slice(0, i).filter((other) => other === name).length, half = NAME_MOST / 2;
+		return (name.length > NAME_MOST ? `${name.slice(0, half - 1)}…${name.slice(-half)}` : name) + (before ? ` (${before + 1})` : "");
+	});
+};
+
 export const percent = (part, whole) => {
 	if (!whole)
 		return "";

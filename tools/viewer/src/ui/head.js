@@ -83,8 +83,9 @@ export class Head {
 		this.about.textContent = this.about.title = aboutOf(doc);
 		document.title = `${titleOf(doc)} – gpumem`;
 		replace(this.snapshot, app.docs.filter(Boolean).map((one) => h("option", {
-			value: String(one.number), selected: one.number === app.state.doc,
-		}, one.name)));
+			value: String(one.number), selected: one.number === app.state.doc, title: one.name,
+		}, app.nameOf(one.number))));
+		this.snapshot.title = doc.name;
 		this.snapshot.hidden = app.docs.length < 2;
 		this.element.classList.toggle("crowded", !this.snapshot.hidden);
 		replace(this.source, doc.sources.map((source) => h("option", {

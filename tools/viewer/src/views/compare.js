@@ -37,7 +37,8 @@ export class Compare {
 		if (partner < 0)
 			return;
 		replace(this.other, app.docs.filter((one) => one && one.number !== app.state.doc).map((one) =>
-			h("option", { value: String(one.number), selected: one.number === partner }, one.name)));
+			h("option", { value: String(one.number), selected: one.number === partner, title: one.name }, app.nameOf(one.number))));
+		this.other.title = app.docs[partner].name;
 		this.by.value = by;
 		this.moment.show(when);
 		this.want({ ...app.of, other: partner, by, when, all: app.docs.length, width: Math.max(0, Math.floor(this.pair.clientWidth / Math.min(2, app.docs.length)) - LEFT - 40) });
@@ -48,7 +49,7 @@ export class Compare {
 		this.data = { ...answer, by };
 		this.most = answer.rows.reduce((most, { a, b }) => Math.max(most, Math.abs(b - a)), 1);
 		const growth = answer.b - answer.a;
-		this.note.textContent = answer.source < 0 ? `${this.app.docs[answer.other].name} has nothing of ${this.app.source.name}` :
+		this.note.textContent = answer.source < 0 ? `${this.app.nameOf(answer.other)} has nothing of ${this.app.source.name}` :
 			`${signed(growth)}: ${bytes(answer.a)} before, ${bytes(answer.b)} after; ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row differs" : "rows differ"}, ${count(answer.same)} as before`;
 		this.list.empty.textContent = answer.source < 0 ? "There is nothing to compare it with." : "Nothing differs.";
 		this.list.setCount(answer.rows.length);
@@ -73,8 +74,9 @@ export class Compare {
 		sides.forEach((side, i) => {
 			const { title, canvas, element } = this.sides[i], what = ["before", "after", ""][rank(side)];
 			element.onclick = () => rank(side) === 2 && app.set({ other: side.doc });
-			replace(title, h("b", {}, `${what ? `${what}: ` : ""}${app.docs[side.doc]?.name ?? ""}`), h("span", { class: "soft" },
-				` ${side.name}: peak ${bytes(side.peak)}, end ${bytes(side.end)}, ${duration(side.length)}`));
+			title.title = app.docs[side.doc]?.name ?? "";
+			replace(title, h("b", {}, `${what ? `${what}: ` : ""}${app.nameOf(side.doc)}`), h("div", { class: "soft" },
+				`${side.name}: peak ${bytes(side.peak)}, end ${bytes(side.end)}, ${duration(side.length)}`));
 			this.drawSide(fit(canvas), side, top);
 		});
 	}

@@ -223,7 +223,7 @@ export class Flame {
 			return;
 		replace(tip, h("b", {}, this.amount(data.weight[n])), h("span", { class: "soft" }, ` ${percent(data.weight[n], data.total)} of all`,
 			data.self[n] ? `, ${this.amount(data.self[n])} by itself` : ""), h("div", { class: "site" }, n ? data.labels[n] : "all stacks"),
-		n ? h("div", { class: "soft" }, data.where[n]) : null, data.before ? h("div", {}, `${this.amount(data.before[n])} in ${this.app.docs[this.app.partner]?.name}`) : null);
+		n ? h("div", { class: "soft" }, data.where[n]) : null, data.before ? h("div", {}, `${this.amount(data.before[n])} in ${this.app.nameOf(this.app.partner)}`) : null);
 		const box = this.element.querySelector(".canvas"), x = event.offsetX, y = event.offsetY - this.scroller.scrollTop;
 		const right = x + 18 + tip.offsetWidth > box.clientWidth, low = y + 18 + tip.offsetHeight > box.clientHeight;
 		tip.style.left = `${Math.max(4, right ? x - 14 - tip.offsetWidth : x + 18)}px`;
