@@ -174,7 +174,7 @@ test("a segment of a private pool and of a stream says so in Allocator, in the t
 		assert.match(await page.locator(".tip").filter({ visible: true }).innerText(), new RegExp(`${name}.*stream 0x55d0c0de, .*private pool 0, 7`));
 		await page.evaluate(() => gpumem.set({ view: "tables", table: "segments" }));
 		await settle(page);
-		const rows = await page.evaluate(() => [...gpumem.view.rows.values()].map(({ label, size, live: used, free, blocks, stream: on, pool }) => [label, size, used, free, blocks, on, pool]));
+		const rows = await page.evaluate(() => [...gpumem.view.list.rows.values()].map(({ label, size, live: used, free, blocks, stream: on, pool }) => [label, size, used, free, blocks, on, pool]));
 		assert.deepEqual(rows.sort(), live.map((one) => {
 			const used = one.blocks.filter(({ state }) => state !== "inactive"), sum = (list, of) => list.reduce((all, block) => all + of(block), 0);
 			return [`s${one.address.toString(16)}`, one.total_size, sum(used, (block) => block.requested_size), one.total_size - sum(used, ({ size }) => size), used.length,

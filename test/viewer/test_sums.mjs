@@ -283,7 +283,7 @@ test("tables: sorted, searched in all frames, a click filters or pins", { skip }
 	const summary = JSON.parse(gpumem("summary", "--json", SNAPSHOTS.training)).by_site.filter((row) => row.allocated_bytes);
 	await page.locator(".table-head button", { hasText: "never freed" }).click();
 	await settle(page);
-	const left = await page.evaluate(() => [...gpumem.view.rows.values()].map(({ name, left: bytes }) => [name, bytes]));
+	const left = await page.evaluate(() => [...gpumem.view.list.rows.values()].map(({ name, left: bytes }) => [name, bytes]));
 	assert.deepEqual(new Map(left.filter(([, bytes]) => bytes)), new Map(summary.map((row) => [row.site, row.allocated_bytes])));
 	await page.locator(".table-head button", { hasText: "name" }).click();
 	await settle(page);

@@ -2,6 +2,8 @@
  * axis.js - what lies along the timeline: real time in microseconds since the first event, or the order of events.
  * State s takes the place from its event to the next; in the order of events that is [s, s + 1).
  */
+import { countBefore } from "./values.js";
+
 export class Axis {
 	constructor(source, end) {
 		const { time } = source.events, count = source.count;
@@ -70,14 +72,6 @@ export class Axis {
 	/* How many events are before @x, or not after it. A sum of @x and the beginning would be rounded: microseconds
 	 * since 1970 leave no room for parts of one. */
 	rowsUntil(x, included) {
-		let low = 0, high = this.count;
-		while (low < high) {
-			const middle = (low + high) >>> 1, at = this.time[middle] - this.begin;
-			if (included ? at <= x : at < x)
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		return low;
+		return countBefore(this.count, (i) => included ? this.time[i] - this.begin <= x : this.time[i] - this.begin < x);
 	}
 }

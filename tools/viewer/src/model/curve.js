@@ -6,7 +6,7 @@ import { ACT } from "./document.js";
 
 const STEP = 64;
 
-export class Curve {
+class Curve {
 	/* @values: bytes by state. */
 	constructor(values) {
 		this.values = values;

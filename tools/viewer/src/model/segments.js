@@ -5,6 +5,7 @@
  * of an expandable one. As with lives, a range is there in state s if born < s <= died.
  */
 import { ACT, SEGMENT_EXPANDABLE } from "./document.js";
+import { countBefore } from "./values.js";
 
 const ROUND = 512;		/* what sizes are rounded up to, where the tables do not say it */
 
@@ -13,17 +14,7 @@ class Open {
 	constructor() { this.list = []; }
 
 	/* The first whose end is above @addr. */
-	find(addr) {
-		let low = 0, high = this.list.length;
-		while (low < high) {
-			const middle = (low + high) >>> 1;
-			if (this.list[middle].addr + this.list[middle].size <= addr)
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		return low;
-	}
+	find(addr) { return countBefore(this.list.length, (i) => this.list[i].addr + this.list[i].size <= addr); }
 
 	add(range) { this.list.splice(this.find(range.addr), 0, range); }
 
@@ -133,15 +124,7 @@ export const stateAt = (model, ranges, s) => {
 	}
 	const strays = [];
 	const find = (addr) => {
-		let low = 0, high = segments.length;
-		while (low < high) {
-			const middle = (low + high) >>> 1;
-			if (segments[middle].addr <= addr)
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		const segment = segments[low - 1];
+		const segment = segments[countBefore(segments.length, (i) => segments[i].addr <= addr) - 1];
 		return segment && addr < segment.addr + segment.size ? segment : null;
 	};
 	for (let l = 0; l < lives.count; l++) {

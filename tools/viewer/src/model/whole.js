@@ -5,7 +5,7 @@
  */
 import { ACT, BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS } from "./document.js";
 import { wholePeak } from "./held.js";
-import { lazy } from "./values.js";
+import { countBefore, lazy } from "./values.js";
 
 const WIDE = new Set(["time", "addr", "size", "requested", "handle"]);
 
@@ -33,15 +33,7 @@ class Words {
 	}
 
 	from(addr, time) {
-		let low = 0, high = this.addr.length;
-		while (low < high) {
-			const middle = (low + high) >>> 1;
-			if (this.addr[middle] < addr || (this.addr[middle] === addr && this.time[middle] < time))
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		return low;
+		return countBefore(this.addr.length, (i) => this.addr[i] < addr || (this.addr[i] === addr && this.time[i] < time));
 	}
 
 	/* Did a pool tell of [@addr, +@size) between two moments, or does it hold all of that in the end? */

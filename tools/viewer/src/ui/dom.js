@@ -57,6 +57,17 @@ export const toggle = (text, title, press) => {
 	return element;
 };
 
+/* The way that the wheel was turned, in pixels, and by how much it brings things closer or farther. */
+export const turned = ({ deltaMode }, delta) => delta * (deltaMode === 1 ? 30 : 1);
+export const wheelFactor = (event) => Math.exp(Math.max(-200, Math.min(200, turned(event, event.deltaY))) * 0.002);
+
+/* Show @tip beside (x, y) of @box: at the right and below, or where there is room. */
+export const placeTip = (tip, box, x, y) => {
+	const right = x + 18 + tip.offsetWidth > box.clientWidth, low = y + 18 + tip.offsetHeight > box.clientHeight;
+	tip.style.left = `${Math.max(4, right ? x - 14 - tip.offsetWidth : x + 18)}px`;
+	tip.style.top = `${Math.max(4, low ? y - 14 - tip.offsetHeight : y + 18)}px`;
+};
+
 /* A canvas of the size of its box, in device pixels; @return { context, width, height, ratio } in CSS pixels. */
 export const fit = (canvas) => {
 	const ratio = window.devicePixelRatio || 1, box = canvas.getBoundingClientRect();

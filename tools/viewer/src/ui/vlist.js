@@ -2,18 +2,20 @@
  * vlist.js - a list of any number of rows, of which only those in sight exist. Browsers do not make an element of more
  * than some ten million pixels: a longer list maps the scroll bar to its rows in proportion, and the wheel moves by rows.
  *
- * @empty is said where there is no row. @row(i) makes the element of row i, or returns null if it is not known yet; @range(first, count) says what is in sight.
+ * @empty is said where there is no row. @row(row, i) makes the element of a row. Rows come by take(); @ask(first, count) is
+ * called where rows in sight have not come.
  */
 import { h, replace } from "./dom.js";
 
-const MOST = 8e6;
+const MOST = 8e6, KEPT = 4000, BESIDE = 40;		/* rows that are kept, and those that are asked for with what is in sight */
 
 export class VirtualList {
-	constructor({ rowHeight, row, range, label, empty }) {
+	constructor({ rowHeight, row, ask, label, empty }) {
 		this.empty = h("div", { class: "empty" }, empty);
 		this.rowHeight = rowHeight;
 		this.row = row;
-		this.range = range;
+		this.ask = ask;
+		this.rows = new Map();
 		this.count = 0;
 		this.first = 0;
 		this.layer = h("div", { class: "vlist-layer" });
@@ -26,6 +28,17 @@ export class VirtualList {
 	get inSight() { return Math.max(1, Math.ceil(this.element.clientHeight / this.rowHeight)); }
 	get isLong() { return this.count * this.rowHeight > MOST; }
 	get whole() { return Math.min(MOST, this.count * this.rowHeight); }
+
+	/* Rows @first and those behind it, of a list of @count. */
+	take(first, rows, count) {
+		if (this.rows.size > KEPT)
+			this.rows.clear();
+		rows.forEach((row, i) => this.rows.set(first + i, row));
+		if (this.count === count)
+			this.paint();
+		else
+			this.setCount(count);
+	}
 
 	setCount(count) {
 		this.count = count;
@@ -73,10 +86,14 @@ export class VirtualList {
 
 	paint() {
 		const first = Math.floor(this.first), count = Math.min(this.inSight + 1, this.count - first);
-		this.range?.(first, count);
 		const rows = [];
-		for (let i = first; i < first + count; i++)
-			rows.push(this.row(i) ?? h("div", { class: "vlist-row" }));
+		let missing = false;
+		for (let i = first; i < first + count; i++) {
+			missing ||= !this.rows.has(i);
+			rows.push(this.rows.has(i) ? this.row(this.rows.get(i), i) : h("div", { class: "vlist-row" }));
+		}
+		if (missing)
+			this.ask?.(Math.max(0, first - BESIDE), count + 2 * BESIDE);
 		replace(this.layer, rows.length ? rows : this.empty);
 		this.layer.style.transform = `translateY(${-Math.round((this.first - first) * this.rowHeight)}px)`;
 	}

@@ -3,7 +3,7 @@
  * long as all the memory that the driver gave; and the list of events beside it.
  */
 import { css } from "../ui/color.js";
-import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { cut, fit, h, placeTip, replace, switcher, variable, wheelFactor } from "../ui/dom.js";
 import { beforeText, bytes, hex, plural, segmentName } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Events } from "./events.js";
@@ -115,7 +115,7 @@ export class Allocator {
 		event.preventDefault();
 		if (!this.rows)
 			return;
-		const { first, last } = this.part, factor = Math.exp(Math.max(-200, Math.min(200, event.deltaY * (event.deltaMode === 1 ? 30 : 1))) * 0.002);
+		const { first, last } = this.part, factor = wheelFactor(event);
 		const at = first + (last - first) * Math.max(0, Math.min(1, (event.offsetY - 4) / (this.rows * (this.tall + 6))));
 		this.zoom(at - (at - first) * factor, at + (last - at) * factor);
 	}
@@ -312,9 +312,7 @@ export class Allocator {
 			}
 			tip.querySelector(".site").textContent = this.name ?? "";
 		}
-		const right = event.offsetX + 18 + tip.offsetWidth > this.canvas.clientWidth, low = event.offsetY + 18 + tip.offsetHeight > this.canvas.clientHeight;
-		tip.style.left = `${Math.max(4, right ? event.offsetX - 14 - tip.offsetWidth : event.offsetX + 18)}px`;
-		tip.style.top = `${Math.max(4, low ? event.offsetY - 14 - tip.offsetHeight : event.offsetY + 18)}px`;
+		placeTip(tip, this.canvas, event.offsetX, event.offsetY);
 	}
 
 	/* How large the hole at @at is. */

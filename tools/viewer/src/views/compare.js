@@ -21,7 +21,7 @@ export class Compare {
 		this.sides = [];
 		this.pair = h("div", { class: "two" });
 		this.head = h("div", { class: "table-head differs", role: "row" }, ["name", "before", "after", "difference", "blocks"].map((text) => h("span", {}, text)));
-		this.list = new VirtualList({ rowHeight: 28, label: "differences", row: (i) => this.row(i) });
+		this.list = new VirtualList({ rowHeight: 28, label: "differences", row: (row) => this.row(row) });
 		this.body = h("div", { class: "stage" }, h("div", { class: "tools" }, h("label", {}, "with", this.other), h("label", {}, "by", this.by), this.moment, this.note), this.pair,
 			h("div", { class: "table" }, this.head, this.list.element));
 		this.alone = h("div", { class: "welcome" }, h("div", {}, h("h1", {}, "Drop a second snapshot here"),
@@ -52,7 +52,8 @@ export class Compare {
 		this.note.textContent = answer.source < 0 ? `${this.app.nameOf(answer.other)} has nothing of ${this.app.source.name}` :
 			`${signed(growth)}: ${bytes(answer.a)} before, ${bytes(answer.b)} after; ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row differs" : "rows differ"}, ${count(answer.same)} as before`;
 		this.list.empty.textContent = answer.source < 0 ? "There is nothing to compare it with." : "Nothing differs.";
-		this.list.setCount(answer.rows.length);
+		this.list.rows.clear();
+		this.list.take(0, answer.rows, answer.rows.length);
 		this.draw();
 		this.app.shown();
 	}
@@ -110,11 +111,11 @@ export class Compare {
 
 	rowsToSave() { return this.data?.rows ?? []; }
 
-	row(i) {
-		const row = this.data?.rows[i], growth = row ? row.b - row.a : 0;
-		return row ? h("div", { class: "vlist-row differs", role: "option", title: row.name, onclick: () => this.app.addTerm(`${this.data.by}=${row.name}`) },
+	row(row) {
+		const growth = row.b - row.a;
+		return h("div", { class: "vlist-row differs", role: "option", title: row.name, onclick: () => this.app.addTerm(`${this.data.by}=${row.name}`) },
 			h("span", { class: "what" }, brief(row.name)), h("span", { class: "much" }, bytes(row.a)), h("span", { class: "much" }, bytes(row.b)),
 			h("span", { class: `much change ${growth > 0 ? "more" : "less"}`, vars: { "--share": `${(100 * Math.abs(growth)) / this.most}%` } }, signed(growth)),
-			h("span", { class: "much" }, `${count(row.blocksA)} → ${count(row.blocksB)}`)) : null;
+			h("span", { class: "much" }, `${count(row.blocksA)} → ${count(row.blocksB)}`));
 	}
 }

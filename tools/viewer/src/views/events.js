@@ -14,12 +14,11 @@ const SHORT = { free_requested: "free", free_completed: "free", segment_alloc: "
 export class Events {
 	constructor(app) {
 		this.app = app;
-		this.rows = new Map();
 		this.choice = h("select", { "aria-label": "which events", onchange: () => app.set({ events: this.choice.value }) },
 			CHOICES.map(([value, text]) => h("option", { value }, text)));
 		this.number = h("span", { class: "soft" });
 		this.list = new VirtualList({
-			empty: "No event passes the filter.", rowHeight: 42, label: "events", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
+			empty: "No event passes the filter.", rowHeight: 42, label: "events", row: (row, i) => this.row(row, i), ask: (first, many) => this.ask(first, many),
 		});
 		this.list.element.addEventListener("keydown", (event) => this.key(event));
 		this.element = h("section", { class: "events" }, h("div", { class: "events-head" }, this.choice, this.number),
@@ -30,32 +29,19 @@ export class Events {
 	/* What is listed: without what is in sight of it. */
 	get wanted() { return { ...this.app.of, which: this.app.state.events }; }
 
-	ask(first, many) { this.want({ ...this.wanted, first: Math.max(0, first), count: many, at: this.app.state.at }); }
-
-	see(first, many) {
-		for (let i = first; i < first + many; i++)
-			if (!this.rows.has(i)) {
-				this.ask(first - 40, many + 80);
-				return;
-			}
-	}
+	ask(first, many) { this.want({ ...this.wanted, first, count: many, at: this.app.state.at }); }
 
 	take(answer, { first: _, count: many, at, ...of }) {
 		if (JSON.stringify(of) !== this.listed)
 			return;
-		if (this.rows.size > 4000)
-			this.rows.clear();
-		answer.rows.forEach((row, i) => this.rows.set(answer.first + i, row));
 		this.number.textContent = answer.all === this.app.source.events ? count(answer.all) :
 			`${count(answer.all)} of ${count(this.app.source.events)}`;
 		this.near = answer.near;
-		if (this.list.count !== answer.all)
-			this.list.setCount(answer.all);
+		this.list.take(answer.first, answer.rows, answer.all);
 		if (this.following && at === this.at) {
 			this.following = false;
 			this.list.reveal(this.near);
 		}
-		this.list.paint();
 	}
 
 	/* Another list begins where the cursor is, and a cursor that moves stays in sight. */
@@ -63,18 +49,16 @@ export class Events {
 		const listed = JSON.stringify(this.wanted), { at, events } = this.app.state;
 		this.choice.value = events;
 		if (this.listed !== listed)
-			this.rows.clear();
+			this.list.rows.clear();
 		if (this.listed !== listed || this.at !== at) {
 			Object.assign(this, { listed, at, following: true });
-			this.ask(Math.floor(this.list.first) - 40, 120);
+			this.ask(Math.max(0, Math.floor(this.list.first) - 40), 120);
 		}
 		this.list.paint();
 	}
 
-	row(i) {
-		const row = this.rows.get(i), { app } = this;
-		if (!row)
-			return null;
+	row(row, i) {
+		const { app } = this;
 		const chosen = i === this.near, sign = SIGN[row.action] ?? "", waits = row.waited > 0 ? `, done ${duration(row.waited)} later` : "";
 		return h("div", {
 			class: `vlist-row event ${row.action}${chosen ? " chosen" : ""}${row.life >= 0 && row.life === app.state.life ? " pinned" : ""}`,
@@ -92,7 +76,7 @@ export class Events {
 			return;
 		event.preventDefault();
 		event.stopPropagation();
-		const row = this.rows.get(Math.max(0, Math.min(this.list.count - 1, this.near + by)));
+		const row = this.list.rows.get(Math.max(0, Math.min(this.list.count - 1, this.near + by)));
 		if (row)
 			this.app.set({ at: row.row + 1, life: row.life });
 	}

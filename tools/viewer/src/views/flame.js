@@ -3,7 +3,7 @@
  * function to the full width, a double click filters every view by it.
  */
 import { css, hueOf, oklch } from "../ui/color.js";
-import { cut, fit, h, replace, switcher, toggle, variable } from "../ui/dom.js";
+import { cut, fit, h, placeTip, replace, switcher, toggle, variable } from "../ui/dom.js";
 import { bytes, count, percent, plural } from "../ui/format.js";
 import { testOf } from "../model/filter.js";
 
@@ -224,9 +224,6 @@ export class Flame {
 		replace(tip, h("b", {}, this.amount(data.weight[n])), h("span", { class: "soft" }, ` ${percent(data.weight[n], data.total)} of all`,
 			data.self[n] ? `, ${this.amount(data.self[n])} by itself` : ""), h("div", { class: "site" }, n ? data.labels[n] : "all stacks"),
 		n ? h("div", { class: "soft" }, data.where[n]) : null, data.before ? h("div", {}, `${this.amount(data.before[n])} in ${this.app.nameOf(this.app.partner)}`) : null);
-		const box = this.element.querySelector(".canvas"), x = event.offsetX, y = event.offsetY - this.scroller.scrollTop;
-		const right = x + 18 + tip.offsetWidth > box.clientWidth, low = y + 18 + tip.offsetHeight > box.clientHeight;
-		tip.style.left = `${Math.max(4, right ? x - 14 - tip.offsetWidth : x + 18)}px`;
-		tip.style.top = `${Math.max(4, low ? y - 14 - tip.offsetHeight : y + 18)}px`;
+		placeTip(tip, this.scroller, event.offsetX, event.offsetY - this.scroller.scrollTop);
 	}
 }

@@ -34,7 +34,6 @@ const UNSORTED = new Set(["label", "addr", "kind", "stream"]);
 export class Tables {
 	constructor(app) {
 		this.app = app;
-		this.rows = new Map();
 		this.tabs = h("nav", { class: "subtabs", "aria-label": "tables" }, TABS.map(([title, sets]) =>
 			h("button", { type: "button", onclick: () => app.set({ ...sets, up: 0 }) }, title)));
 		this.search = h("input", { class: "field", type: "search", placeholder: "Search frames and blocks", "aria-label": "search in the table",
@@ -42,7 +41,7 @@ export class Tables {
 		this.note = h("span", { class: "soft" });
 		this.head = h("div", { class: "table-head", role: "row" });
 		this.list = new VirtualList({
-			empty: "No allocation passes the filter and the search.", rowHeight: 28, label: "rows", row: (i) => this.row(i), range: (first, many) => this.see(first, many),
+			empty: "No allocation passes the filter and the search.", rowHeight: 28, label: "rows", row: (row) => this.row(row), ask: (first, many) => this.ask(first, many),
 		});
 		this.element = h("div", { class: "stage" }, h("div", { class: "tools" }, this.tabs), h("div", { class: "tools" }, this.search, this.note),
 			h("div", { class: "table" }, this.head, this.list.element));
@@ -85,45 +84,28 @@ export class Tables {
 		}
 		this.asked = asked;
 		this.mark();
-		this.rows.clear();
-		this.fresh = true;
+		this.list.rows.clear();
 		this.ask(0, 80);
 	}
 
 	async rowsToSave() { return (await this.app.ask("table", { ...this.wanted, first: 0, count: 1e9 })).rows.map(({ example: _, ...row }) => row); }
 
-	ask(first, many) { this.want({ ...this.wanted, first: Math.max(0, first), count: many }); }
-
-	see(first, many) {
-		for (let i = first; i < first + many; i++)
-			if (!this.rows.has(i)) {
-				this.ask(first - 40, many + 80);
-				return;
-			}
-	}
+	ask(first, many) { this.want({ ...this.wanted, first, count: many }); }
 
 	take(answer, { first: _, count: many, ...of }) {
 		if (JSON.stringify(of) !== this.asked)
 			return;
-		answer.rows.forEach((row, i) => this.rows.set(answer.first + i, row));
 		this.sums = answer.sums;
 		const { sums } = answer;
 		this.note.textContent = this.isLives ? `${plural(answer.all, "allocation")}, ${bytes(sums.size ?? 0)}` :
 			this.rowsAre === "segments" ? `${plural(answer.all, "segment")} at the cursor: ${bytes(sums.size ?? 0)}, of which ${bytes(sums.free ?? 0)} are free` :
 			`${plural(answer.all, "row")}: ${bytes(sums.live ?? 0)} at the cursor, ${bytes(sums.peak ?? 0)} at the peak`;
-		if (this.fresh || this.list.count !== answer.all) {
-			this.fresh = false;
-			this.list.setCount(answer.all);
-		} else {
-			this.list.paint();
-		}
+		this.list.take(answer.first, answer.rows, answer.all);
 		this.app.shown();
 	}
 
-	row(i) {
-		const row = this.rows.get(i), { app } = this;
-		if (!row)
-			return null;
+	row(row) {
+		const { app } = this;
 		const most = { live: this.sums?.live, peak: this.sums?.peak, left: this.sums?.left, bytes: this.sums?.bytes, size: this.sums?.size };
 		return h("div", {
 			class: `vlist-row ${this.rowsAre}${row.life !== undefined && row.life === app.state.life ? " chosen" : ""}`, role: "option",

@@ -4,12 +4,12 @@
  */
 import { css, hueOf, oklch } from "../ui/color.js";
 import { alongTicks, byteTicks } from "../ui/axes.js";
-import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { cut, fit, h, switcher, variable } from "../ui/dom.js";
 import { beforeText, bytes, duration } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Pointer } from "./timeline_pointer.js";
 
-export const MARGIN = { left: 78, right: 16, top: 12, bottom: 30 }, LANE = 17;
+const MARGIN = { left: 78, right: 16, top: 12, bottom: 30 }, LANE = 17;
 const NONE = { points: [], ranges: [], ghost: null }, WHOLE = { from: null, to: null, low: null, high: null };
 
 /* 0xAABBGGRR of a style's color. */

@@ -3,7 +3,7 @@
  * What is under the pointer is read from the picture itself, so that it is what is seen.
  */
 import { NOBODY } from "../model/raster.js";
-import { h, replace, variable } from "../ui/dom.js";
+import { h, placeTip, replace, turned, variable, wheelFactor } from "../ui/dom.js";
 import { bytes, duration } from "../ui/format.js";
 import { lifeText } from "./timeline.js";
 
@@ -116,18 +116,17 @@ export class Pointer {
 		const { app, timeline } = this, { from, to } = app.window;
 		if (event.ctrlKey || event.metaKey) {
 			const { low, high } = timeline, at = Math.max(low, Math.min(high, this.bytesAt(event.offsetY)));
-			const by = Math.exp(Math.max(-200, Math.min(200, event.deltaY * (event.deltaMode === 1 ? 30 : 1))) * 0.002);
+			const by = wheelFactor(event);
 			timeline.stretch(at - (at - low) * by, at + (high - at) * by);
 			return;
 		}
 		const along = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-		const unit = event.deltaMode === 1 ? 30 : 1;
 		if (Math.abs(along) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
-			const by = ((along * unit) / this.timeline.box.width) * (to - from);
+			const by = (turned(event, along) / this.timeline.box.width) * (to - from);
 			app.zoom(from + by, to + by);
 			return;
 		}
-		const factor = Math.exp(Math.max(-200, Math.min(200, event.deltaY * unit)) * 0.002);
+		const factor = wheelFactor(event);
 		const here = Math.max(from, Math.min(to, this.placeAt(event.offsetX)));
 		app.zoom(here - (here - from) * factor, here + (to - here) * factor);
 	}
@@ -201,11 +200,8 @@ export class Pointer {
 
 	placeTip() {
 		const { tip, canvas } = this.timeline;
-		if (tip.hidden)
-			return;
-		const right = this.x + 18 + tip.offsetWidth > canvas.clientWidth, low = this.y + 18 + tip.offsetHeight > canvas.clientHeight;
-		tip.style.left = `${Math.max(4, right ? this.x - 14 - tip.offsetWidth : this.x + 18)}px`;
-		tip.style.top = `${Math.max(4, low ? this.y - 14 - tip.offsetHeight : this.y + 18)}px`;
+		if (!tip.hidden)
+			placeTip(tip, canvas, this.x, this.y);
 	}
 
 	/* The allocation under the pointer, and the part that is being chosen, over the stripes. */

@@ -38,10 +38,10 @@ export const momentsOf = (model) => ({
 	endBytes: model.curve.values[model.count], focus: model.state(null), asked: model.asked,
 });
 
-export const aboutSource = (model, number) => ({
+const aboutSource = (model, number) => ({
 	number, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
 	dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
-	begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, ...momentsOf(model), hasStacks: model.stacks.count > 1,
+	begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, ...momentsOf(model),
 });
 
 const makeWholes = ({ doc, models }) => {
@@ -120,8 +120,4 @@ export const openFile = async ({ name, file }) => {
 	if (journal)
 		return add(await journalDocument(await unpackText(JOURNAL_READER), partsOf(file), name));
 	return add(fileDocument(await unpackGzip(new Uint8Array(await file.arrayBuffer())), name));
-};
-
-export const forget = ({ doc }) => {
-	open[doc] = null;
 };

@@ -2,6 +2,7 @@
 import { ACT, ACTIONS } from "../model/document.js";
 import { streamText } from "../model/groups.js";
 import { segmentsAt, sumsOf } from "../model/segments.js";
+import { countBefore } from "../model/values.js";
 import { blockName, segmentName } from "../ui/format.js";
 import { modelOf } from "./open.js";
 import { colorsOf } from "./pictures.js";
@@ -83,14 +84,6 @@ export const events = ({ which, first, count, at, ...of }) => {
 		model.eventList = chosenEvents(model, which);
 	}
 	const list = model.eventList, all = list.length, about = model.lives.about;
-	let low = 0, high = all;
-	while (low < high) {
-		const middle = (low + high) >>> 1;
-		if (list[middle] <= near)
-			low = middle + 1;
-		else
-			high = middle;
-	}
 	const rows = [];
 	for (let i = Math.max(0, first); i < Math.min(all, first + count); i++) {
 		const row = list[i], l = about[row], { freed, died } = model.lives;
@@ -103,5 +96,5 @@ export const events = ({ which, first, count, at, ...of }) => {
 				model.stacks.siteText(e.stack[row] || (l >= 0 ? model.lives.stack[l] : 0)),
 		});
 	}
-	return { all, first, rows, near: low - 1 };
+	return { all, first, rows, near: countBefore(all, (i) => list[i] <= near) - 1 };
 };

@@ -4,7 +4,7 @@
  * A question is { id, what, ...its arguments }, the answer { id, result } or { id, error }. Each question is a
  * function of `answers` in one of the files here; what it returns goes to the page, arrays without being copied.
  */
-import { openPack, openFile, packPart, forget, wholes } from "./open.js";
+import { openPack, openFile, packPart, wholes } from "./open.js";
 import { frame, legend, strip } from "./pictures.js";
 import { life, moment, find, marks, times } from "./details.js";
 import { compare } from "./compare.js";
@@ -13,7 +13,7 @@ import { allocator, events } from "./state.js";
 import { table } from "./tables.js";
 
 export const answers = {
-	openPack, openFile, packPart, forget, wholes, frame, legend, strip, life, moment, find, marks, times,
+	openPack, openFile, packPart, wholes, frame, legend, strip, life, moment, find, marks, times,
 	allocator, compare, events, flame, table,
 };
 
