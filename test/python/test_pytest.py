@@ -159,9 +159,10 @@ def story(python):
               ":%d in test_over" % line(TESTS, "one") not in over, over)
         leak = report(told, "test_leaks")
         check("leaks: only the stack that is over the limit, its sum, and its frames up to pytest's",
-              re.search(r"more than 2\.0 KiB of one call stack:\n +2\.9 KiB in 3 blocks on device 0 ", leak) and
+              re.search(r"more than 2\.0 KiB of one call stack:\n +2\.9 KiB in 3 blocks on device 0\n", leak) and
               "test_it.py:%d in test_leaks" % line(TESTS, "leak") in leak and "2.0 KiB in 1 block" not in leak and
-              "_pytest" not in leak, leak)
+              "_pytest" not in leak and leak.count("in test_leaks") == 1 and "ctypes" not in leak and
+              re.search(r"on device 0\n +\S*host\.py:\d+ in try_alloc\n +\S*host\.py:\d+ in alloc\n +test_it\.py:\d+ in model\n", leak), leak)
         check("a test that fails by itself has its own failure", "its own" in report(told, "test_fails_itself") and
               "GPU memory" not in report(told, "test_fails_itself"), report(told, "test_fails_itself"))
         check("unittest's tests have limits, too", "2.9 KiB in 1 block" in report(told, "TestUnit.test_of_unittest"), tell(told))
@@ -191,17 +192,52 @@ def story(python):
 def odd(python):
     one = "import pytest\nfrom host import alloc\n\n\n%s\ndef test_one():\n    alloc(1 << 20)\n"
     with Room() as room:
-        for marker in ('limit_gpu_memory("much")', "limit_gpu_memory()", 'limit_gpu_leaks("1 MiB", warmups=-1)',
-                       "limit_gpu_memory(-5)", 'limit_gpu_leaks("1 MiB", 3)', 'limit_gpu_memory("1 MiB", device="cuda")',
-                       'limit_gpu_leaks("1 MiB", device=-1)', 'limit_gpu_leaks("1 MiB", filter_fn=5)'):
-            told = run(room, python, one % ("@pytest.mark." + marker))
-            check("a marker that cannot be read is an error of the run: %s" % marker, told.returncode == 4 and
-                  "test_it.py::test_one: " + marker.split("(")[0] in told.stdout + told.stderr, tell(told))
+        text = "import pytest\nfrom host import alloc\n\n\ndef test_good():\n    alloc(1 << 20)\n\n\n"
+        for number, (marker, _) in enumerate(BAD):
+            text += "@pytest.mark.%s\ndef test_bad_%d():\n    assert False, 'it ran'\n\n\n" % (marker, number)
+        text += "@pytest.mark.xfail\n@pytest.mark.limit_gpu_memory('lots')\ndef test_bad_xfail():\n    pass\n"
+        told = run(room, python, text)
+        check("a marker that cannot be read is an error of its test, and the others run", told.returncode == 1 and outcomes(told) ==
+              dict({"test_bad_%d" % number: "error" for number in range(len(BAD))}, test_bad_xfail="error", test_good="passed") and
+              "it ran" not in told.stdout, tell(told))
+        for number, (marker, want) in enumerate(BAD):
+            said = report(told, "ERROR at setup of test_bad_%d" % number)
+            check("%s: a sentence says why" % marker, said.strip() == want, said)
+        told = run(room, python, text, "-k", "good", "--gpumem")
+        check("a test that is deselected is not looked at", told.returncode == 0 and outcomes(told) == {"test_good": "passed"}, tell(told))
+        told = run(room, python, "import pytest\n1 / 0\n", "--gpumem")
+        check("no table where no test ran", "ZeroDivisionError" in told.stdout and "GPU memory by test" not in told.stdout, tell(told))
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory('9 MiB', device=3)", FAKECUDA_DEVICES=1)
+        check("a device that is not there, known once the test has used CUDA: an error", told.returncode == 1 and
+              "a marker names device 3, and this process has 1 device\n" in report(told, "test_one"), tell(told))
+        told = run(room, python, one % "@pytest.mark.xfail\n@pytest.mark.limit_gpu_leaks('9 MiB', device=3)", FAKECUDA_DEVICES=1)
+        check("also where a failure is expected: this one is not", told.returncode == 1 and outcomes(told) == {"test_one": "failed"}, tell(told))
+        told = run(room, python, one % "alloc(1)\n@pytest.mark.limit_gpu_memory('9 MiB', device=3)", FAKECUDA_DEVICES=2)
+        check("a device that is not there, known before: the test does not run", told.returncode == 1 and
+              "a marker names device 3, and this process has 2 devices\n" in report(told, "ERROR at setup of test_one"), tell(told))
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory('1 KiB', device=0)\n@pytest.mark.limit_gpu_memory('1 KiB', device=1)\n"
+                   "@pytest.mark.limit_gpu_memory('9 MiB', device=0)", FAKECUDA_DEVICES=2)
+        check("a limit for each device; the nearest of two for one device counts", told.returncode == 0, tell(told))
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory('9 MiB', device=1)\n@pytest.mark.limit_gpu_memory('1 KiB', device=0)", FAKECUDA_DEVICES=2)
+        check("a limit for each device: the second one, too, is looked at", told.returncode == 1 and "its limit is 1.0 KiB" in report(told, "test_one"), tell(told))
         told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1 << 20)", "-v")
         check("bytes as a number; no table unless it is asked for", told.returncode == 0 and "GPU memory by test" not in told.stdout, tell(told))
-        told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)", history=0)
-        check("without a history a limit cannot be checked, and says so", told.returncode == 0 and
-              "GpumemWarning: the limit of GPU memory is not checked" in told.stdout, tell(told))
+        for why, options in (("the library keeps no events (option history:0)", {"history": 0}),
+                             ("the recording of events is off (option history_enabled, or record_memory_history())", {"history_enabled": "state"}),
+                             ("the option history_actions leaves allocations out", {"history_actions": "annotate"})):
+            told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)", CI="", **options)
+            check("a limit that cannot be checked is a warning that says why: %s" % why, told.returncode == 0 and
+                  "GpumemWarning: the limit of GPU memory is not checked: " + why in told.stdout, tell(told))
+            told = run(room, python, one % "@pytest.mark.xfail\n@pytest.mark.limit_gpu_memory(1000)", CI="true", **options)
+            check("and a failure in CI, which xfail does not expect: %s" % why, told.returncode == 1 and
+                  "CI is set, and the limit of GPU memory is not checked: " + why in report(told, "test_one"), tell(told))
+        text = one % "@pytest.mark.limit_gpu_memory(1000)" + "    import gpumem\n    gpumem.record_memory_history(None)\n    gpumem.record_memory_history('all')\n"
+        told = run(room, python, text, CI="true")
+        check("a test that drops its own events is not within its limit", told.returncode == 1 and
+              "is not checked: its events were dropped" in report(told, "test_one"), tell(told))
+        told = run(room, python, "import pytest, gpumem, host, os\n@pytest.mark.limit_gpu_leaks(1000)\ndef test_one():\n"
+                   "    host.alloc(9)\n    gpumem.snapshot = lambda path: open(path, 'w').close() or True\n", CI="true")
+        check("nor one whose snapshot cannot be read", told.returncode == 1 and "is not checked: JSONDecodeError" in report(told, "test_one"), tell(told))
         told = run(room, python, one % "@pytest.mark.limit_gpu_leaks(1000)", history=0)
         check("leaks need none", told.returncode == 1 and "1.0 MiB in 1 block" in told.stdout, tell(told))
         many = "    for i in range(3000):\n        alloc(512)\n"
@@ -217,6 +253,16 @@ def odd(python):
         told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)")
         check("the same with the cache", told.returncode == 1 and "held 1.0 MiB of GPU memory" in told.stdout, tell(told))
 
+
+OF_MEMORY, OF_LEAKS = ("limit_gpu_memory(limit, device=None)", "limit_gpu_leaks(limit, device=None, warmups=0, filter_fn=None)")
+BAD = [(marker, "the marker %s cannot be read: %s. It is written %s" % (
+    marker.split("(")[0], why, OF_MEMORY if "_memory" in marker else OF_LEAKS)) for marker, why in (
+        ('limit_gpu_memory("lots")', "not a size, as \"2 GiB\": 'lots'"), ("limit_gpu_memory()", "missing a required argument: 'limit'"),
+        ("limit_gpu_memory(-5)", 'not a size, as "2 GiB": -5'), ('limit_gpu_memory("1 MiB", device="cuda")', "not a CUDA device with a number: 'cuda'"),
+        ('limit_gpu_leaks("1 MiB", device=-1)', "not a CUDA device with a number: -1"),
+        ('limit_gpu_leaks("1 MiB", warmups=-1)', "warmups is a number of runs: -1"),
+        ('limit_gpu_leaks("1 MiB", warmup=1)', "got an unexpected keyword argument 'warmup'"),
+        ('limit_gpu_leaks("1 MiB", 3)', "too many positional arguments"), ('limit_gpu_leaks("1 MiB", filter_fn=5)', "filter_fn is a function: 5"))]
 
 POOLED = '''
 import gpumem
@@ -336,6 +382,24 @@ def pools(python):
         check("pools: beside memory that is no pool's", "held 10.0 MiB" in report(told, "test_what_is_no_pool_s_counts_too"), tell(told))
 
 
+def stacks():
+    """Stacks of leaks begin with the program's lines."""
+    from gpumem._snapshot import Stack, StackFrame, own_lines
+    f = StackFrame
+    inner, call, runner = f("forward", "/x/site-packages/torch/nn/linear.py", 9), f("_call", "/x/site-packages/torch/nn/module.py", 7), \
+        f("run", "/x/dist-packages/_pytest/python.py", 1)
+    model, test = f("model", "/home/me/model.py", 3), f("test_it", "/home/me/test_it.py", 5)
+    for what, frames, want in (
+            ("installed packages between are one line, before are the last one, behind are left out", (inner, call, model, call, call, inner, test, call, runner, test),
+             ["/home/me/model.py:3 in model", "(torch: 3 frames)", "/home/me/test_it.py:5 in test_it",
+              "(allocated in /x/site-packages/torch/nn/linear.py:9 in forward)"]),
+            ("none of the program's: all up to pytest's", (inner, call, runner), ["/x/site-packages/torch/nn/linear.py:9 in forward",
+                                                                                  "/x/site-packages/torch/nn/module.py:7 in _call"]),
+            ("none of the program's, and long: the first ones", (call,) * 11, ["/x/site-packages/torch/nn/module.py:7 in _call"] * 8 + ["... and 3 more frames"]),
+            ("pytest's alone", (runner, runner), ["/x/dist-packages/_pytest/python.py:1 in run"]), ("none", (), ["(no stack)"])):
+        check("a stack: %s" % what, own_lines(Stack(frames)) == want, own_lines(Stack(frames)))
+
+
 def sizes():
     sys.path.insert(0, PACKAGE)
     from gpumem._snapshot import show_size, size_of
@@ -353,6 +417,7 @@ def sizes():
 
 def main():
     sizes()
+    stacks()
     found = interpreters("import ctypes, pytest")
     if check("there is a Python with pytest (scripts/setup.sh check installs Debian's)", found):
         story(found[0][0])

@@ -4,6 +4,7 @@ docs/snapshot.md describes the file. Counted is what was allocated within the st
 hands out (PyTorch's, CuPy's), that counts, and the pieces that the pool took from the driver for it do not.
 """
 import bisect
+import itertools
 import json
 import os
 import sysconfig
@@ -62,11 +63,16 @@ class _Event(NamedTuple):
 
 
 CALLERS_SHOWN = 4
+FRAMES_SHOWN = 8            # of a stack without a line of the program's
 _END = float("inf")         # of a snapshot's time
 _OF_BLOCKS = ("alloc", "free_requested", "free_completed")
 
 _ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")} |
                {os.path.dirname(os.path.abspath(__file__)) + os.sep})     # this package in a source tree
+
+
+# Modules that run Python's code, and call C for it.
+_INTERPRETER = ("python", "libpython", "libffi.so", "_ctypes.", "libc.so", "ld-linux")
 
 
 def _is_installed(path: str) -> bool:
@@ -106,23 +112,37 @@ class Snapshot:
                     ended = one["time_us"]
         return began, ended
 
-    def whole_since(self, time_us: int) -> bool:
-        """Does the history reach back to that moment?"""
-        if self.data["history"]["enabled"] != "all" or not self.data["history"]["max_events"]:
-            return False
-        if not self.data["history"]["dropped"]:
-            return True
+    def not_whole_since(self, time_us: int, began: bool, named: bool) -> Optional[str]:
+        """Why events since that moment may be missing, in words; None: there are all. @began: a range that began then
+        is in the history; @named: the library took that range."""
+        history = self.data["history"]
+        if not history["max_events"]:
+            return "the library keeps no events (option history:0)"
+        if history["enabled"] != "all":
+            return "the recording of events is off (option history_enabled, or record_memory_history())"
+        if "alloc" not in history["actions"]:
+            return "the option history_actions leaves allocations out"
+        if began:
+            return None
         first = [trace["time_us"][0] for traces in self.traces.values() for trace in traces if trace.get("time_us")]
-        return bool(first) and min(first) <= time_us
+        if named and "annotate" in history["actions"] and not history["annotations_lost"]:
+            whole = False       # the range was dropped, and what was before its end with it
+        else:
+            whole = not history["paused"] and (not history["dropped"] or bool(first) and min(first) <= time_us)
+        return None if whole else "its events were dropped (option history, or record_memory_history())"
 
     # ---- stacks ----
 
     def stack(self, number: int) -> Stack:
-        """The Python frames; where there are none, the native ones."""
+        """The Python frames; where there are none, the native ones but the interpreter's."""
         frames = [self.data["frames"][i] for i in self.data["stacks"][number]]
-        chosen = [frame for frame in frames if frame.get("python")] or frames
+        chosen = [frame for frame in frames if frame.get("python")] or [
+            frame for frame in frames if not self._is_interpreter(frame)] or frames
         return Stack(tuple(StackFrame(frame["name"], frame["filename"] or self._module(frame), frame["line"])
                            for frame in chosen))
+
+    def _is_interpreter(self, frame: Dict[str, Any]) -> bool:
+        return os.path.basename(self._module(frame)).startswith(_INTERPRETER)
 
     def _module(self, frame: Dict[str, Any]) -> str:
         return str(self.data["modules"][frame["module"]]["path"])
@@ -286,6 +306,34 @@ def _say(frame: StackFrame) -> str:
     own = os.getcwd() + os.sep
     path = path[len(own):] if path.startswith(own) else path
     return "%s:%d in %s" % (path, frame.lineno, frame.function) if frame.lineno else "%s in %s" % (frame.function, path)
+
+
+def _package(path: str) -> str:
+    """The installed package, or the module of the interpreter's library, that a file belongs to."""
+    for root in ("/site-packages/", "/dist-packages/") + tuple(sorted(_ROOTS, key=len, reverse=True)):
+        _, found, rest = path.partition(root)
+        if found:
+            return os.path.splitext(rest.split(os.sep)[0])[0]
+    return "python"
+
+
+def own_lines(stack: Stack) -> List[str]:
+    """The stack for people, innermost first: the lines of the program, and in one line what installed packages called
+    between them. Frames outside of the program's, such as pytest's, are left out; a stack without a line of the
+    program is shown up to pytest, its first frames."""
+    frames = list(itertools.takewhile(lambda frame: os.sep + "_pytest" + os.sep not in frame.filename, stack.frames))
+    own = [i for i, frame in enumerate(frames) if frame.lineno and not _is_installed(frame.filename)]
+    if not own:
+        more = len(frames) - FRAMES_SHOWN
+        return [_say(frame) for frame in frames[:FRAMES_SHOWN] or stack.frames[:1]] + (
+            ["... and %d more frame%s" % (more, "" if more == 1 else "s")] if more > 0 else []) or ["(no stack)"]
+    lines = [_say(frames[own[0]])]
+    for before, i in zip(own, own[1:]):
+        between = [_package(frame.filename) for frame in frames[before + 1:i]]
+        lines += ["(%s: %d frame%s)" % (", ".join(dict.fromkeys(between)), len(between), "" if len(between) == 1 else "s")
+                  ] if between else []
+        lines.append(_say(frames[i]))
+    return lines + (["(allocated in %s)" % _say(frames[0])] if own[0] else [])
 
 
 # ---- sizes ---------------------------------------------------------------------------------------

@@ -12,19 +12,22 @@
 
 A test that goes over its limit fails, and the failure lists the lines that held the memory. What a test
 allocates counts, on each device by itself; what was there before does not. Where a pool tells what it hands
-out (PyTorch, CuPy), that is what counts. Without the library nothing is checked, and the end of the run says so.
+out (PyTorch, CuPy), that is what counts. A limit that cannot be checked is a warning, and a failure where CI is set.
+A marker that cannot be read is an error of its test.
 """
+import ctypes
 import gc
+import inspect
 import os
 import tempfile
 import time
-from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
 import gpumem
 from gpumem import _library
-from gpumem._snapshot import Leak, Snapshot, Stack, StackFrame, Usage, show_size, size_of
+from gpumem._snapshot import Leak, Snapshot, Stack, Usage, own_lines, show_size, size_of
 
 __all__ = ["GpumemWarning", "Stack"]
 
@@ -71,10 +74,27 @@ _READERS: Dict[str, Callable[..., _Limit]] = {
 }
 
 
-def _limit(item: pytest.Item, name: str) -> Optional[_Limit]:
-    """What the marker @name says, that of the test before those of its class and file."""
-    marker = item.get_closest_marker(name)
-    return _READERS[name](*marker.args, **marker.kwargs) if marker else None
+def _read(name: str, marker: pytest.Mark) -> _Limit:
+    """What a marker says. Raises ValueError with a sentence for people."""
+    reader = _READERS[name]
+    try:
+        bound = inspect.signature(reader).bind(*marker.args, **marker.kwargs)
+        return reader(*bound.args, **bound.kwargs)
+    except (TypeError, ValueError) as error:
+        usage = next(line for line in MARKERS if line.startswith(name)).split(":", maxsplit=1)[0]
+        raise ValueError("the marker %s cannot be read: %s. It is written %s" % (name, error, usage)) from None
+
+
+def _limits(item: pytest.Item, name: str) -> List[_Limit]:
+    """What the markers @name say, those of the test before those of its class and file: one for each device named."""
+    found: Dict[Optional[int], _Limit] = {}
+    nearest = None
+    for node, marker in item.iter_markers_with_node(name):
+        nearest = nearest or node
+        if node is nearest:
+            limit = _read(name, marker)
+            found.setdefault(limit.device, limit)
+    return list(found.values())
 
 
 class _Run(NamedTuple):
@@ -84,6 +104,14 @@ class _Run(NamedTuple):
     prefix: str
     began_us: int
     ended_us: int
+    named: bool         # the library took the name
+
+
+class _Problem(NamedTuple):
+    """Why a test fails that did not fail by itself."""
+
+    text: str
+    marker: bool        # the marker cannot be read or checked: no failure that xfail expects
 
 
 class _Result(NamedTuple):
@@ -104,7 +132,7 @@ class Plugin:
         self.runs: List[_Run] = []
         self.count = 0
         self.unchecked = 0
-        self.problems: Dict[str, str] = {}
+        self.problems: Dict[str, _Problem] = {}
         self.results: List[_Result] = []
         self.unknown: List[str] = []
         self.trouble: Optional[str] = None
@@ -117,31 +145,29 @@ class Plugin:
             return "gpumem: libgpumem %s" % gpumem.version()
         return "gpumem: the library is not loaded (gpumem run -- python -m pytest ...)" if self.wanted else None
 
-    def pytest_collection_modifyitems(self, items: List[pytest.Item]) -> None:
-        """A marker that cannot be read stops the run, and not its test alone."""
-        for item in items:
-            for name in _READERS:
-                try:
-                    _limit(item, name)
-                except (TypeError, ValueError) as error:
-                    raise pytest.UsageError("%s: %s: %s" % (item.nodeid, name, error)) from None
-
     # ---- a test ----
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """A marker that cannot be read is an error of its test, before its fixtures. Others run."""
+        try:
+            _check_devices([limit for name in _READERS for limit in _limits(item, name)])
+        except ValueError as error:
+            self.problems[item.nodeid] = _Problem(str(error), True)
+            pytest.fail(str(error), pytrace=False)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
         """Around the test function, without its fixtures."""
-        memory, leaks = _limit(item, "limit_gpu_memory"), _limit(item, "limit_gpu_leaks")
-        if not gpumem.available():
-            self.unchecked += bool(memory or leaks)
-            if (memory or leaks) and _in_ci():
-                self.problems[item.nodeid] = ("The test has a limit of GPU memory, and the library that checks it is not loaded: "
-                                              "gpumem run -- python -m pytest ... (CI is set: nobody would read a warning)")
+        memory, leaks = _limits(item, "limit_gpu_memory"), _limits(item, "limit_gpu_leaks")
         if not gpumem.available() or not (memory or leaks or self.wanted):
             yield
+            if not gpumem.available() and (memory or leaks):
+                self.unchecked += 1
+                if _in_ci():
+                    self._not_checked(item, "the library is not loaded: gpumem run -- python -m pytest ...")
             return
         if leaks:
-            _warm_up(item, leaks.warmups)
+            _warm_up(item, max(limit.warmups for limit in leaks))
             gc.collect()
         self.count += 1
         prefix = "pytest %d: " % self.count
@@ -153,48 +179,67 @@ class Plugin:
             gc.collect()
         if number > 0:
             _library.call("gpumem_range_end", number)
-        run = _Run(item.nodeid, prefix, began, _now_us())
+        run = _Run(item.nodeid, prefix, began, _now_us(), number > 0)
         self.runs.append(run)
         if (memory or leaks) and not failed:
             try:
-                problem = self._judge(item, run, memory, leaks)
+                self._judge(item, run, memory, leaks)
             except Exception as error:      # pylint: disable=broad-except      # ours, and not the test's
-                problem = None
-                item.warn(GpumemWarning("a limit of GPU memory is not checked: %r" % error))
-            if problem:
-                self.problems[item.nodeid] = problem
+                self._not_checked(item, repr(error))
 
-    def _judge(self, item: pytest.Item, run: _Run, memory: Optional[_Limit], leaks: Optional[_Limit]) -> Optional[str]:
-        """What is wrong with the test, in words; None: nothing."""
+    def _not_checked(self, item: pytest.Item, why: str) -> None:
+        """A limit of @item is not known to hold: a failure where nobody would read a warning."""
+        text = "the limit of GPU memory is not checked: %s" % why
+        if _in_ci():
+            self.problems[item.nodeid] = _Problem("CI is set, and %s" % text, True)
+        else:
+            item.warn(GpumemWarning(text))
+
+    def _judge(self, item: pytest.Item, run: _Run, memory: List[_Limit], leaks: List[_Limit]) -> None:
+        """Note what is wrong with the test."""
         snapshot = _take()
         if snapshot is None:        # no CUDA call yet
-            return None
-        said = []
+            return
+        try:
+            _check_devices(memory + leaks)      # the test may have been the first to use CUDA
+        except ValueError as error:
+            self.problems[item.nodeid] = _Problem(str(error), True)
+            return
+        said: List[str] = []
         if memory:
-            usages = _usages(snapshot, run)
-            over = [usage for usage in usages if usage.peak > memory.bytes and memory.device in (None, usage.device)]
-            if not over and any(not usage.complete for usage in usages):
-                item.warn(GpumemWarning("the limit of GPU memory is not checked: the history of the test is not whole "
-                                        "(options history, history_enabled and history_actions)"))
-            said += [_say_usage(usage, memory) for usage in over]
-        if leaks:
-            began, _ = snapshot.range_of(run.prefix)
-            left = snapshot.leaks(run.began_us if began is None else began, leaks.device, leaks.filter_fn)
-            over_leaks = [leak for leak in left if leak.bytes > leaks.bytes]
-            if over_leaks:
-                said.append(_say_leaks(over_leaks, leaks))
-        return "\n".join(said) or None
+            usages, not_whole = _usages(snapshot, run)
+            for limit in memory:
+                said += [_say_usage(usage, limit) for usage in usages
+                         if usage.peak > limit.bytes and limit.device in (None, usage.device)]
+            if not_whole and not said:
+                self._not_checked(item, not_whole)
+        began, _ = snapshot.range_of(run.prefix) if leaks else (None, None)
+        for limit in leaks:
+            left = snapshot.leaks(run.began_us if began is None else began, limit.device, limit.filter_fn)
+            over = [leak for leak in left if leak.bytes > limit.bytes]
+            if over:
+                said.append(_say_leaks(over, limit))
+        if said:
+            self.problems[item.nodeid] = _Problem("\n".join(said), False)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
-        """A test over its limit has failed, as if it had said so itself: one that is expected to fail has done so."""
-        problem = self.problems.pop(item.nodeid, None) if call.when == "call" else None
+        """A test over its limit has failed, as if it had said so itself: one that is expected to fail has done so.
+        A marker that cannot be read or checked is no failure that anybody expected."""
+        problem = self.problems.pop(item.nodeid, None)
         if problem and call.excinfo is None:
             try:
-                pytest.fail(problem, pytrace=False)
+                pytest.fail(problem.text, pytrace=False)
             except pytest.fail.Exception:
                 call.excinfo = pytest.ExceptionInfo.from_current()
-        yield
+        elif problem and call.when == "call":
+            problem = None      # the test has a failure of its own
+        outcome = yield
+        if problem and problem.marker:
+            report = outcome.get_result()
+            report.outcome, report.longrepr = "failed", problem.text
+            if hasattr(report, "wasxfail"):
+                del report.wasxfail
 
     # ---- the end ----
 
@@ -206,8 +251,8 @@ class Plugin:
         try:
             snapshot = _take()
             for run in self.runs if snapshot else ():
-                usages = _usages(snapshot, run)
-                if any(not usage.complete for usage in usages):
+                usages, not_whole = _usages(snapshot, run)
+                if not_whole:
                     self.unknown.append(run.nodeid)
                 elif any(usage.allocations for usage in usages):
                     self.results.append(_Result(run.nodeid, usages))
@@ -220,7 +265,7 @@ class Plugin:
         if self.unchecked:
             write("gpumem: %d test%s a limit of GPU memory that was not checked: the library is not loaded "
                   "(gpumem run -- python -m pytest ...)" % (self.unchecked, " has" if self.unchecked == 1 else "s have"))
-        if not self.wanted or not gpumem.available():
+        if not self.wanted or not self.runs:
             return
         terminalreporter.write_sep("=", "GPU memory by test")
         if self.trouble:
@@ -264,12 +309,32 @@ def _take() -> Optional[Snapshot]:
         return Snapshot(path) if gpumem.snapshot(path) else None
 
 
-def _usages(snapshot: Snapshot, run: _Run) -> List[Usage]:
+def _usages(snapshot: Snapshot, run: _Run) -> Tuple[List[Usage], Optional[str]]:
+    """What the test took of each device, and why this is not known to be all."""
     began, ended = snapshot.range_of(run.prefix)
     since = run.began_us if began is None else began
-    complete = began is not None or snapshot.whole_since(since)
-    return [snapshot.usage(device, since, run.ended_us if ended is None else ended, complete)
-            for device in snapshot.devices()] or ([] if complete else [Usage(0, 0, 0, [], False)])
+    not_whole = snapshot.not_whole_since(since, began is not None, run.named)
+    return [snapshot.usage(device, since, run.ended_us if ended is None else ended, not not_whole)
+            for device in snapshot.devices()], not_whole
+
+
+def _count_devices() -> Optional[int]:
+    """How many devices the process can use; None before it uses CUDA: it is not made to."""
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        return count.value if driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else None
+    except (OSError, AttributeError):
+        return None
+
+
+def _check_devices(limits: List[_Limit]) -> None:
+    """Raises ValueError for a limit on a device that is not there."""
+    named = [limit.device for limit in limits if limit.device is not None]
+    count = _count_devices() if named else None
+    if count is not None and max(named) >= count:
+        raise ValueError("a marker names device %d, and this process has %d device%s" % (
+            max(named), count, "" if count == 1 else "s"))
 
 
 def _list(lines: List[str]) -> str:
@@ -287,22 +352,12 @@ def _say_usage(usage: Usage, limit: _Limit) -> str:
         "" if usage.complete else "at least ", held, usage.device, most, _list(lines))
 
 
-def _above_pytest(frames: Tuple[StackFrame, ...]) -> Iterator[StackFrame]:
-    """Those of the test and what it calls."""
-    for frame in frames:
-        if os.sep + "_pytest" + os.sep in frame.filename:
-            return
-        yield frame
-
-
 def _say_leaks(leaks: List[Leak], limit: _Limit) -> str:
     lines = []
     for leak in leaks:
-        text = "  %10s in %d block%s on device %d  %s" % (
-            show_size(leak.bytes), leak.blocks, "" if leak.blocks == 1 else "s", leak.device, leak.place)
-        for frame in _above_pytest(leak.stack.frames):
-            text += "\n        %s:%d in %s" % (frame.filename, frame.lineno, frame.function)
-        lines.append(text)
+        text = "  %10s in %d block%s on device %d" % (
+            show_size(leak.bytes), leak.blocks, "" if leak.blocks == 1 else "s", leak.device)
+        lines.append("\n        ".join([text] + own_lines(leak.stack)))
     return "The test left GPU memory behind, more than %s of one call stack:\n%s" % (show_size(limit.bytes), _list(lines))
 
 
