@@ -152,6 +152,26 @@ with Room() as room:
     check("diff --by stream", sum(streams.values()) == report["bytes"] and all(re.fullmatch("0|0x[0-9a-f]+", s) for s in streams), streams)
     site = diff(before, later)
     check("diff: growth by site", [row["growth"] for row in site] == [extra["requested_size"]] and "main" in site[0]["name"], site)
+    def built(name, build, lines):
+        """The program of @snapshot in another build, whose code and lines have moved."""
+        copy = json.loads(json.dumps(snapshot))
+        app = [i for i, module in enumerate(copy["modules"]) if os.path.basename(module["path"]) == os.path.basename(APP)]
+        for module in app:
+            copy["modules"][module]["build_id"] = build
+        for frame in copy["frames"]:
+            if frame["module"] in app:
+                frame.update(filename="app.c", line=100 + frame["offset"] + lines if lines else 0, offset=frame["offset"] + lines)
+        with open(os.path.join(room.path, name), "w", encoding="utf-8") as out:
+            json.dump(copy, out)
+        return out.name
+    first, moved, unknown = built("first.json", "aa", 1), built("moved.json", "bb", 2), built("unknown.json", "cc", 0)
+    check("diff of two builds: nothing changed but lines", diff(first, moved) == diff(first, unknown) == diff(unknown, moved) == [],
+          [diff(first, moved), diff(first, unknown), diff(unknown, moved)])
+    names = [row["name"] for row in diff("--all", unknown, moved)]
+    check("diff of two builds: a function with one site has the second's line, one with several none",
+          len(names) == len(set(names)) and any(name.startswith("main (" + os.path.basename(APP)) for name in names) and
+          all(name.split("(")[-1].startswith(("app.c:", os.path.basename(APP), "libcuda")) for name in names), names)
+    check("diff of one build: its lines are sites", len(diff(first, built("same.json", "aa", 3))) > 1)
     check("diff, the other way round", [row["growth"] for row in diff(later, before)] == [-extra["requested_size"]])
     lines = gpumem("diff", before, later).stdout.splitlines()
     check("diff as text: a head, the growth, the sum", len(lines) == 3 and lines[1].split()[0].startswith("+") and

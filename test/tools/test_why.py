@@ -5,6 +5,7 @@ Settings that are named are set, and the program is run again with them: it must
 import json
 import os
 import re
+import subprocess
 import sys
 
 sys.path.insert(0, "test")
@@ -205,6 +206,22 @@ with Room() as room:            # what the other verbs say of pinned memory that
     check("pinned memory: gpumem check counts it", limited.returncode == 1 and re.search("pinned host memory.*ooms", limited.stdout) and allowed.returncode == 0, tell(limited))
     check("pinned memory: --device host explains it, --device 0 has nothing to explain",
           "why memory ran out" in gpumem("summary", "--device", "host", end).stdout and "why memory ran out" not in gpumem("summary", "--device", "0", end).stdout)
+WAITS = CAPTURES[:CAPTURES.index("def step")] + "print(os.getpid(), flush=True)\ninput()\n"
+with Room() as room:            # freed blocks that the GPU may still use are live in no verb
+    path = os.path.join(room.path, "scene.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("import os\n" + HEAD.replace("DEVICE", "0") + WAITS)
+    env = room.env(PYTHONPATH=os.path.abspath("test/preload/programs"), FAKECUDA_CAPACITY="256MiB", free="deferred")
+    with subprocess.Popen([sys.executable, path], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        pid = program.stdout.readline().strip()
+        top = json.loads(gpumem("top", "--json", "--once", pid).stdout)["processes"][0]["devices"][0]
+        text = gpumem("summary", pid).stdout
+        program.kill()
+    listed = gpumem("recover", "--keep", "-o", room.out + "/dead.json", *room.journal_files())
+    check("freed blocks that the GPU may use: top counts them as no more than pending", (top["live_bytes"], top["pending_bytes"]) ==
+          (80 * 1024 * 1024 + 4096, 160 * 1024 * 1024), top)
+    check("freed blocks that the GPU may use: summary says so", "live 80.00 MiB in 3 blocks" in text and "160.00 MiB waiting for the GPU" in text, text)
+    check("freed blocks that the GPU may use: recover has the same", "80.00 MiB live in 3 blocks" in listed.stdout + listed.stderr, tell(listed))
 for name, program in SERVED.items():
     with Room() as room:
         told = run(room, program, "0")

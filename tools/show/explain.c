@@ -46,7 +46,7 @@ static void find_cache(const struct gm_snapshot *snapshot, struct gm_facts *fact
 	if (facts->live < 0)
 		facts->live = gm_json_number(stats, "allocated_bytes.all.current");
 	if (facts->live == gm_json_number(stats, "allocated_bytes.all.current"))
-		facts->rounding = gm_wrap_subtract(facts->live, gm_json_number(stats, "requested_bytes.all.current"));
+		facts->rounding = gm_wrap_subtract(active, gm_json_number(stats, "requested_bytes.all.current"));
 }
 
 /* What a cache asks the driver for, to serve a request of @bytes. */

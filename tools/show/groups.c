@@ -347,6 +347,105 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 	return r;
 }
 
+/* ---- two builds ------------------------------------------------------------------------------- */
+
+/* One group by site. @function and @build are single copies: the function with its module, that module's build id. */
+struct sited { const char *function, *build; size_t group; };
+
+static const char *copied(struct gm_groups *groups, const char *text)
+{
+	return gm_values_string(groups->texts, text, strlen(text));
+}
+
+static struct sited sited_of(struct gm_groups *groups, size_t group)
+{
+	const struct gm_scene *scene = groups->list[group].scene;
+	const struct gm_frame *site = gm_stack_site(&scene->stacks, groups->list[group].stack);
+	struct sited sited = { .group = group };
+	size_t count, n = 0;
+	const uint32_t *ids = gm_stack(&scene->stacks, groups->list[group].stack, &count);
+	char text[1024];
+
+	snprintf(text, sizeof(text), "%.600s (%.300s)", site->name, site->module);
+	sited.function = copied(groups, gm_show_repair(text));
+	while (n < count && &scene->stacks.frames[ids[n]] != site)
+		n++;
+	while (n < count && scene->stacks.frames[ids[n]].inlined)	/* into the frame that was recorded */
+		n++;
+	sited.build = n < count ? build_of(groups, scene, ids[n]) : NULL;
+	return sited;
+}
+
+static int by_function(const void *a, const void *b)
+{
+	const struct sited *p = a, *q = b;
+
+	return p->function != q->function ? (p->function < q->function ? -1 : 1) : p->group < q->group ? -1 : 1;
+}
+
+/* Join the sites of one function, @list[0] to @list[@count - 1], if they are of two builds: lines of one build say
+ * nothing of the other's. The row is called as the second's only site, else by the function. */
+static void join_function(struct gm_groups *groups, const struct sited *list, size_t count)
+{
+	struct gm_group *to = &groups->list[list[0].group];
+	const char *key = NULL, *name = NULL;
+	size_t seconds = 0, differ = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_group *group = &groups->list[list[i].group];
+
+		differ += list[i].build && list[0].build && list[i].build != list[0].build;
+		if (group->bytes[1] || group->count[1]) {
+			key = group->key;
+			seconds++;
+		}
+	}
+	if (!differ)
+		return;
+	for (size_t i = 1; i < count; i++) {
+		struct gm_group *from = &groups->list[list[i].group];
+
+		for (int side = 0; side < 2; side++) {
+			to->bytes[side] = gm_wrap_add(to->bytes[side], from->bytes[side]);
+			to->count[side] = gm_wrap_add(to->count[side], from->count[side]);
+		}
+		name = name ? name : from->name;
+		from->key = NULL;
+	}
+	to->key = seconds == 1 ? key : list[0].function;
+	to->name = to->name ? to->name : name;
+}
+
+int gm_groups_join_builds(struct gm_groups *groups)
+{
+	struct sited *list = groups->by == GM_BY_SITE ? calloc(groups->count + 1, sizeof(*list)) : NULL;
+	size_t kept = 0;
+
+	if (groups->by != GM_BY_SITE)
+		return 0;
+	for (size_t i = 0; list && i < groups->count; i++) {
+		list[i] = sited_of(groups, i);
+		if (!list[i].function) {
+			free(list);
+			list = NULL;
+		}
+	}
+	if (!list)
+		return -ENOMEM;
+	qsort(list, groups->count, sizeof(*list), by_function);
+	for (size_t i = 0, end; i < groups->count; i = end) {
+		for (end = i + 1; end < groups->count && list[end].function == list[i].function;)
+			end++;
+		join_function(groups, &list[i], end - i);
+	}
+	free(list);
+	for (size_t i = 0; i < groups->count; i++)
+		if (groups->list[i].key)
+			groups->list[kept++] = groups->list[i];
+	groups->count = kept;
+	return 0;
+}
+
 static int by_growth(const void *a, const void *b)
 {
 	const struct gm_group *p = a, *q = b;

@@ -83,6 +83,10 @@ struct gm_suppressions;
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known);
 
+/* Once both sides were added: groups by site that are of one function in two builds of its module become one, whose
+ * lines moved. Returns 0 or -ENOMEM. */
+int gm_groups_join_builds(struct gm_groups *groups);
+
 /* The groups of @scene: side 1 has what is live at the end, side 0 what was live at the peak, *@ret_peak bytes in all;
  * by size, stream and annotation, and of snapshots that do not say who held the peak, at the highest moment that the
  * history shows. Those that have most on either side come first. Returns 0, or -ENOMEM and

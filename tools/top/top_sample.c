@@ -309,6 +309,14 @@ static int read_copy(struct gm_top_process *process, const struct gm_copy *copy,
 		if (domain)
 			read_device(process, copy, d, domain, seconds);
 	}
+	for (uint32_t id = 1; id < gm_copy_items(copy, GM_REGION_BLOCKS); id++) {
+		const struct gm_block *block = gm_copy_block(copy, id);
+
+		/* The requested bytes count it still (PyTorch's rule), but the program freed it. */
+		if (block && block->state == GM_BLOCK_PENDING && block->domain < GM_DOMAIN_POOLS)
+			process->devices[block->domain].live =
+				gm_wrap_subtract(process->devices[block->domain].live, (int64_t)block->requested);
+	}
 	r = read_modules(process, copy, seconds);
 	return r || process->phases ? r : read_sites(process, copy);
 }

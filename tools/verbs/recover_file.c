@@ -73,6 +73,13 @@ static void describe(struct gm_recovered *ret)
 		ret->live_blocks += (uint64_t)
 			domain->stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current;
 	}
+	for (uint32_t id = 1; id < gm_copy_items(&copy, GM_REGION_BLOCKS); id++) {
+		const struct gm_block *block = gm_copy_block(&copy, id);
+
+		/* The requested bytes count it still (PyTorch's rule), but the program freed it. */
+		if (block && block->state == GM_BLOCK_PENDING && block->domain < GM_MAX_DEVICES)
+			ret->live_bytes -= block->requested < ret->live_bytes ? block->requested : ret->live_bytes;
+	}
 }
 
 /* Of a living process only who it is: its journal is not ours to read whole. */

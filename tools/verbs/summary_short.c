@@ -1,8 +1,8 @@
 /*
  * summary_short.c - gpumem summary without --full: what there is to know at first, in 30 lines of 80 columns at most.
  *
- * "live" is what was asked for and not freed, "peak" the most of that at once, "reserved" what was taken from the
- * driver: the same numbers as those of run, leaks, merge and top.
+ * "live" is what was asked for and not freed, "peak" the most of that at once, freed blocks included until the GPU is
+ * done with them, "reserved" what was taken from the driver: the same numbers as those of run, leaks, merge and top.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,16 +79,23 @@ static void put_reserved(char *text, size_t bytes, const json_t *stats)
 {
 	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
 	int64_t idle = between(stats, "reserved_bytes.all.current", "active_bytes.all.current");
-	int64_t rounding = between(stats, "allocated_bytes.all.current", "requested_bytes.all.current");
-	bool both = idle > 0 && rounding > 0 && rounding >= reserved / 100;
+	int64_t pending = between(stats, "active_bytes.all.current", "allocated_bytes.all.current");
+	int64_t rounding = between(stats, "active_bytes.all.current", "requested_bytes.all.current");
+	const struct { int64_t bytes; const char *what; } parts[] = {
+		{ idle, "idle" }, { pending, "waiting for the GPU" },
+		{ rounding >= reserved / 100 ? rounding : 0, "rounding" },
+	};
 	int length = snprintf(text, bytes, "; reserved %s", gm_show_bytes(reserved));
+	const char *before = " (";
 
-	if (idle > 0)
-		length += snprintf(text + length, bytes - (size_t)length, " (%s idle%s", gm_show_bytes(idle),
-				   both ? "" : ")");
-	if (rounding > 0 && rounding >= reserved / 100)
-		snprintf(text + length, bytes - (size_t)length, "%s%s rounding)", both ? ", " : " (",
-			 gm_show_bytes(rounding));
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (parts[i].bytes > 0) {
+			length += snprintf(text + length, bytes - (size_t)length, "%s%s %s", before,
+					   gm_show_bytes(parts[i].bytes), parts[i].what);
+			before = ", ";
+		}
+	if (*before == ',')
+		snprintf(text + length, bytes - (size_t)length, ")");
 }
 
 static void print_device(const struct gm_summary *view, const json_t *device)
