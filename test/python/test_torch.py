@@ -38,6 +38,28 @@ print("done")
 '''
 
 
+# Several optimizers in a list, and two models: the sample of docs/python.md.
+SAMPLE = '''
+import sys
+import torch, gpumem, gpumem.torch
+from host import alloc
+model, critic = torch.Module(1 << 20, [torch.Module(2 << 20), torch.Module(3 << 20)]), torch.Module(4 << 20)
+first, *rest = model.parameters()
+optimizers = [torch.Adam([first]), torch.Adam(rest)]
+gpumem.torch.label(model, optimizers)
+gpumem.torch.label(critic)
+for step in range(3):
+    output, functional = model(torch.Tensor(5000)), torch.Tensor(5 << 20, True)
+    torch.backward(model)
+    if step == 2:
+        gpumem.snapshot(sys.argv[1] + "/step.json")
+    del output, functional
+    for one in optimizers:
+        one.step()
+print("done")
+'''
+
+
 # PyTorch itself, without a GPU: what would be labelled where its tensors lay on one.
 REAL = '''
 import torch, gpumem.torch
@@ -45,17 +67,19 @@ found = {}
 gpumem.torch._place = lambda tensor: (0, tensor.data_ptr())
 gpumem.torch._library.call = lambda name, *args: 1 if name == "gpumem_pool_find" else found.update({(a, args[3].decode()): None for a in args[1]})
 model = torch.nn.Sequential(torch.nn.Linear(30, 40), torch.nn.ReLU(), torch.nn.Linear(40, 5))
-optimizer = torch.optim.Adam(model.parameters())
-labels = gpumem.torch.Labels(model, optimizer).begin()
+optimizer, other = torch.optim.Adam(model[0].parameters()), torch.optim.Adam(model[2].parameters())
+labels = gpumem.torch.Labels(model, [optimizer, other]).begin()
 output = model(torch.ones(7, 30))
 saved = output.data_ptr()
 output.sum().backward()
 optimizer.step()
+other.step()
 labels.step()       # of PyTorch before 2.0
 labels.remove()
 p = list(model.parameters())
 assert all((one.data_ptr(), "parameter") in found and (one.grad.data_ptr(), "gradient") in found for one in p)
-assert all((optimizer.state[one]["exp_avg"].data_ptr(), "optimizer state") in found for one in p)
+state = {**optimizer.state, **other.state}
+assert all((state[one]["exp_avg"].data_ptr(), "optimizer state") in found for one in p)
 assert (saved, "activation") in found and not any((one.data_ptr(), "activation") in found for one in p)
 before = len(found)
 model(torch.ones(9, 30)).sum().backward()
@@ -73,6 +97,13 @@ for python, version in interpreters("import torch"):
     with Room() as room:
         run = room.run([python, "-c", REAL], preload=False, timeout=100, PYTHONPATH=PACKAGE, PYTHONDONTWRITEBYTECODE="1")
         check("%d.%d: PyTorch's own hooks and tensors" % version, run.returncode == 0 and run.stdout == "done\n", tell(run))
+with Room() as room:
+    run = room.run([sys.executable, "-c", SAMPLE, room.path], PYTHONPATH=PATHS, PYTHONDONTWRITEBYTECODE="1")
+    shown = gpumem("summary", "--by", "class", os.path.join(room.path, "step.json")).stdout
+    table = shown[shown.find("        live      blocks"):].split("\n\n")[0]
+    with open(os.path.join(HERE, "../../docs/python.md"), encoding="utf-8") as docs:
+        check("several optimizers and models: what docs/python.md shows", run.returncode == 0 and not run.stderr and table and
+              "\n```\n" + table + "\n```\n" in docs.read(), (tell(run), shown))
 for python, version in interpreters():
     name = "%d.%d" % version
     with Room() as room:

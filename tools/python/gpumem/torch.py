@@ -47,10 +47,12 @@ def _tensors(value: Any, depth: int = _DEEP) -> Iterable[Any]:
 
 
 class Labels:
-    """The labels of one model and its optimizer; ``remove()`` ends them."""
+    """The labels of one model and its optimizers; ``remove()`` ends them."""
 
     def __init__(self, model: Any, optimizer: Any = None) -> None:
-        self._model, self._optimizer = model, optimizer
+        self._model = model
+        given = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+        self._optimizers: List[Any] = [one for one in given if one is not None]
         self._pools: Dict[int, int] = {}
         self._owned: Set[Tuple[int, int]] = set()       # places of parameters: a view of one is no activation
         self._hooks: List[Any] = []
@@ -70,10 +72,11 @@ class Labels:
         parameters = list(self._model.parameters())
         self._owned = self._label(b"parameter", parameters)
         self._label(b"gradient", [p.grad for p in parameters if getattr(p, "grad", None) is not None])
-        state = getattr(self._optimizer, "state", None)
-        if state:
-            kept = [one for one in _tensors(dict(state)) if _place(one) not in self._owned]
-            self._label(b"optimizer state", kept)
+        for optimizer in self._optimizers:
+            state = getattr(optimizer, "state", None)
+            if state:
+                kept = [one for one in _tensors(dict(state)) if _place(one) not in self._owned]
+                self._label(b"optimizer state", kept)
 
     def _gradient(self, parameter: Any) -> None:
         if getattr(parameter, "grad", None) is not None:
@@ -93,9 +96,10 @@ class Labels:
                 self._hooks.append(hook(self._gradient))
         for module in self._model.modules():
             self._hooks.append(module.register_forward_hook(self._activation))
-        hook = getattr(self._optimizer, "register_step_post_hook", None)
-        if hook:
-            self._hooks.append(hook(lambda *_: self.step()))
+        for optimizer in self._optimizers:
+            hook = getattr(optimizer, "register_step_post_hook", None)
+            if hook:
+                self._hooks.append(hook(lambda *_: self.step()))
         self.step()
         return self
 
@@ -109,7 +113,8 @@ class Labels:
 def label(model: Any, optimizer: Any = None) -> Labels:
     """Label the tensors of ``model`` (a torch.nn.Module) and of ``optimizer`` from now on, until ``remove()``.
 
-    Call it once the model is where it stays (after ``model.cuda()``). Without the library it sets no hook.
+    ``optimizer`` is one, a list of several, or None: then parameters are labelled as they are now, and
+    gradients and activations as they come. For several models call it once for each. Call it once the model is where it stays (after ``model.cuda()``). Without the library it sets no hook.
     """
     made = Labels(model, optimizer)
     return made.begin() if available() else made
