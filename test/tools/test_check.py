@@ -26,10 +26,17 @@ def load():
     return [get(1 << 20) for _ in range(5)]
 def step():
     return get(3 << 20)
-weights = load()
+here.gpumem_range_start.restype = ctypes.c_int64
+def within(name, what):
+    number = ctypes.c_int64(here.gpumem_range_start(name))
+    got = what()
+    here.gpumem_range_end(number)
+    return got
+weights = within(b"load", load)
 here.gpumem_annotate(b"loaded")
+whole = here.gpumem_range_start(b"training")
 for n in range(10):
-    kept = step()
+    kept = within(b"step", step)
     if n >= int(sys.argv[1]):
         cuda.cuMemFree_v2(kept)
 here.gpumem_annotate(b"trained")
@@ -48,7 +55,7 @@ with Room() as room:
     clean, leaky = ran(0), ran(2)
     run = gpumem("check", "--no-leaks", clean)
     check("without a baseline weights are leaks", run.returncode == 1 and "leaks: 5.00 MiB in 5 blocks\n" in run.stdout, run)
-    for what in (clean, "loaded"):
+    for what in (clean, "loaded", "load"):      # a snapshot, a mark, a range: its end counts
         name = os.path.basename(what)
         run = gpumem("check", "--no-leaks", "--baseline", what, clean)
         check("baseline %s: they are none" % name, run.returncode == 0 and run.stdout == clean + ": within its limits\n", run)
@@ -61,6 +68,10 @@ with Room() as room:
         check("baseline %s: as JSON" % name, (offence["value"], offence["blocks"]) == (6 << 20, 2), offence)
     run = gpumem("check", "--no-leaks", "--baseline", "trained", leaky)
     check("an annotation at the end: all lived then", run.returncode == 0, run)
+    run = gpumem("check", "--no-leaks", "--baseline", "step", leaky)
+    check("of several ranges the end of the last: all lived then", run.returncode == 0, run)
+    run = gpumem("check", "--no-leaks", "--baseline", "training", clean)
+    check("a range that had not ended: exit 3", run.returncode == 3 and "the range 'training' had not ended" in run.stderr and not run.stdout, run)
     run = gpumem("check", "--max-stack", "4MiB", "--baseline", "loaded", leaky)
     check("--max-stack counts all that a stack holds", run.returncode == 1 and "stack 6.00 MiB, allowed: 4.00 MiB" in run.stdout and "load (" in run.stdout, run)
     run = gpumem("check", "--no-leaks", "--baseline", "unloaded", clean)
@@ -73,7 +84,7 @@ with Room() as room:
     # ---- rows that are cut ------------------------------------------------------------------------------------------------
     with open(program, "w", encoding="utf-8") as out:
         out.write(MODEL.split("weights")[0] + "".join("def f%d():\n    return get(%d << 10)\n" % (n, 100 + n) for n in range(60)) +
-                  "here.gpumem_range_start.restype = ctypes.c_int64\nkept = []\n" +
+                  "kept = []\n" +
                   "".join("r = here.gpumem_range_start(b'range %d'); kept.append(f%d()); here.gpumem_range_end(ctypes.c_int64(r))\n" % (n, n) for n in range(60)))
     path = os.path.join(room.path, "many.json")
     room.run([sys.executable, program], snapshot_on="exit", output=path)

@@ -39,7 +39,7 @@ struct checking {
 	const struct gm_scene *scene;
 	json_t *offences;		/* of all inputs */
 	size_t failed;			/* of this one */
-	int64_t mark;			/* the row of the annotation that is the baseline */
+	int64_t mark;			/* the row of the mark, or of the end of the range, that is the baseline */
 };
 
 static void print_offence(const struct checking *c, const char *where, const char *limit,
@@ -276,24 +276,33 @@ static void check_device(struct checking *c, const json_t *device)
 	check_live(c, where, number);
 }
 
-/* The row of the last annotation that is the baseline, a mark or the beginning of a range. Returns 0 or a complaint. */
+/* Find the row of the baseline: the last mark of that name, or the end of the last range, because what was allocated
+ * within the range may stay. A range that had not ended is not a baseline. Returns 0 or a complaint. */
 static int find_mark(struct checking *c)
 {
 	const struct gm_snapshot *snapshot = c->scene->snapshot;
-	char why[200];
+	bool open = false;
+	char why[240];
 
 	for (size_t i = snapshot->row_count; i--;) {
 		const json_t *note = !strcmp(snapshot->rows[i].action, "annotate") ?
 				     gm_row_annotation(c->scene->root, &snapshot->rows[i]) : NULL;
 
-		if (!note || strcmp(gm_json_text(note, "name"), c->limits->baseline) ||
-		    !strcmp(gm_json_text(note, "stage"), "END"))
+		if (!note || strcmp(gm_json_text(note, "name"), c->limits->baseline))
 			continue;
+		if (!strcmp(gm_json_text(note, "stage"), "START")) {
+			open = true;
+			continue;
+		}
 		c->mark = (int64_t)i;
 		return 0;
 	}
-	snprintf(why, sizeof(why), "no annotation is called '%.80s' in its history, and there is no such file",
-		 c->limits->baseline);
+	if (open)
+		snprintf(why, sizeof(why), "the range '%.80s' had not ended, so it is not a baseline",
+			 c->limits->baseline);
+	else
+		snprintf(why, sizeof(why), "no annotation is called '%.80s' in its history, and there is no such file",
+			 c->limits->baseline);
 	return gm_input_bad("check", c->word, why);
 }
 
