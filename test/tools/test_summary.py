@@ -186,6 +186,13 @@ with Room() as room:
     check("names cannot drive a terminal", done.returncode == 0 and "evil" in done.stdout and "red" in done.stdout and
           not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", done.stdout), done)
 
+    def stale(copy):
+        device = copy["devices"][0]
+        device.update(total_bytes=1 << 33, free_bytes=(1 << 33) - device["memory_stats"]["reserved_bytes.all.current"] + 1)
+    with_changes(stale)
+    done = gpumem("summary", path)
+    check("less in use than is reserved: that was read earlier", "of 8.00 GiB in use (read earlier)" in done.stdout, done)
+
     def odd(copy):
         copy["devices"] = [7, None, {"device": "x", "present": True, "memory_stats": []}]
         copy["failures"] = {"a": 1}

@@ -52,14 +52,15 @@ static void print_use(const struct gm_summary *view, const json_t *device)
 {
 	const char *name = gm_json_text(device, "name"), *limit = setting(view, "memory_limit");
 	int64_t total = gm_json_number(device, "total_bytes"), others = gm_json_number(device, "unattributed_bytes");
+	int64_t taken = gm_wrap_subtract(total, gm_json_number(device, "free_bytes"));
+	bool old = taken < gm_json_number(gm_json_object(device, "memory_stats"), "reserved_bytes.all.current");
 	char text[512];
 	int length = snprintf(text, sizeof(text), "device %lld%s%s%s", (long long)gm_json_number(device, "device"),
 			      name[0] ? " (" : "", gm_show_cut(name, 24), name[0] ? ")" : "");
 
 	if (total > 0)
-		length += snprintf(text + length, sizeof(text) - (size_t)length, ": %s of %s in use",
-				   gm_show_bytes(gm_wrap_subtract(total, gm_json_number(device, "free_bytes"))),
-				   gm_show_bytes(total));
+		length += snprintf(text + length, sizeof(text) - (size_t)length, ": %s of %s in use%s",
+				   gm_show_bytes(taken), gm_show_bytes(total), old ? " (read earlier)" : "");
 	if (total > 0 && others > 0)
 		length += snprintf(text + length, sizeof(text) - (size_t)length, ", %s not recorded",
 				   gm_show_bytes(others));
