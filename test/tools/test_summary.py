@@ -5,6 +5,7 @@ import os
 import pickle
 import pty
 import re
+import shutil
 import subprocess
 import sys
 
@@ -66,6 +67,14 @@ def short(name, *words, **how):
     return done.stdout
 
 
+def follow(text, place):
+    """Type each command that the text names into a shell; do all work?"""
+    done = [subprocess.run(["bash", "-c", command], cwd=place, capture_output=True, text=True, check=False, timeout=240,
+                           env=dict(os.environ, PATH=os.path.dirname(GPUMEM) + ":" + os.environ["PATH"]))
+            for command in re.findall(r": (gpumem .*)$", text, re.M)]
+    return done and all(run.returncode == 0 for run in done)
+
+
 NUMBERS = r"live (\S+ \S+) in (\d+) blocks?, peak (\S+ \S+);"
 
 with Room() as room:
@@ -92,9 +101,14 @@ with Room() as room:
         allowed = stats["requested_bytes.all.peak"]
         check("%s: and check judges it" % words, gpumem("check", "--max-peak", str(allowed), path).returncode == 0 and
               gpumem("check", "--max-peak", str(allowed - 1), path).returncode == 1)
-        check("%s: what to look at next is a command that works" % words, all(gpumem(*command.split()[1:], cwd=room.out).returncode == 0 for command in
-              re.findall(r": (gpumem .*)$", text, re.M)) and "gpumem summary --full" in text and
+        check("%s: what to look at next is a command that works" % words, follow(text, room.out) and "gpumem summary --full" in text and
               ("gpumem leaks" in text) == (live != "0 B" and "--oom" not in words), text)
+        for odd in ("x y.exit.json", "it's.json", "-f.json", "a\x1b[1m\n'\\.json", "$(touch made).json"):
+            shutil.copy(path, os.path.join(room.out, odd))
+            said = gpumem("summary", "--", odd, cwd=room.out).stdout
+            check("%s: of a file called %r, too" % (words, odd), "gpumem summary --full" in said and follow(said, room.out) and "\x1b" not in said, said)
+            os.unlink(os.path.join(room.out, odd))
+        check("%s: and no command is hidden in a name" % words, not os.path.exists(os.path.join(room.out, "made")))
         rows = [[l for l in gpumem("summary", *w, "--top", n, path).stdout.splitlines() if re.search(r"^ +\d.* \(app_training", l)] for n in ("1", "2", "99") for w in ([], ["--full"])]
         check("%s: --top N rows" % words, [len(r) for r in rows[:4]] == [1, 1, 2, 2] and len(rows[4]) == len(rows[5]) > 2, rows)
         check("%s: --full has PyTorch's table, and the short text none" % words, "|====" in gpumem("summary", "--full", path).stdout and "|" not in text)

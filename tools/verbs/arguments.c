@@ -333,36 +333,51 @@ static int take(const struct gm_opt *opt, const struct gm_argument *argument)
 static char **asked;
 static int asked_count;
 
-/* @word as a shell reads it, if it can be shown as it is. */
-static bool put_word(FILE *out, const char *word)
+void gm_put_word(FILE *out, const char *word)
 {
-	if (strcmp(gm_show_path(word), word))
-		return false;
-	if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,%+@-")] || !*word) {
-		fputs(" '", out);
-		for (; *word; word++)
-			fprintf(out, *word == '\'' ? "'\\''" : "%c", *word);
-		putc('\'', out);
-	} else {
-		fprintf(out, " %s", word);
+	bool plain = !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,%+@-")];
+	bool shown = !strcmp(gm_show_path(word), word);
+
+	if (plain && *word) {
+		fputs(word, out);
+		return;
 	}
-	return true;
+	fputs(shown ? "'" : "$'", out);
+	for (; *word; word++)
+		if (!shown && ((unsigned char)*word < ' ' || (unsigned char)*word > '~' || *word == '\\'))
+			fprintf(out, "\\%03o", (unsigned int)(unsigned char)*word);
+		else if (*word == '\'')
+			fputs(shown ? "'\\''" : "\\'", out);
+		else
+			putc(*word, out);
+	putc('\'', out);
+}
+
+void gm_put_input(FILE *out, const char *word)
+{
+	char path[PATH_MAX + 2];
+
+	if (word[0] == '-' && word[1]) {
+		snprintf(path, sizeof(path), "./%s", word);
+		word = path;
+	}
+	gm_put_word(out, word);
 }
 
 void gm_more_rows(FILE *out, size_t count, const char *one)
 {
 	char *command = NULL;
-	bool whole = true;
 	size_t length;
 	FILE *text = open_memstream(&command, &length);
 	int used = fprintf(out, "... and %s: ", gm_show_count((int64_t)count, one));
 
 	for (int i = 0; text && i < asked_count; i++) {
-		whole &= put_word(text, asked[i]);
+		putc(' ', text);
+		gm_put_word(text, asked[i]);
 		if (!i)
 			fputs(" --all", text);
 	}
-	if (text && !fclose(text) && whole && (size_t)used + 6 + length <= WIDTH)
+	if (text && !fclose(text) && (size_t)used + 6 + length <= WIDTH)
 		fprintf(out, "gpumem%s\n", command);
 	else
 		fputs("the same with --all\n", out);

@@ -60,6 +60,13 @@ struct gm_argument { const char *name; enum gm_argument_kind kind; void *to; };
  * argv[optind] and on. Returns -1, or the status to exit with after --help or a line that says what is wrong. */
 int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int least, int most);
 
+/* Write @word as a shell reads it: quoted where it has to be. Bytes that a terminal must not see are written as bash,
+ * zsh and POSIX.1-2024 read them: $'\033'. Every command that people are to copy has its words from here. */
+void gm_put_word(FILE *out, const char *word);
+
+/* The same of an input as a verb's argument: a path that begins with - is no option. */
+void gm_put_input(FILE *out, const char *word);
+
 /* "... and 12 more stacks: gpumem leaks --all FILE": @count of @one are not shown, and the command that shows them. */
 void gm_more_rows(FILE *out, size_t count, const char *one);
 

@@ -21,6 +21,7 @@
 #include "tools/read/load.h"
 #include "tools/read/places.h"
 #include "tools/read/table.h"
+#include "tools/verbs/arguments.h"
 #include "tools/verbs/recover.h"
 #include "tools/show/groups.h"
 #include "tools/show/show.h"
@@ -261,23 +262,6 @@ static void say_command(const char *what, const char *command)
 		strlen("gpumem: : ") + strlen(what) + strlen(command) > (size_t)width_of() ? "\n" : " ", command);
 }
 
-static const char *quoted(const char *path)
-{
-	static char text[2][4 * PATH_MAX];
-	static unsigned int next;
-	char *to = text[next++ % 2], *at = to;
-	bool plain = path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456"
-				       "789_./-+@%,:=")] == '\0';
-
-	if (plain)
-		return path;
-	*at++ = '\'';
-	for (; *path && at < to + sizeof(text[0]) - 6; path++)
-		at = *path == '\'' ? stpcpy(at, "'\\''") : (*at = *path, at + 1);
-	strcpy(at, "'");
-	return to;
-}
-
 /* On a terminal @path as it can be typed there: without the working directory, where it begins with it. A log is read
  * elsewhere. */
 static const char *from_here(const char *path)
@@ -323,11 +307,15 @@ static void print_next(const struct gm_run_table *table)
 
 	if (!one)
 		return;
-	if (asprintf(&command, "gpumem %s %s", verb,
-		     quoted(from_here(one->ooms && one->at_oom ? one->at_oom : one->snapshot))) < 0)
+	out = open_memstream(&command, &length);
+	if (!out)
 		return;
-	say_command("look at it with", command);
+	fprintf(out, "gpumem %s ", verb);
+	gm_put_input(out, from_here(one->ooms && one->at_oom ? one->at_oom : one->snapshot));
+	if (!fclose(out))
+		say_command("look at it with", command);
 	free(command);
+	length = 0;
 	for (size_t i = 0; i < table->count; i++)
 		if (table->list[i].snapshot && table->list[i].rank >= 0) {
 			ranks++;
@@ -340,8 +328,10 @@ static void print_next(const struct gm_run_table *table)
 		return;
 	fputs("gpumem merge", out);
 	for (size_t i = 0; i < table->count; i++)
-		if (table->list[i].snapshot && table->list[i].rank >= 0)
-			fprintf(out, " %s", quoted(from_here(table->list[i].snapshot)));
+		if (table->list[i].snapshot && table->list[i].rank >= 0) {
+			putc(' ', out);
+			gm_put_input(out, from_here(table->list[i].snapshot));
+		}
 	if (!fclose(out))
 		say_command("the ranks side by side", command);
 	free(command);

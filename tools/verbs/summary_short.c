@@ -290,9 +290,17 @@ static void print_troubles(const struct gm_summary *view)
 		}
 }
 
+/* A command to copy, and what it shows. */
+static void print_command(const char *what, const char *verb, const char *word)
+{
+	printf("%s: gpumem %s ", what, verb);
+	gm_put_input(stdout, word);
+	putchar('\n');
+}
+
 static void print_next(const struct gm_summary *view, const char *word)
 {
-	const char *life = gm_json_text(gm_json_object(view->root, "process"), "life"), *name = gm_show_path(word);
+	const char *life = gm_json_text(gm_json_object(view->root, "process"), "life");
 	struct gm_totals of = gm_scene_totals(view->scene, view->device, view->level == GM_LEVEL_POOL);
 	enum gm_cause cause = view->explanation->cause;
 
@@ -300,13 +308,12 @@ static void print_next(const struct gm_summary *view, const char *word)
 		return;
 	blank();
 	if (!strcmp(life, "crashed") || !strcmp(life, "killed"))
-		printf("what it did last: gpumem events --last 20 %s\n", name);
+		print_command("what it did last", "events --last 20", word);
 	else if (of.live > 0 && (cause == GM_CAUSE_NONE || cause == GM_CAUSE_LEAK))
-		printf("%s: gpumem leaks %s\n", strcmp(life, "running") ? "what was not freed" : "what lives, by stack",
-		       name);
+		print_command(strcmp(life, "running") ? "what was not freed" : "what lives, by stack", "leaks", word);
 	else if (of.peak > of.live)
-		printf("the peak: gpumem flame --weigh peak -o peak.svg %s\n", name);
-	printf("every table: gpumem summary --full %s\n", name);
+		print_command("the peak", "flame --weigh peak -o peak.svg", word);
+	print_command("every table", "summary --full", word);
 }
 
 void gm_summary_short(const struct gm_summary *view, const char *word, unsigned int before)
