@@ -8,7 +8,8 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import FAKE, Room, check, finish  # noqa: E402
+from screen import Screen  # noqa: E402
+from tap import BUSY, FAKE, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import gpumem, journals_begun, wait_for  # noqa: E402
 
 # A cache whose look-up is inlined into the thread that serves: the look-up keeps the memory.
@@ -56,13 +57,18 @@ int main(int argc, char **argv)
 }
 """
 MARKS = {re.search(r"mark: ([\w-]+)", line).group(1): n for n, line in enumerate(SOURCE.split("\n"), 1) if "mark:" in line}
+# The same of a class, with a name of C++ that no terminal has room for.
+LONG = re.sub(r"APART void serve.int i.", "struct Cache { APART void get(const std::map<std::string, std::vector<float>> &, unsigned long i); } a;\n"
+              "void Cache::get(const std::map<std::string, std::vector<float>> &, unsigned long i)", SOURCE.replace("lookup(i)", "cuMemAlloc_v2(&cache[i], 3 << 20)"))
+LONG = "#include <map>\n#include <string>\n#include <vector>\n" + LONG.replace("serve(i)", "a.get({}, i)")
+LONG_AT = next(n for n, line in enumerate(LONG.split("\n"), 1) if "mark: serve" in line)
 LOOKUP, SERVE = r"lookup", r"serve(int)"
 
 
-def build(room, name, *flags):
+def build(room, name, *flags, code=SOURCE):
     source, program = os.path.join(room.path, "grow.cc"), os.path.join(room.path, name)
     with open(source, "w", encoding="utf-8") as out:
-        out.write(SOURCE)
+        out.write(code)
     made = subprocess.run(["g++", "-O2", *flags, "-o", program, source, "-L" + FAKE, "-lcuda"], capture_output=True, text=True, check=False)
     return program if not made.returncode else sys.exit("cannot build: " + made.stderr)
 
@@ -161,4 +167,29 @@ with Room() as room:
     run = gpumem("merge", bare, bare, bare)
     check("of several snapshots, too", run.stderr.count("\n") == 1, run)
     check("and not with --no-lines", not gpumem("summary", "--no-lines", bare).stderr)
+
+    # ---- a call site in 80 columns: what is left out is what tells least ------------------------------------------------
+    def seen(*words):
+        """The lines that a terminal of 80 columns shows."""
+        with Screen([GPUMEM, *words], columns=80) as screen:
+            screen.ended(60 * BUSY)
+            return [line.split("\r")[-1] for line in re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", screen.raw.decode(errors="replace")).split("\r\n")]
+
+    program = build(room, "long", "-g", code=LONG)
+    path, before = recorded(room, program), os.path.join(room.path, "before.json")
+    with open(path, encoding="utf-8") as text, open(before, "w", encoding="utf-8") as out:
+        json.dump(dict(json.load(text), segments=[], device_traces=[]), out)
+    short, whole = "Cache::get(\u2026) (grow.cc:%d)" % LONG_AT, re.compile(r"  Cache::get\(std::map<std::.{100,} \(grow\.cc:%d\)$" % LONG_AT, re.M)
+    for words in (("summary", path), ("diff", before, path), ("merge", path, path), ("merge", path, path, path, path, path, path), ("summary", "--full", path)):
+        lines = seen(*words)
+        check("%s %d: function, file and line within 80 columns" % (words[0], len(words)), any(line.endswith(short) for line in lines) and
+              (words[1] == "--full" or all(len(line) <= 80 for line in lines)), "\n".join(lines))
+        check("%s %d: in a file the whole name" % (words[0], len(words)), words == ("summary", path) or whole.search(gpumem(*words).stdout), words)
+    with subprocess.Popen([program, "wait"], stdout=subprocess.PIPE, text=True, env=room.env(allocator="native", snapshot_on="none")) as living:
+        living.stdout.readline()
+        with Screen([GPUMEM, "top", str(living.pid)], columns=80) as screen:
+            check("top: function, file and line within 80 columns", screen.until(short), screen.pictures()[-1:])
+            screen.press("q")
+            screen.ended()
+        living.kill()
 finish()

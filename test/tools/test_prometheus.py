@@ -59,6 +59,11 @@ with Room() as room:
     check("by kind", {dict(key)["kind"]: v for key, v in metrics["gpumem_kind_allocated_bytes"][2].items() if dict(key)["device"] == "0"} == by_kind)
     history = snapshot["history"]
     check("events", only(metrics, "gpumem_history_events_total") == history["events"] + history["dropped"], history)
+    with Program(room, APP, "--wait", "60") as program:
+        program.until("waiting")
+        count = len(gpumem("events", "--level", "driver", "--jsonl", str(program.pid)).stdout.splitlines())
+        living = reads(gpumem("convert", "--to", "prometheus", str(program.pid)).stdout)
+        check("events of a living process, whose events are not copied", count > 10 and only(living, "gpumem_history_events_total") == count, (count, living))
     check("the moment", abs(only(metrics, "gpumem_snapshot_timestamp_seconds") - snapshot["time_us"] / 1e6) < 0.001)
 
     def variant(name, change):

@@ -58,9 +58,15 @@ with Room() as room:
     done = gpumem("recover", str(pid + 1), env=place)
     check("a pid without a journal: exit 3, nothing done", done.returncode == 3 and str(pid + 1) in done.stderr and
           os.path.exists(journal), done)
+    asked = (["summary"], ["leaks"], ["events"], ["view", "-o", room.path + "/page.html"], ["top", "--once"], ["ctl"], ["snapshot"])
+    done = [gpumem(*words, str(pid), env=place) for words in asked]
+    check("other verbs name the one that reads what a dead process left", all(
+        run.returncode == 3 and "no such process" in run.stderr and "gpumem recover %d" % pid in run.stderr for run in done), done)
     done = gpumem("recover", str(pid), env=place)
     check("by pid, to where GPUMEM_OUTPUT says", done.returncode == 0 and
           os.path.exists(room.path + "/%d-recovered.json" % pid) and not os.path.exists(journal), done)
+    done = gpumem("summary", str(pid), env=place)
+    check("but not once it left nothing", done.returncode == 3 and "no such process\n" in done.stderr, done)
 
 with Room() as room:
     dead = [killed_journal(room, 0.05)[0] for _ in range(3)]
@@ -70,6 +76,9 @@ with Room() as room:
         done = gpumem("recover", journal, cwd=room.path)
         check("the journal of a living process is left alone: exit 1", done.returncode == 1 and
               "lives" in done.stderr and os.path.exists(journal) and not glob.glob(room.path + "/*.json"), done)
+        done = gpumem("recover", str(living.pid))
+        check("by pid, of a journal in a place of its own: it runs, and what to do", done.returncode == 3 and "still runs" in done.stderr and
+              "`gpumem snapshot %d`" % living.pid in done.stderr, done)
         done = gpumem("recover", room.journals, cwd=room.path)
         check("a directory: all the dead, not the living", done.returncode == 0 and room.journal_files() == [journal] and
               len(glob.glob(room.path + "/*.recovered.json")) == 3 and

@@ -25,6 +25,7 @@
 
 #include "recorder/journal/format.h"
 #include "recorder/read/copy.h"
+#include "tools/read/places.h"
 #include "tools/read/table.h"
 #include "tools/show/show.h"
 
@@ -298,10 +299,16 @@ void gm_attach_unmap(void)
 	mapped.base = NULL;
 }
 
-const char *gm_attach_explain(int error)
+const char *gm_attach_explain(int64_t pid, int error)
 {
+	static char left[128];
+
 	switch (-error) {
 	case ESRCH:
+		snprintf(left, sizeof(left), "there is no such process any more; it left a journal: gpumem recover %lld "
+			 "makes a snapshot of it", (long long)pid);
+		if (gm_places_left_by(pid))
+			return left;
 		return "there is no such process";
 	case ENOENT:
 		return "it has no journal: it was not started under libgpumem, or has made no CUDA call yet";

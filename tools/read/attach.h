@@ -49,8 +49,9 @@ void *gm_attach_map(const struct gm_attached *attached, size_t bytes);
 bool gm_attach_was_cut(void);
 void gm_attach_unmap(void);
 
-/* One sentence for what gm_attach returned. */
-const char *gm_attach_explain(int error);
+/* One sentence for what gm_attach returned for @pid. Of a process that ended it says whether its journal is still
+ * there, and what makes a snapshot of it. Static memory. */
+const char *gm_attach_explain(int64_t pid, int error);
 
 /* ---- labels.c --------------------------------------------------------------------------------- */
 

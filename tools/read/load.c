@@ -138,6 +138,17 @@ static int emit(const struct gm_copy *copy, const char *reason, bool recovered, 
 	return r ? r : fd;
 }
 
+/* A copy without events does not know how many of them are there: say of all that were written that they are not. */
+static void count_events(struct gm_copy *copy)
+{
+	const struct gm_thread *thread = (const void *)
+		(copy->base + copy->header->regions[GM_REGION_THREADS].offset);
+
+	copy->dropped_total = copy->header->events_lost;
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_THREADS); i++)
+		copy->dropped_total += thread[i].events;
+}
+
 /* The snapshot of a journal as JSON: its descriptor, or -errno and perhaps @ret->error. The copy goes before the JSON
  * is read: both are large. */
 static int make_json(int fd, bool alive, uint64_t bytes, struct gm_loaded *ret)
@@ -152,6 +163,8 @@ static int make_json(int fd, bool alive, uint64_t bytes, struct gm_loaded *ret)
 		r = refuse(ret, "%s", copy.error);
 	else
 		r = gm_copy_resolve(&copy, tables ? 0 : UINT64_MAX);
+	if (!r && tables)
+		count_events(&copy);
 	if (!r)
 		json = emit(&copy, alive ? "outside" : "recovered", !alive, alive);
 	gm_copy_free(&copy);
@@ -209,7 +222,7 @@ static int load_process(int64_t pid, struct gm_loaded *ret)
 	int r = gm_attach(pid, &attached);
 
 	if (r) {
-		refuse(ret, "process %lld: %s", (long long)pid, gm_attach_explain(r));
+		refuse(ret, "process %lld: %s", (long long)pid, gm_attach_explain(pid, r));
 		return r;
 	}
 	r = load_attached(pid, &attached, ret);

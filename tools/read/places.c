@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@
 #include <unistd.h>
 
 #include "recorder/journal/directory.h"
+#include "recorder/journal/format.h"
+#include "recorder/read/copy.h"
 #include "tools/show/show.h"
 
 #define LINKS_MOST 8
@@ -153,4 +156,72 @@ int gm_places_below(int fd, const char *path, bool anybody,
 	}
 	free(entries);
 	return r;
+}
+
+/* ---- whose journal is there -------------------------------------------------------------------- */
+
+struct left { int64_t pid; bool found; };
+
+static void look_at(int directory, const char *name, struct left *left)
+{
+	int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int64_t pid = 0;
+
+	if (fd < 0)
+		return;
+	left->found |= pread(fd, &pid, sizeof(pid), offsetof(struct gm_header, pid)) == (ssize_t)sizeof(pid) &&
+		       pid == left->pid && !gm_copy_alive(fd);
+	close(fd);
+}
+
+static void look_in(const struct gm_place_visit *place)
+{
+	struct dirent **entries = NULL;
+	int count = scandirat(place->fd, ".", &entries, NULL, NULL);
+
+	for (int i = 0; i < count; i++) {
+		if (!fnmatch("?*.journal", entries[i]->d_name, 0))
+			look_at(place->fd, entries[i]->d_name, place->arg);
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+static void look_below(int fd, const char *path, struct left *left)
+{
+	struct dirent **entries = NULL;
+	int count = scandirat(fd, ".", &entries, NULL, NULL);
+
+	gm_places_below(fd, path, false, look_in, left);
+	for (int i = 0; i < count; i++) {
+		bool is_room = !strncmp(entries[i]->d_name, GM_RUN_ROOM, strlen(GM_RUN_ROOM));
+		int room = is_room ? openat(fd, entries[i]->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) :
+			   -1;
+
+		if (room >= 0) {
+			gm_places_below(room, path, false, look_in, left);
+			close(room);
+		}
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+bool gm_places_left_by(int64_t pid)
+{
+	struct left left = { .pid = pid };
+	const char *roots[GM_PLACES];
+	size_t count = gm_places_roots(roots);
+
+	for (size_t i = 0; i < count && !left.found; i++) {
+		int fd = gm_places_open(roots[i], O_RDONLY);
+
+		if (fd == -ENOTDIR)		/* GPUMEM_JOURNAL may name a file */
+			look_at(AT_FDCWD, roots[i], &left);
+		if (fd < 0)
+			continue;
+		look_below(fd, roots[i], &left);
+		close(fd);
+	}
+	return left.found;
 }

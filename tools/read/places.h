@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define GM_PLACES 4u
 
@@ -36,5 +37,8 @@ struct gm_place_visit {
  * such as nobody else may write in; with @anybody, those of other users, too. 0 or -errno. */
 int gm_places_below(int fd, const char *path, bool anybody,
 		    void (*visit)(const struct gm_place_visit *place), void *arg);
+
+/* Is there a journal in these places, or in what a gpumem run left in one, whose process was @pid, and is dead? */
+bool gm_places_left_by(int64_t pid);
 
 #endif

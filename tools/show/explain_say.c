@@ -12,6 +12,7 @@
 #include "tools/show/explain.h"
 #include "tools/show/show.h"
 
+#define SITE_MOST 72u		/* columns of a call site in a sentence */
 #define MANY 100			/* blocks of one call site: perhaps a leak */
 
 static void say(char *to, size_t room, const char *format, ...)
@@ -34,13 +35,12 @@ static void say(char *to, size_t room, const char *format, ...)
 static void say_who(const struct gm_scene *scene, const struct gm_facts *facts,
 		    struct gm_explanation *ret)
 {
-	char site[1024];
+	char site[1024], fit[GM_SITE_FIT];
 
 	if (facts->stack <= 0)
 		WHY("%s", facts->module[0] ? facts->module : "the program");
 	else
-		WHY("%s", gm_show_clean(gm_site_text(&scene->stacks, facts->stack, site,
-						     sizeof(site))));
+		WHY("%s", gm_site_fit(gm_site_text(&scene->stacks, facts->stack, site, sizeof(site)), SITE_MOST, fit));
 	WHY(" asked for %s", gm_show_bytes(facts->asked));
 	if (facts->device == GM_ROW_HOST) {
 		WHY(" of pinned host memory, and the driver refused it. ");

@@ -4,9 +4,11 @@
  * The page has the same rules and the same tables: tools/viewer/src/model/stacks.js. test/viewer/test_stacks.mjs
  * compares what both make of real stacks.
  */
+#define _GNU_SOURCE
 #include <string.h>
 
 #include "tools/read/value.h"
+#include "tools/show/show.h"
 #include "tools/show/stacks.h"
 
 #define SHORT_ENOUGH 40u		/* letters of a name that stays as it is */
@@ -143,7 +145,8 @@ static char *parameters(char *text)
 	return NULL;
 }
 
-void gm_frame_shorten(const char *name, char *ret, size_t room)
+/* Copy @name with <\u2026> and (\u2026) in place of the arguments of templates and of the parameters. */
+static void abridge(const char *name, char *ret, size_t room)
 {
 	static const char left_out[] = "<\u2026>";
 	const char *at = name;
@@ -151,11 +154,6 @@ void gm_frame_shorten(const char *name, char *ret, size_t room)
 	size_t n = 0;
 	char *end;
 
-	if (strlen(name) < SHORT_ENOUGH || name[0] == '<' || has_place(name)) {
-		strncpy(ret, name, room - 1);
-		ret[room - 1] = '\0';
-		return;
-	}
 	while (*at && n + sizeof(left_out) + 5 < room) {
 		char before = at > name ? at[-1] : ' ';
 		size_t symbol = is_word(before) ? 0 : operator_length(at), whole = symbol ? symbol : 1;
@@ -179,4 +177,173 @@ void gm_frame_shorten(const char *name, char *ret, size_t room)
 	end = parameters(ret);
 	if (end)
 		strcpy(end, "(\u2026)");
+}
+
+void gm_frame_shorten(const char *name, char *ret, size_t room)
+{
+	if (strlen(name) < SHORT_ENOUGH || name[0] == '<' || has_place(name)) {
+		strncpy(ret, name, room - 1);
+		ret[room - 1] = '\0';
+	} else {
+		abridge(name, ret, room);
+	}
+}
+
+/* ---- a call site in so many columns ------------------------------------------------------------ */
+
+#define SITE_MOST 1100u			/* bytes: gm_show_clean gives less */
+#define NAME_LEAST 9u			/* columns that a place leaves to a name */
+#define ELLIPSIS "\u2026"
+
+static size_t columns_of(const char *text)
+{
+	size_t columns = 0;
+
+	for (; *text; text++)
+		columns += ((unsigned char)*text & 0xc0) != 0x80;
+	return columns;
+}
+
+/* Where @text goes on behind its first @columns characters. */
+static char *behind(char *text, size_t columns)
+{
+	while (*text && (columns || ((unsigned char)*text & 0xc0) == 0x80))
+		columns -= ((unsigned char)*text++ & 0xc0) != 0x80;
+	return text;
+}
+
+/* The place that ends @site, " (file:line)" or " (module)", which may have brackets itself; "": there is none. */
+static char *place_of(char *site)
+{
+	char *end = site + strlen(site), *at = end;
+	unsigned int depth = 0;
+
+	if (at == site || at[-1] != ')')
+		return end;
+	do
+		depth += *--at == ')' ? 1u : *at == '(' ? -1u : 0;
+	while (depth && at > site);
+	return !depth && at > site && at[-1] == ' ' ? at - 1 : end;
+}
+
+/* Drop from the left, and put an ellipsis there. */
+static void cut_left(char *text, size_t columns)
+{
+	size_t have = columns_of(text);
+	char rest[SITE_MOST];
+
+	if (have > columns && columns) {
+		strcpy(rest, behind(text, have - columns + 1));
+		strcpy(stpcpy(text, ELLIPSIS), rest);
+	}
+}
+
+static void cut_right(char *text, size_t columns)
+{
+	if (columns_of(text) > columns && columns)
+		strcpy(behind(text, columns - 1), ELLIPSIS);
+}
+
+/* Drop directories of @place until it has @columns, or none is left. */
+static void shorten_place(char *place, size_t columns)
+{
+	char *slash = place[0] ? place + 1 : place, rest[SITE_MOST];
+
+	if (columns_of(place) <= columns || !strchr(place, '/'))
+		return;
+	while (columns_of(slash) + 3 > columns && strchr(slash + 1, '/'))
+		slash = strchr(slash + 1, '/');
+	strcpy(rest, slash);
+	strcpy(stpcpy(place, " (" ELLIPSIS), rest);
+}
+
+/* Cut parameters off that have no end, because the whole name was too long to keep (gm_frame_text). */
+static void close_parameters(char *name)
+{
+	unsigned int depth = 0;
+	char *from = name;
+
+	for (char *at = name; *at; at++) {
+		if (*at == '(' && !depth++)
+			from = at;
+		depth -= *at == ')' && depth;
+	}
+	if (depth && strlen(from) > 5)
+		strcpy(from, "(" ELLIPSIS ")");
+}
+
+/* Does a bracket open (1) or close (-1) at @at? */
+static int bracket(const char *at)
+{
+	return strchr("([{<", *at) ? 1 : strchr(")]}>", *at) ? -1 : 0;
+}
+
+/* What is left of a name of C++ without what its function returns, and without the parameters that are left out. */
+static char *bare(char *name)
+{
+	char *end = strstr(name, "(" ELLIPSIS ")"), *from = name;
+	int depth = 0;
+
+	if (end)
+		*end = '\0';
+	if (strstr(name, "operator"))
+		return name;
+	for (char *at = name; *at; at++) {
+		depth += bracket(at);
+		if (*at == ' ' && !depth && at[1] && at[1] != '[')
+			from = at + 1;
+	}
+	return from;
+}
+
+/* Drop namespaces and classes of @name until it has @columns, or only the function is left. */
+static char *without_scopes(char *name, size_t columns)
+{
+	char *from = name, rest[SITE_MOST];
+	int depth = 0;
+
+	for (char *at = name; *at && columns_of(from) + (from > name) > columns; at++) {
+		depth += bracket(at);
+		if (!depth && at > name && !strncmp(at, "::", 2))
+			from = at;
+	}
+	if (from > name) {
+		strcpy(rest, from);
+		strcpy(stpcpy(name, ELLIPSIS), rest);
+	}
+	return name;
+}
+
+const char *gm_site_fit(const char *site, size_t columns, char to[GM_SITE_FIT])
+{
+	char whole[SITE_MOST], place[SITE_MOST], shorter[SITE_MOST], *name = whole, *at;
+	size_t left, least;
+
+	strcpy(whole, gm_show_clean(site));
+	if (columns_of(whole) <= columns)
+		return strcpy(to, whole);
+	at = place_of(whole);
+	strcpy(place, at);
+	*at = '\0';
+	if ((at = strstr(whole, " [clone ")))
+		*at = '\0';
+	if (whole[0] != '<' && !has_place(whole)) {
+		abridge(whole, shorter, sizeof(shorter));
+		name = shorter;
+	}
+	close_parameters(name);
+	if (columns_of(name) + columns_of(place) > columns) {
+		shorten_place(place, columns_of(name) < columns ? columns - columns_of(name) : 1);
+		at = bare(name);
+		name = columns_of(name) + columns_of(place) > columns ? at : name;
+	}
+	least = columns_of(name) < NAME_LEAST ? columns_of(name) : NAME_LEAST;
+	if (place[0] && columns > least + 4)
+		cut_left(place + 2, columns - least - 2);
+	left = columns - (columns_of(place) < columns ? columns_of(place) : columns);
+	at = without_scopes(name, left);
+	cut_right(at, left);
+	strcpy(stpcpy(to, at), place);
+	cut_right(to, columns);
+	return to;
 }

@@ -21,6 +21,8 @@
 #define NATIVE_MOST 8u
 #define NATIVE_FIRST 2u
 #define NATIVE_LAST 3u
+#define KEY_LEAST 24u		/* columns that tell a call site from another */
+#define FRAME_LEAST 40u
 
 static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation", "class" };
 
@@ -504,6 +506,17 @@ int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_sce
 	return r;
 }
 
+void gm_groups_put_key(FILE *out, enum gm_by by, const char *key, size_t used)
+{
+	size_t columns = gm_show_columns(out), left = columns > used + 2 ? columns - used - 2 : 0;
+	bool here = left >= KEY_LEAST || strlen(gm_show_clean(key)) <= left;
+	char text[GM_SITE_FIT];
+
+	key = gm_show_clean(key);
+	left = here ? left : columns - 4;
+	fprintf(out, "%s%s\n", here ? "  " : "\n    ", by == GM_BY_SITE ? gm_site_fit(key, left, text) : key);
+}
+
 /* ---- stacks ----------------------------------------------------------------------------------- */
 
 const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT])
@@ -592,6 +605,8 @@ void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stac
 	size_t count, inner;
 	struct line *lines;
 
+	if ((size_t)indent > 4 && (size_t)indent + FRAME_LEAST > gm_show_columns(out))
+		indent = 4;
 	gm_stack(&scene->stacks, stack, &count);
 	lines = count ? calloc(count, sizeof(*lines)) : NULL;
 	if (!lines) {

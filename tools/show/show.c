@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,6 +223,15 @@ bool gm_show_in_color(FILE *out)
 	return isatty(fileno(out)) && !(none && *none) && term && strcmp(term, "dumb");
 }
 
+size_t gm_show_columns(FILE *out)
+{
+	struct winsize size;
+
+	if (!isatty(fileno(out)))
+		return SIZE_MAX;
+	return ioctl(fileno(out), TIOCGWINSZ, &size) || size.ws_col < 40 ? 80 : size.ws_col;
+}
+
 void gm_show_heading(FILE *out, const char *format, ...)
 {
 	bool color = gm_show_in_color(out);
@@ -394,7 +404,7 @@ void gm_progress_end(void)
 	began = drawn = 0;
 }
 
-unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, int width)
+unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, size_t width)
 {
 	unsigned int lines = 1;
 
@@ -403,7 +413,7 @@ unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char
 
 		for (int i = 0; i < word; i++)			/* characters, not bytes */
 			wide += ((unsigned char)text[gap + i] & 0xc0) != 0x80;
-		if (!first && column + gap + wide > width) {
+		if (!first && (size_t)(column + gap + wide) > width) {
 			fprintf(out, "\n%s", next);
 			text += gap;
 			column = (int)strlen(next);

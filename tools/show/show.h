@@ -91,6 +91,9 @@ void gm_show_heading(FILE *out, const char *format, ...) __attribute__((format(p
  * itself from the second second on, at most 5 times a second. */
 void gm_progress(const char *what, size_t done, size_t all);
 
+/* Columns of the terminal that @out is, at least 40; SIZE_MAX: it is none, and a line has no end there. */
+size_t gm_show_columns(FILE *out);
+
 /* Take the line away. */
 void gm_progress_end(void);
 
@@ -135,7 +138,7 @@ static inline int64_t gm_wrap_subtract(int64_t a, int64_t b)
 
 /* Write @text and a newline to @out, where a line of @column characters has begun. Break lines between words at @width
  * characters, and begin each further line with @next. A longer word has a line of its own. Returns how many lines. */
-unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, int width);
+unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, size_t width);
 
 /* ---- which frames of a stack do not tell who asked for memory ---------------------------------- */
 

@@ -79,6 +79,13 @@ const char *gm_fold_name(enum gm_fold fold);	/* "interpreter" ..., "" */
 /* A name of C++ without the arguments of its templates and without its parameters. */
 void gm_frame_shorten(const char *name, char *ret, size_t room);
 
+/* @site (gm_site_text, gm_groups_frame_text) in @columns at most: without the arguments of templates, parameters,
+ * directories, what the function returns and the scopes that it lies in, one after the other, as far as needed. The
+ * function and its file and line stay; only where there is no room even for these are they cut. What a terminal must
+ * not see becomes '?'. Returns @to. */
+#define GM_SITE_FIT 2300
+const char *gm_site_fit(const char *site, size_t columns, char to[GM_SITE_FIT]);
+
 /* From now on every frame is shown, by its whole name (--all-frames); was that asked for? */
 void gm_stacks_unfold(void);
 bool gm_stacks_folded(void);

@@ -197,7 +197,7 @@ static int add_words(struct gm_top *top, char **words, int count)
 		}
 		r = gm_top_add(top, pid);
 		if (r) {
-			fprintf(stderr, "gpumem top: %ld: %s\n", pid, gm_attach_explain(r));
+			fprintf(stderr, "gpumem top: %ld: %s\n", pid, gm_attach_explain(pid, r));
 			return GM_EXIT_INPUT;
 		}
 	}

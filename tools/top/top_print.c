@@ -8,8 +8,11 @@
 #include <time.h>
 
 #include "tools/show/show.h"
+#include "tools/show/stacks.h"
 #include "tools/top/top.h"
 #include "tools/verbs/arguments.h"
+
+#define NAME_LEAST 20u			/* columns of a call site, however narrow the terminal is */
 
 const char *gm_top_clock(void)
 {
@@ -140,24 +143,25 @@ void gm_top_row_head(char *ret, size_t room, const char *what, bool wide)
 		snprintf(ret, room, "%11s %12s %8s  %s", "live", "growth", "blocks", what);
 }
 
-void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool wide)
+void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool wide, size_t columns)
 {
 	bool rates = row->allocations >= 0;
-	char calls[24] = "-", growth[48];
+	char calls[24] = "-", growth[48], name[GM_SITE_FIT];
+	int used;
 
 	if (rates)
 		snprintf(calls, sizeof(calls), "%.0f", row->calls_rate);
 	snprintf(growth, sizeof(growth), "%s%s", row->growth > 0 ? "+" : "",
 		 gm_show_bytes(row->growth));
 	if (!wide)
-		snprintf(ret, room, "%11s %12s %8lld  %s", gm_show_bytes(row->live), growth,
-			 (long long)row->blocks, gm_show_clean(row->name));
+		used = snprintf(ret, room, "%11s %12s %8lld  ", gm_show_bytes(row->live), growth,
+				(long long)row->blocks);
 	else
-		snprintf(ret, room, "%11s %11s %12s %9lld %9s %12s  %s", gm_show_bytes(row->live),
-			 row->peak < 0 ? "-" : gm_show_bytes(row->peak), growth,
-			 (long long)row->blocks, calls,
-			 rates ? gm_show_bytes((int64_t)row->bytes_rate) : "-",
-			 gm_show_clean(row->name));
+		used = snprintf(ret, room, "%11s %11s %12s %9lld %9s %12s  ", gm_show_bytes(row->live),
+				row->peak < 0 ? "-" : gm_show_bytes(row->peak), growth, (long long)row->blocks, calls,
+				rates ? gm_show_bytes((int64_t)row->bytes_rate) : "-");
+	columns = columns > (size_t)used + NAME_LEAST ? columns - (size_t)used : NAME_LEAST;
+	snprintf(ret + used, room - (size_t)used, "%s", gm_site_fit(row->name, columns, name));
 }
 
 struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count)
@@ -181,7 +185,7 @@ struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count)
 
 /* ---- plain text ------------------------------------------------------------------------------ */
 
-static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what, size_t most)
+static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what, size_t most, size_t columns)
 {
 	const struct gm_top_row **list = gm_top_sorted(rows, GM_TOP_BY_LIVE);
 	char line[1400];
@@ -190,7 +194,7 @@ static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what
 	putc('\n', out);
 	gm_show_heading(out, "%s", line);
 	for (size_t i = 0; list && list[i] && i < most; i++) {
-		gm_top_row_line(line, sizeof(line), list[i], true);
+		gm_top_row_line(line, sizeof(line), list[i], true, columns);
 		fprintf(out, "%s\n", line);
 	}
 	if (rows->count > most)
@@ -212,8 +216,9 @@ void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device, true);
 		fprintf(out, "%s\n", line);
 	}
-	put_rows(out, &top->modules, "module", most);
-	put_rows(out, &top->sites, top->phases ? "annotation" : "call site", most);
+	put_rows(out, &top->modules, "module", most, SIZE_MAX);
+	put_rows(out, &top->sites, top->phases ? "annotation" : "call site", most,
+		 top->phases ? SIZE_MAX : gm_show_columns(out));
 	free(lines);
 }
 

@@ -358,7 +358,7 @@ int gm_top_sample(struct gm_top_process *process)
 		r = -ESRCH;
 	} else {
 		if (r)
-			snprintf(process->error, sizeof(process->error), "%s", gm_attach_explain(r));
+			snprintf(process->error, sizeof(process->error), "%s", gm_attach_explain(process->pid, r));
 		else
 			r = sample(process, attached.fd, now);
 		process->state = r ? GM_TOP_UNREADABLE : GM_TOP_RUNNING;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tools/show/show.h"
+#include "tools/show/stacks.h"
 #include "tools/top/top.h"
 
 #define WIDE 140			/* columns from which on every number is shown */
@@ -91,6 +92,7 @@ static void draw_processes(struct canvas *c, const struct gm_top *top, struct gm
 static void draw_rows(struct canvas *c, struct gm_top_view *view, enum gm_top_panel panel,
 		      const struct gm_top_row **list, size_t count, size_t height)
 {
+	bool sites = panel != GM_TOP_MODULES && !view->phases;
 	char line[1400];
 
 	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" :
@@ -98,7 +100,7 @@ static void draw_rows(struct canvas *c, struct gm_top_view *view, enum gm_top_pa
 	put(c, BOLD, " %s", line);
 	follow(view, panel, count, height);
 	for (size_t i = view->first[panel]; i < count && height; i++, height--) {
-		gm_top_row_line(line, sizeof(line), list[i], c->columns >= WIDE);
+		gm_top_row_line(line, sizeof(line), list[i], c->columns >= WIDE, sites ? (size_t)c->columns - 1 : SIZE_MAX);
 		put_choice(c, view->panel == panel && i == view->chosen[panel], line);
 	}
 }
@@ -134,6 +136,7 @@ static void draw_help(struct canvas *c)
 static void draw_stack(struct canvas *c, struct gm_top_view *view, const struct gm_top_row **sites)
 {
 	const struct gm_top_row *row = NULL;
+	char frame[1024], text[GM_SITE_FIT];
 	const char *frames;
 	size_t count = 0;
 
@@ -155,8 +158,9 @@ static void draw_stack(struct canvas *c, struct gm_top_view *view, const struct 
 		count++;
 	view->scroll = view->scroll < count ? view->scroll : count - (count > 0);
 	for (size_t i = 0; i < count && c->row + 1 < c->rows; i++) {
+		snprintf(frame, sizeof(frame), "%.*s", (int)strcspn(frames, "\n"), frames);
 		if (i >= view->scroll)
-			put(c, "", " %3zu  %.*s", i, (int)strcspn(frames, "\n"), frames);
+			put(c, "", " %3zu  %s", i, gm_site_fit(frame, (size_t)c->columns - 6, text));
 		frames += strcspn(frames, "\n") + 1;
 	}
 	if (!count)

@@ -411,7 +411,7 @@ static int run(struct ask *ask)
 	bool answered;
 
 	if (r)
-		return say_no(ask, gm_attach_explain(r), GM_EXIT_INPUT);
+		return say_no(ask, gm_attach_explain(ask->pid, r), GM_EXIT_INPUT);
 	ask->until = gm_show_now() + ask->seconds;
 	answered = obtain(ask);
 	close(ask->of.fd);

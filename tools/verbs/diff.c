@@ -17,15 +17,17 @@ static bool wanted(const struct ask *ask, const struct gm_group *group)
 	return ask->all || gm_group_growth(group) || group->count[0] != group->count[1];
 }
 
-static void print_row(const char *name, int64_t before, int64_t after, int64_t blocks_before,
+static void print_row(enum gm_by by, const char *name, int64_t before, int64_t after, int64_t blocks_before,
 		      int64_t blocks_after)
 {
 	int64_t grown = gm_wrap_subtract(after, before);
 	char text[48];
+	int used;
 
 	snprintf(text, sizeof(text), "%s%s", grown > 0 ? "+" : "", gm_show_bytes(grown));
-	printf("%12s %12s %12s %10lld %10lld  %s\n", text, gm_show_bytes(before), gm_show_bytes(after),
-	       (long long)blocks_before, (long long)blocks_after, gm_show_clean(name));
+	used = printf("%12s %12s %12s %10lld %10lld", text, gm_show_bytes(before), gm_show_bytes(after),
+		      (long long)blocks_before, (long long)blocks_after);
+	gm_groups_put_key(stdout, by, name, (size_t)used);
 }
 
 static void print_text(const struct ask *ask, const struct gm_groups *groups)
@@ -40,12 +42,12 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups)
 		if (!wanted(ask, group))
 			continue;
 		rows++;
-		print_row(ask->by == GM_BY_STACK ? gm_stack_site(&group->scene->stacks, group->stack)->name :
+		print_row(ask->by == GM_BY_STACK ? GM_BY_SITE : ask->by, ask->by == GM_BY_STACK ? gm_stack_site(&group->scene->stacks, group->stack)->name :
 			  group->key, group->bytes[0], group->bytes[1], group->count[0], group->count[1]);
 		if (ask->by == GM_BY_STACK)
 			gm_groups_print_stack(stdout, group->scene, group->stack, 64);
 	}
-	print_row("all", groups->all_bytes[0], groups->all_bytes[1], groups->all_count[0], groups->all_count[1]);
+	print_row(ask->by, "all", groups->all_bytes[0], groups->all_bytes[1], groups->all_count[0], groups->all_count[1]);
 	if (!rows)
 		puts(groups->count ? "nothing changed (--all shows what stayed)" : "nothing is live in either");
 }

@@ -248,6 +248,7 @@ static const char *oddity(int64_t value, int64_t median)
 static void print_ranks(const struct merge *merge)
 {
 	int64_t *peaks = calloc(merge->rank_count + 1, sizeof(*peaks)), median;
+	size_t columns = gm_show_columns(stdout);
 
 	if (!peaks)
 		return;
@@ -259,14 +260,25 @@ static void print_ranks(const struct merge *merge)
 	for (size_t i = 0; i < merge->rank_count; i++) {
 		const struct rank *rank = &merge->ranks[i];
 
-		printf("%5s %9lld %11s %11s %13s %9lld %5lld  %s%s%s%s\n", rank->label,
-		       (long long)rank->pid, gm_show_bytes(rank->of.live), gm_show_bytes(rank->of.peak),
-		       gm_show_bytes(rank->of.reserved_peak), (long long)rank->of.blocks,
-		       (long long)rank->of.ooms, gm_show_clean(rank->input),
-		       rank->host[0] ? " on " : "", gm_show_clean(rank->host),
-		       oddity(rank->of.peak, median));
+		int used = printf("%5s %9lld %11s %11s %13s %9lld %5lld", rank->label, (long long)rank->pid,
+				  gm_show_bytes(rank->of.live), gm_show_bytes(rank->of.peak),
+				  gm_show_bytes(rank->of.reserved_peak), (long long)rank->of.blocks,
+				  (long long)rank->of.ooms);
+		const char *odd = oddity(rank->of.peak, median);
+		char name[2200];
+
+		snprintf(name, sizeof(name), "%s%s%s%s", gm_show_clean(rank->input), rank->host[0] ? " on " : "",
+			 gm_show_clean(rank->host), odd);
+		printf("%s%s\n", (size_t)used + 2 + strlen(name) > columns ? "\n    " : "  ", name);
 	}
 	free(peaks);
+}
+
+/* Has each rank a column? On a terminal only where all have room. */
+static bool are_side_by_side(const struct merge *merge)
+{
+	return merge->rank_count <= SIDE_BY_SIDE &&
+	       (merge->rank_count < 3 || 25 + 12 * merge->rank_count <= gm_show_columns(stdout));
 }
 
 static void print_head(const struct merge *merge)
@@ -274,7 +286,7 @@ static void print_head(const struct merge *merge)
 	char line[512];
 	int n = snprintf(line, sizeof(line), "%11s %11s", "apart", "median");
 
-	if (merge->rank_count <= SIDE_BY_SIDE)
+	if (are_side_by_side(merge))
 		for (size_t i = 0; i < merge->rank_count; i++)
 			n += snprintf(line + n, sizeof(line) - (size_t)n, " %6s%5s", "rank ",
 				      merge->ranks[i].label);
@@ -286,15 +298,16 @@ static void print_head(const struct merge *merge)
 
 static void print_row(const struct merge *merge, const struct row *row)
 {
-	printf("%11s %11s", gm_show_bytes(row->off), gm_show_bytes(row->median));
-	if (merge->rank_count <= SIDE_BY_SIDE)
+	int used = printf("%11s %11s", gm_show_bytes(row->off), gm_show_bytes(row->median));
+
+	if (are_side_by_side(merge))
 		for (size_t i = 0; i < merge->rank_count; i++)
-			printf(" %11s", gm_show_bytes(bytes_of(merge, row, i)));
+			used += printf(" %11s", gm_show_bytes(bytes_of(merge, row, i)));
 	else
-		printf(" %11s %5s %11s %5s", gm_show_bytes(row->least),
-		       merge->ranks[row->least_rank].label, gm_show_bytes(row->most),
-		       merge->ranks[row->most_rank].label);
-	printf("  %s\n", gm_show_clean(row->name));
+		used += printf(" %11s %5s %11s %5s", gm_show_bytes(row->least),
+			       merge->ranks[row->least_rank].label, gm_show_bytes(row->most),
+			       merge->ranks[row->most_rank].label);
+	gm_groups_put_key(stdout, merge->ask->by == GM_BY_STACK ? GM_BY_SITE : merge->ask->by, row->name, (size_t)used);
 	for (size_t i = 0; i < json_array_size(row->stack); i++)
 		printf("%26s%s\n", "", gm_show_clean(json_string_value(json_object_get(
 			json_array_get(row->stack, i), "name"))));
@@ -302,11 +315,15 @@ static void print_row(const struct merge *merge, const struct row *row)
 
 static void print_text(const struct merge *merge)
 {
+	char text[256];
+
 	print_ranks(merge);
-	printf("\nbytes %s, by %s; first where one rank is farthest from the median of all\n",
-	       !merge->ask->at_peak ? "live in each snapshot" :
-	       merge->of_history ? "at each rank's highest moment in its history" : "at each rank's peak",
-	       gm_by_name(merge->ask->by));
+	snprintf(text, sizeof(text), "bytes %s, by %s; first where one rank is farthest from the median of all",
+		 !merge->ask->at_peak ? "live in each snapshot" :
+		 merge->of_history ? "at each rank's highest moment in its history" : "at each rank's peak",
+		 gm_by_name(merge->ask->by));
+	putchar('\n');
+	gm_show_wrapped(stdout, text, 0, "", gm_show_columns(stdout));
 	print_head(merge);
 	for (size_t i = 0; i < merge->row_count && i < merge->ask->top; i++)
 		print_row(merge, &merge->rows[i]);

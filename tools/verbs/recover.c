@@ -21,6 +21,7 @@
 #include "recorder/read/copy.h"
 #include "recorder/modules/names.h"
 #include "tools/verbs/arguments.h"
+#include "tools/read/attach.h"
 #include "tools/read/places.h"
 #include "tools/verbs/recover.h"
 #include "tools/show/show.h"
@@ -243,6 +244,21 @@ static void recover_places(const struct gm_recover_for *of)
 	}
 }
 
+/* The journal of a process that runs may be in a place of its own, which nobody searches. */
+static int say_missing(int64_t pid)
+{
+	struct gm_attached attached;
+
+	if (gm_attach(pid, &attached)) {
+		fprintf(stderr, "gpumem recover: no journal of a process %lld was found\n", (long long)pid);
+		return GM_EXIT_INPUT;
+	}
+	close(attached.fd);
+	fprintf(stderr, "gpumem recover: process %lld still runs: its journal is left alone; `gpumem snapshot %lld` asks "
+		"it for a snapshot\n", (long long)pid, (long long)pid);
+	return GM_EXIT_INPUT;
+}
+
 static int recover_word(const char *word, struct gm_recover_for *of)
 {
 	struct report *report = of->arg;
@@ -271,8 +287,7 @@ static int recover_word(const char *word, struct gm_recover_for *of)
 		of->pid = 0;
 		if (report->seen != before)
 			return GM_EXIT_OK;
-		fprintf(stderr, "gpumem recover: no journal of a process %s was found\n", gm_show_clean(word));
-		return GM_EXIT_INPUT;
+		return say_missing(strtol(word, NULL, 10));
 	}
 	report->by_name = true;
 	gm_recover_file(word, of, &one);

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -239,19 +238,9 @@ void gm_run_forget(struct gm_run_table *table)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-/* Columns of the terminal; a log has no end of a line. */
-static int width_of(void)
-{
-	struct winsize size;
-
-	if (!isatty(STDERR_FILENO))
-		return INT_MAX;
-	return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 40 ? 80 : size.ws_col;
-}
-
 void gm_run_say(const char *line)
 {
-	gm_show_wrapped(stderr, line, 0, "gpumem:   ", width_of());
+	gm_show_wrapped(stderr, line, 0, "gpumem:   ", gm_show_columns(stderr));
 }
 
 /* Say @what and the command for it. A command that has no room beside @what has a line of its own, whole, because
@@ -259,7 +248,7 @@ void gm_run_say(const char *line)
 static void say_command(const char *what, const char *command)
 {
 	fprintf(stderr, "gpumem: %s:%s%s\n", what,
-		strlen("gpumem: : ") + strlen(what) + strlen(command) > (size_t)width_of() ? "\n" : " ", command);
+		strlen("gpumem: : ") + strlen(what) + strlen(command) > gm_show_columns(stderr) ? "\n" : " ", command);
 }
 
 /* On a terminal @path as it can be typed there: without the working directory, where it begins with it. A log is read
@@ -411,7 +400,7 @@ static const char *where(const struct gm_run_process *process, char *to, size_t 
 /* The numbers of a row have 79 columns. Where the names of files have no room beside them, each has the next line. */
 static void print_table(const struct gm_run_table *table)
 {
-	size_t room = (size_t)width_of();
+	size_t room = gm_show_columns(stderr);
 	char text[2 * PATH_MAX];
 	bool fits = true;
 

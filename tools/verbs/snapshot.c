@@ -240,7 +240,7 @@ static int one(const char *word, const char *to)
 	}
 	r = gm_attach(pid, &attached);
 	if (r) {
-		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(r));
+		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(pid, r));
 		return GM_EXIT_INPUT;
 	}
 	t.of = &attached;

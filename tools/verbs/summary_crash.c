@@ -11,7 +11,15 @@
 
 #define FRAMES_MOST 6u			/* of the stack; --full has all */
 #define EVENTS_MOST 10u			/* of the thread */
+#define WIDTH 80u
+#define SITE_LEAST 20u			/* columns of a call site, however much stands before it */
 #define BESIDE_MOST ((uint64_t)2 << 20)	/* bytes from a block to an address that was perhaps meant for it */
+
+/* Columns of a line in which @used are taken: the short text has lines of 80. */
+static size_t left(const struct gm_summary *view, size_t used)
+{
+	return view->full ? SIZE_MAX : used + SITE_LEAST < WIDTH ? WIDTH - used : SITE_LEAST;
+}
 
 /* ---- the address ------------------------------------------------------------------------------ */
 
@@ -29,12 +37,12 @@ static void look_at(const struct gm_snapshot_block *block, uint64_t address, str
 	*nearest = here;
 }
 
-/* Which block @address lies in, or beside. */
-static void print_place(const struct gm_summary *view, uint64_t address)
+/* Which block @address lies in, or beside. Returns how many lines that takes. */
+static unsigned int print_place(const struct gm_summary *view, uint64_t address)
 {
 	const struct gm_snapshot *snapshot = view->scene->snapshot;
 	struct near nearest = { .block = NULL };
-	char site[700];
+	char site[700], fit[GM_SITE_FIT], text[GM_SITE_FIT + 256];
 
 	for (size_t s = 0; s < snapshot->segment_count; s++)
 		for (size_t b = 0; b < snapshot->segments[s].block_count; b++)
@@ -42,15 +50,14 @@ static void print_place(const struct gm_summary *view, uint64_t address)
 				look_at(&snapshot->segments[s].blocks[b], address, &nearest);
 	if (!nearest.block) {
 		puts("  in no block of GPU memory, nor beside one");
-		return;
+		return 1;
 	}
 	gm_site_text(&view->scene->stacks, nearest.block->stack, site, sizeof(site));
-	if (nearest.in)
-		printf("  %s into", gm_show_bytes((int64_t)(address - nearest.block->address)));
-	else
-		printf("  %s %s", gm_show_bytes((int64_t)nearest.distance),
-		       nearest.below ? "before the beginning of" : "behind the end of");
-	printf(" a block of %s that %s asked for\n", gm_show_bytes(nearest.block->requested_size), gm_show_clean(site));
+	snprintf(text, sizeof(text), "%s %s a block of %s that %s asked for",
+		 gm_show_bytes((int64_t)(nearest.in ? address - nearest.block->address : nearest.distance)),
+		 nearest.in ? "into" : nearest.below ? "before the beginning of" : "behind the end of",
+		 gm_show_bytes(nearest.block->requested_size), gm_site_fit(site, left(view, 4), fit));
+	return gm_summary_wrapped(text, 2);
 }
 
 /* ---- the stack -------------------------------------------------------------------------------- */
@@ -88,7 +95,7 @@ static unsigned int print_stack(const struct gm_summary *view, const json_t *cra
 	size_t count;
 	const uint32_t *ids = gm_stack(&view->scene->stacks, gm_json_number(crash, "stack"), &count);
 	unsigned int lines;
-	char text[GM_FRAME_TEXT];
+	char text[GM_FRAME_TEXT], fit[GM_SITE_FIT];
 	size_t most;
 
 	while (!view->full && count > 1 && is_start(&view->scene->stacks.frames[ids[count - 1]]))
@@ -96,7 +103,8 @@ static unsigned int print_stack(const struct gm_summary *view, const json_t *cra
 	most = view->full || count <= FRAMES_MOST ? count : FRAMES_MOST - 1;
 	lines = count ? (unsigned int)most : print_walked(view, crash);
 	for (size_t i = 0; i < most; i++)
-		printf("  %s\n", gm_groups_frame_text(&view->scene->stacks.frames[ids[i]], text));
+		printf("  %s\n", gm_site_fit(gm_groups_frame_text(&view->scene->stacks.frames[ids[i]], text),
+					     left(view, 2), fit));
 	if (most < count)
 		printf("  ... (%zu more)\n", count - most);
 	if (json_is_true(json_object_get(crash, "truncated")))
@@ -110,7 +118,7 @@ static unsigned int print_events(const struct gm_summary *view, int64_t thread, 
 {
 	const struct gm_snapshot *snapshot = view->scene->snapshot;
 	size_t found[EVENTS_MOST], count = 0;
-	char site[700];
+	char site[700], fit[GM_SITE_FIT];
 
 	for (size_t i = snapshot->row_count; i-- && count < EVENTS_MOST;)
 		if (snapshot->rows[i].thread == thread)
@@ -121,9 +129,11 @@ static unsigned int print_events(const struct gm_summary *view, int64_t thread, 
 		const struct gm_row *row = &snapshot->rows[found[i]];
 
 		gm_site_text(&view->scene->stacks, row->stack, site, sizeof(site));
-		printf("  %9.6f s  %-14s %10s at %#llx  %s\n", (double)gm_wrap_subtract(row->time_us, time_us) / 1e6,
-		       gm_show_clean(row->action), gm_show_bytes(row->size), (unsigned long long)row->address,
-		       row->stack > 0 ? gm_show_cut(site, 40) : "");
+		int used = printf("  %9.6f s %-14s %10s %#llx  ",
+				  (double)gm_wrap_subtract(row->time_us, time_us) / 1e6, gm_show_clean(row->action),
+				  gm_show_bytes(row->size), (unsigned long long)row->address);
+
+		puts(row->stack > 0 ? gm_site_fit(site, left(view, (size_t)used), fit) : "");
 	}
 	return (unsigned int)count + (count > 0);
 }
@@ -151,7 +161,7 @@ unsigned int gm_summary_crash(const struct gm_summary *view)
 	if (wish && !view->full)
 		return lines;
 	if (place)
-		print_place(view, (uint64_t)gm_json_number(crash, "address"));
-	lines += place + print_stack(view, crash);
+		lines += print_place(view, (uint64_t)gm_json_number(crash, "address"));
+	lines += print_stack(view, crash);
 	return lines + print_events(view, thread, gm_json_number(crash, "time_us"));
 }

@@ -184,21 +184,6 @@ static void print_pools(const struct gm_summary *view)
 
 /* ---- call sites -------------------------------------------------------------------------------- */
 
-/* A call site, of which the end, where the line stands, matters most. */
-static void print_key(const char *key, int room)
-{
-	const char *clean = gm_show_clean(key);
-	size_t length = strlen(clean);
-
-	if (length > (size_t)room) {
-		clean += length - (size_t)(room - 3);
-		while (((unsigned char)*clean & 0xc0) == 0x80)
-			clean++;
-		printf("...");
-	}
-	puts(clean);
-}
-
 /* The rest of the device's memory at the peak, where the history begins behind it. */
 static void print_late(int64_t peak, int64_t shown)
 {
@@ -214,6 +199,7 @@ static void print_late(int64_t peak, int64_t shown)
 static void print_sites(const struct gm_summary *view, size_t devices)
 {
 	struct gm_groups groups;
+	char site[GM_SITE_FIT];
 	int64_t shown, peak = gm_scene_totals(view->scene, view->device, view->level == GM_LEVEL_POOL).peak;
 	size_t most;
 
@@ -233,7 +219,7 @@ static void print_sites(const struct gm_summary *view, size_t devices)
 			printf("%12s %12s %8lld  ", gm_show_bytes(groups.list[i].bytes[1]),
 			       groups.peak_known ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
 			       (long long)groups.list[i].count[1]);
-			print_key(groups.list[i].key, WIDTH - 36);
+			puts(gm_site_fit(groups.list[i].key, WIDTH - 36, site));
 		}
 		if (groups.count > most)
 			gm_more_rows(stdout, groups.count - most, "more row");

@@ -148,10 +148,12 @@ void gm_summary_groups(const struct gm_summary *view, const char *device)
 		putchar('\n');
 		gm_show_heading(stdout, "%12s %11s %12s  by %s", "live", "blocks", "at the peak", by);
 		for (size_t i = 0; i < groups.count && i < rows; i++) {
-			printf("%12s %11lld %12s  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
-			       (long long)groups.list[i].count[1],
-			       groups.peak_known ? gm_show_bytes(groups.list[i].bytes[0]) : "-",
-			       gm_show_clean(groups.list[i].key));
+			int used = printf("%12s %11lld %12s", gm_show_bytes(groups.list[i].bytes[1]),
+					  (long long)groups.list[i].count[1],
+					  groups.peak_known ? gm_show_bytes(groups.list[i].bytes[0]) : "-");
+
+			gm_groups_put_key(stdout, view->by == GM_BY_STACK ? GM_BY_SITE : view->by, groups.list[i].key,
+					  (size_t)used);
 			if (view->by == GM_BY_STACK)
 				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 41);
 		}
