@@ -124,6 +124,11 @@ def refusals():
         again = ctl(program.pid, "history", "on")
         check("no room for events: off works, on does not", done.returncode == 0 and again.returncode == 1 and "option history" in again.stderr,
               (done, again))
+    for words, said in ((["memory-limt", "5GiB"], "'memory-limt' is not history, reset-peaks, empty-cache or memory-limit; did you mean memory-limit?\n"),
+                        (["reset"], "'reset' is not history, reset-peaks, empty-cache or memory-limit\n"),
+                        (["history", "sate"], "'sate' is not on, off or state; did you mean state?\n"), (["reset-peaks", "1"], "'1' is one word too many\n")):
+        done = gpumem("ctl", str(program.pid), *words)
+        check("ctl %s: the wrong word, and the nearest right one" % " ".join(words), done.returncode == 2 and "gpumem ctl: " + said in done.stderr, done)
     for words in (["history", "maybe"], ["memory-limit", "much"], ["memory-limit", "-1"], ["reset"], ["reset-peaks", "1"], ["--device", "64"],
                   ["--device", "-1"], ["--device", "0", "history", "on"], ["history", "on", "off"], ["12x"], ["0", "history"],
                   ["--timeout", "soon"], ["--timeout", "-1s"]):

@@ -1,4 +1,5 @@
 """gpumem flame: live, peak, count, churn as folded stacks, speedscope and a picture. gpumem check: limits for CI."""
+import copy
 import glob
 import json
 import os
@@ -193,6 +194,11 @@ with Room() as room:
 
     within("peak", "--max-peak", stats["requested_bytes.all.peak"], stats["requested_bytes.all.peak"])
     within("reserved", "--max-reserved", stats["reserved_bytes.all.peak"], stats["reserved_bytes.all.peak"])
+    for now, said in ((0, "device 0: reserved at the peak "), (stats["reserved_bytes.all.peak"], "device 0: reserved 1")):
+        changed = copy.deepcopy(snapshot)
+        changed["devices"][0]["memory_stats"].update({"reserved_bytes.all.peak": 100 << 20, "reserved_bytes.all.current": now and 100 << 20})
+        run = gpumem("check", "--max-reserved", "1MiB", "-", stdin=json.dumps(changed))
+        check("check reserved: says when, if it is not now", run.returncode == 1 and said in run.stdout, run)
     largest = max(b for b, _ in by_stack(snapshot, live(snapshot)).values())
     within("stack", "--max-stack", largest, largest)
     within("ooms", "--max-ooms", stats["num_ooms"], stats["num_ooms"])

@@ -24,11 +24,10 @@ def accepted(verb):
     for letter in string.ascii_lowercase:
         for words in (["--" + letter], ["--" + letter + "=x"]):
             err = gpumem(verb, *words, stdin="", timeout=30).stderr
-            long.update(re.findall(r"possibilities: (.*)", err)[0].replace("'", "").replace("--", "").split()
-                        if "possibilities" in err else [])
-            long.update(re.findall(r"option '--([a-z-]+)' (?:requires|doesn't allow) an argument", err))
+            long.update(word[2:] for word in " ".join(re.findall(r": --\w may be one of (.*)", err)).split())
+            long.update(re.findall(r": --([a-z-]+) (?:needs a value|takes no value)", err))
     for letter in string.ascii_letters:
-        if "invalid option -- '%s'" % letter not in gpumem(verb, "-" + letter, stdin="", timeout=30).stderr:
+        if "there is no option -%s\n" % letter not in gpumem(verb, "-" + letter, stdin="", timeout=30).stderr:
             short.add(letter)
     return long, short
 
@@ -47,6 +46,16 @@ def plain(source):
 
 
 check("the list of verbs has 80 columns", all(len(line) <= 80 for line in LIST.splitlines()), [line for line in LIST.splitlines() if len(line) > 80])
+for words, said in (("check --max-peek 3", "check: there is no option --max-peek; did you mean --max-peak?"), ("check -Z", "check: there is no option -Z"),
+                    ("leaks --no-lins", "leaks: there is no option --no-lins; did you mean --no-lines?"), ("events --nothing=1", "events: there is no option --nothing"),
+                    ("check --max-peak", "check: --max-peak needs a value: --max-peak SIZE"), ("summary -n", "summary: --top needs a value: --top N"),
+                    ("summary --full=3", "summary: --full takes no value"), ("summary --help=3", "summary: --help takes no value"),
+                    ("check --max=3", "check: --max may be one of --max-peak --max-reserved --max-stack --max-fragmentation --max-ooms"),
+                    ("diff --by streem", "diff: --by streem: not site, stack, module, kind, size, stream, annotation or class; did you mean stream?"),
+                    ("run --stack=none -- true", "run: there is no option --stack (gpumem options lists them); did you mean --stacks?"),
+                    ("run --quit -- true", "run: there is no option --quit (gpumem options lists them); did you mean --quiet?")):
+    done = gpumem(*words.split())
+    check("gpumem %s: which verb, what is wrong, and what is near" % words, done.returncode == 2 and done.stderr.splitlines()[0] == "gpumem " + said, done)
 check("the verbs are there", {"run", "summary", "leaks", "diff", "check", "replay", "help"} <= set(VERBS), VERBS)
 for verb in VERBS:
     page = gpumem("help", "--man", verb).stdout
@@ -56,7 +65,7 @@ for verb in VERBS:
         check("%s: what it accepts is in its page" % verb, accepts[0] <= long and accepts[1] <= short, (accepts, long, short))
         for name in long - accepts[0]:      # two names of one thing: the first letters are not ambiguous then
             err = gpumem(verb, "--" + name).stderr + gpumem(verb, "--" + name + "=x").stderr
-            accepts[0].update(re.findall(r"option '--(%s)' (?:requires|doesn't allow) an argument" % name, err))
+            accepts[0].update(re.findall(r": --(%s) (?:needs a value|takes no value)" % name, err))
         check("%s: what is in its page it accepts" % verb, long <= accepts[0] and short <= accepts[1], (accepts, long, short))
     text = gpumem("help", verb).stdout
     named = re.findall(r"^  (?:-(\w), |    )--([a-z-]+)", text, re.M)

@@ -98,6 +98,15 @@ with Room() as room:
     run = gpumem("leaks", "-s", os.path.join(room.path, "none"), before)
     check("no such file of suppressions: exit 2", run.returncode == 2 and "No such file" in run.stderr, run)
 
+    for line, why in (("leek:foo", "'leek:' begins no rule"), ("race:foo", "'race:' begins no rule"), ("leak:", "leak: has no pattern"), (" leak: \t", "leak: has no pattern")):
+        with open(known, "w", encoding="utf-8") as out:
+            out.write("# known\nleak:cudaMallocPitch\n%s\nstd::vector\n" % line)
+        for words in (["leaks"], ["check", "--no-leaks"]):
+            run = gpumem(*words, "-s", known, before)
+            check("%s: a line that is no rule, %r: exit 2, its number and why" % (words[0], line), run.returncode == 2 and
+                  not run.stdout and "known: line 3: " + why in run.stderr, run)
+    check("a name of C++ is a pattern", suppressed("std::vector", "::MallocMan") == wanted)
+
     # ---- growth -------------------------------------------------------------------------------------------------
     def grow(copy):
         segment = next(s for s in copy["segments"] if s["blocks"][0]["state"] == "active_allocated")

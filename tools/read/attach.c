@@ -305,8 +305,8 @@ const char *gm_attach_explain(int64_t pid, int error)
 
 	switch (-error) {
 	case ESRCH:
-		snprintf(left, sizeof(left), "there is no such process any more; it left a journal: gpumem recover %lld "
-			 "makes a snapshot of it", (long long)pid);
+		snprintf(left, sizeof(left), "there is no such process any more; it left a journal: gpumem recover "
+			 "%lld makes a snapshot of it", (long long)pid);
 		if (gm_places_left_by(pid))
 			return left;
 		return "there is no such process";

@@ -101,8 +101,9 @@ int gm_groups_of(struct gm_groups *ret, enum gm_by by, const struct gm_scene *sc
 /* Largest growth first (of one snapshot: largest first), equal ones by key. */
 void gm_groups_sort(struct gm_groups *groups);
 
-/* End a line in which @used columns are written with two blanks, @key of @by and a line feed. On a terminal a call site is cut to
- * what is left of the line (gm_site_fit); a key for which less than 24 columns are left has the next line. */
+/* End a line in which @used columns are written with two blanks, @key of @by and a line feed. On a terminal a call
+ * site is cut to what is left of the line (gm_site_fit); a key for which less than 24 columns are left has the next
+ * line. */
 void gm_groups_put_key(FILE *out, enum gm_by by, const char *key, size_t used);
 
 /* A frame in a line: "name (file:line)", "name (module)". Returns @text. */
@@ -120,7 +121,7 @@ json_t *gm_groups_json_stack(const struct gm_scene *scene, int64_t stack);
 /*
  * Leaks that are known: a file of patterns, as LeakSanitizer's. A line is leak:PATTERN (or PATTERN); it matches a
  * stack with a frame whose function, source file or module contains it. * stands for anything, ^ and $ for the
- * start and the end. # begins a comment.
+ * start and the end. # begins a comment. A line that begins with another word and a colon is an error.
  */
 
 struct gm_suppressions {

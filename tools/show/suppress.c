@@ -13,6 +13,25 @@
 
 #include "tools/read/input.h"
 
+/* What is wrong with @line, in one clause; NULL: nothing. A word and a single colon begin a rule of another sort, or
+ * one that is misspelled: as a pattern it would match nothing. */
+static const char *fault_of(const char *line)
+{
+	static char text[96];
+	size_t word;
+
+	line += strspn(line, " \t");
+	word = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+	if (!word || line[word] != ':' || line[word + 1] == ':')
+		return NULL;
+	if (strncmp(line, "leak:", 5)) {
+		snprintf(text, sizeof(text), "'%.*s' begins no rule: leak:PATTERN does",
+			 (int)(word < 40 ? word + 1 : 40), line);
+		return text;
+	}
+	return line[5 + strspn(line + 5, " \t\r\n")] ? NULL : "leak: has no pattern";
+}
+
 /* @text without blanks around it, as a pattern of fnmatch: only * is special. */
 static char *pattern_of(char *text)
 {
@@ -52,7 +71,7 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path,
 {
 	int fd = gm_input_open(path, ret_error, bytes), r = 0;
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
-	size_t room = 0;
+	size_t room = 0, number = 0;
 	char *line = NULL;
 
 	if (fd < 0)
@@ -63,8 +82,14 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path,
 		return -ENOMEM;
 	}
 	while (!r && getline(&line, &room, file) > 0) {
-		char *pattern = pattern_of(line), **place;
+		const char *fault = fault_of(line);
+		char *pattern = fault ? NULL : pattern_of(line), **place;
 
+		number++;
+		if (fault) {
+			snprintf(ret_error, bytes, "line %zu: %s", number, fault);
+			r = -EINVAL;
+		}
 		if (!pattern)
 			continue;
 		place = gm_list_add(&suppressions->patterns, &suppressions->count, sizeof(*place));
@@ -76,7 +101,7 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path,
 	}
 	if (!r && ferror(file))
 		r = -EIO;
-	if (r)
+	if (r && r != -EINVAL)
 		snprintf(ret_error, bytes, "%s", strerror(-r));
 	free(line);
 	fclose(file);

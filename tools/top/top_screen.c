@@ -100,7 +100,8 @@ static void draw_rows(struct canvas *c, struct gm_top_view *view, enum gm_top_pa
 	put(c, BOLD, " %s", line);
 	follow(view, panel, count, height);
 	for (size_t i = view->first[panel]; i < count && height; i++, height--) {
-		gm_top_row_line(line, sizeof(line), list[i], c->columns >= WIDE, sites ? (size_t)c->columns - 1 : SIZE_MAX);
+		gm_top_row_line(line, sizeof(line), list[i], c->columns >= WIDE,
+				sites ? (size_t)c->columns - 1 : SIZE_MAX);
 		put_choice(c, view->panel == panel && i == view->chosen[panel], line);
 	}
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "preload/options/text.h"
 #include "tools/read/input.h"
 #include "tools/show/show.h"
 #include "tools/show/stacks.h"
@@ -150,6 +151,24 @@ int gm_template_check(const char *verb, const char *template)
 	return 0;
 }
 
+const char *gm_did_you_mean(const char *word, const char *words)
+{
+	static char text[96];
+
+	for (; *words; words += strspn(words, " ")) {
+		size_t length = strcspn(words, " ");
+		char one[64];
+
+		snprintf(one, sizeof(one), "%.*s", (int)length, words);
+		words += length;
+		if (!gm_slice_is_near(gm_slice_of(word), one))
+			continue;
+		snprintf(text, sizeof(text), "; did you mean %s?", one);
+		return text;
+	}
+	return "";
+}
+
 /* ---- reading ----------------------------------------------------------------------------------- */
 
 static struct option longs[OPTIONS_MOST + 2];
@@ -161,6 +180,7 @@ static void prepare(const char *verb)
 	size_t count = 0;
 	char *letter = shorts;
 
+	*letter++ = ':';			/* getopt_long tells a value that is missing from what is no option */
 	for (size_t i = 0; gm_opts[i].name && count < OPTIONS_MOST; i++) {
 		const struct gm_opt *opt = &gm_opts[i];
 
@@ -191,6 +211,48 @@ static const struct gm_opt *option_of(const char *verb, int code)
 	return opt;
 }
 
+/* The long options that begin with @word (--max, as it was given), with blanks between them. Static memory. */
+static const char *that_begin(const char *word)
+{
+	static char text[1024];
+	size_t length = 0;
+
+	text[0] = '\0';
+	for (const struct option *one = longs; one->name; one++)
+		if (!strncmp(one->name, word + 2, strcspn(word + 2, "=")))
+			length += (size_t)snprintf(text + length, sizeof(text) - length, "%s--%s", length ? " " : "",
+						   one->name);
+	return text;
+}
+
+/* Say why getopt_long returned @code, which is '?' or ':'. */
+static int complain(char **argv, int code)
+{
+	const char *verb = argv[0], *word = argv[optind - 1], *many;
+	char name[256];
+
+	if (code == ':') {
+		const struct gm_opt *opt = option_of(verb, optopt);
+
+		fprintf(stderr, "gpumem %s: --%s needs a value: --%s %s\n", verb, opt->name, opt->name, opt->argument);
+	} else if (optopt >= LONG || optopt == 'h') {
+		fprintf(stderr, "gpumem %s: --%s takes no value\n", verb,
+			optopt == 'h' ? "help" : option_of(verb, optopt)->name);
+	} else if (optopt) {
+		fprintf(stderr, "gpumem %s: there is no option -%s\n", verb,
+			gm_show_clean((char[]){ (char)optopt, '\0' }));
+	} else {
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), gm_show_clean(word));
+		many = that_begin(word);
+		if (*many)
+			fprintf(stderr, "gpumem %s: %s may be one of %s\n", verb, name, many);
+		else
+			fprintf(stderr, "gpumem %s: there is no option %s%s\n", verb, name,
+				gm_did_you_mean(name, that_begin("--")));
+	}
+	return gm_usage_wrong(verb);
+}
+
 static int wrong(const struct gm_opt *opt, const char *why)
 {
 	return gm_argument_wrong(opt->verb, opt->name, optarg, why);
@@ -199,12 +261,13 @@ static int wrong(const struct gm_opt *opt, const char *why)
 /* "not peak or live": @words in a sentence. */
 static int wrong_word(const struct gm_opt *opt, const char *words)
 {
-	char why[256] = "not ";
+	char why[384] = "not ";
 	size_t length = strlen(why);
 
-	for (const char *last = strrchr(words, ' '); *words; words++)
+	for (const char *at = words, *last = strrchr(words, ' '); *at; at++)
 		length += (size_t)snprintf(why + length, sizeof(why) - length, "%s",
-					   *words != ' ' ? (char[]){ *words, '\0' } : words == last ? " or " : ", ");
+					   *at != ' ' ? (char[]){ *at, '\0' } : at == last ? " or " : ", ");
+	snprintf(why + length, sizeof(why) - length, "%s", gm_did_you_mean(optarg, words));
 	return wrong(opt, why);
 }
 
@@ -397,6 +460,7 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 	while (all->name && strcmp(all->name, "all"))
 		all++;
 	prepare(argv[0]);
+	opterr = 0;
 	while ((code = getopt_long(argc, argv, shorts, longs, NULL)) >= 0) {
 		const struct gm_argument *argument = arguments;
 		const struct gm_opt *opt;
@@ -405,8 +469,8 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 			gm_verb_print_help(stdout, gm_verb_find(argv[0]));
 			return gm_show_end("help", GM_EXIT_OK);
 		}
-		if (code == '?')
-			return gm_usage_wrong(argv[0]);
+		if (code == '?' || code == ':')
+			return complain(argv, code);
 		opt = option_of(argv[0], code);
 		if (!strcmp(opt->name, "no-limit")) {
 			gm_limit_lift();

@@ -75,6 +75,10 @@ void gm_more_rows(FILE *out, size_t count, const char *one);
 /* "gpumem VERB: --OPTION VALUE: WHY". */
 int gm_argument_wrong(const char *verb, const char *option, const char *value, const char *why);
 
+/* "; did you mean WORD?" with the one of @words (blanks between them) that @word differs from by one letter, or "".
+ * Static memory. */
+const char *gm_did_you_mean(const char *word, const char *words);
+
 /* The number of inputs, @count, is wrong: that and the usage. */
 int gm_inputs_wrong(const char *verb, int count);
 

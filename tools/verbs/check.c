@@ -60,13 +60,13 @@ static json_t *note(struct checking *c, const char *where, const char *limit, js
 	return offence;
 }
 
-/* @value bytes against @most. */
-static json_t *check_bytes(struct checking *c, const char *where, const char *limit, int64_t value,
+/* @value bytes against @most of @limit, which a person reads as @said. */
+static json_t *check_bytes(struct checking *c, const char *where, const char *limit, const char *said, int64_t value,
 			   uint64_t most)
 {
 	if (value <= 0 || (uint64_t)value <= most)
 		return NULL;
-	print_offence(c, where, limit, gm_show_bytes(value), gm_show_bytes((int64_t)most));
+	print_offence(c, where, said, gm_show_bytes(value), gm_show_bytes((int64_t)most));
 	return note(c, where, limit, json_integer(value), json_integer((json_int_t)most));
 }
 
@@ -184,7 +184,7 @@ static void check_live(struct checking *c, const char *where, const char *device
 		blame(c, &groups, true, 0);
 	}
 	if (groups.count) {
-		json_t *offence = check_bytes(c, where, "stack", most->bytes[1], c->limits->stack);
+		json_t *offence = check_bytes(c, where, "stack", "stack", most->bytes[1], c->limits->stack);
 
 		if (offence)
 			json_object_set_new(offence, "stack", gm_groups_json_stack(most->scene, most->stack));
@@ -265,10 +265,11 @@ static void check_device(struct checking *c, const json_t *device)
 		peak = stat_of(stats, "requested_bytes.all.peak", INT64_MIN);
 	if (peak == INT64_MIN)	/* nobody counted it: the peak of the history */
 		peak = gm_lives_peak(&c->scene->lives, number, &row);
-	offence = check_bytes(c, where, "peak", peak, c->limits->peak);
+	offence = check_bytes(c, where, "peak", "peak", peak, c->limits->peak);
 	if (offence && c->limits->by)
 		blame_phases(c, number, offence, false, (int64_t)c->limits->peak);
-	check_bytes(c, where, "reserved", reserved, c->limits->reserved);
+	check_bytes(c, where, "reserved", reserved == now ? "reserved" : "reserved at the peak", reserved,
+		    c->limits->reserved);
 	check_share(c, where, share);
 	check_ooms(c, where, ooms);
 	if (c->limits->level == GM_LEVEL_POOL)

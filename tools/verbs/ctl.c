@@ -358,6 +358,14 @@ static int wrong(const char *word, const char *why)
 	return gm_usage_wrong("ctl");
 }
 
+static int wrong_word(const char *word, const char *why, const char *words)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text), "%s%s", why, gm_did_you_mean(word, words));
+	return wrong(word, text);
+}
+
 static int read_history(struct ask *ask, const char *value)
 {
 	if (value && ask->device != GM_CONTROL_ALL)
@@ -367,7 +375,7 @@ static int read_history(struct ask *ask, const char *value)
 			ask->command = histories[i].command;
 			return 0;
 		}
-	return value ? wrong(value, "is not on, off or state") : 0;
+	return value ? wrong_word(value, "is not on, off or state", "on off state") : 0;
 }
 
 /* The words behind the PIDs; @words ends with NULL. Returns 0 or an exit status. */
@@ -376,6 +384,10 @@ static int read_command(struct ask *ask, char **words)
 	const char *name = words[0] ? words[0] : "", *value = words[0] ? words[1] : NULL;
 
 	ask->command = GM_CONTROL_SHOW;
+	if (name[0] && strcmp(name, "history") && strcmp(name, "memory-limit") && strcmp(name, "reset-peaks") &&
+	    strcmp(name, "empty-cache"))
+		return wrong_word(name, "is not history, reset-peaks, empty-cache or memory-limit",
+				  "history reset-peaks empty-cache memory-limit");
 	if (value && words[2])
 		return wrong(words[2], "is one word too many");
 	if (!strcmp(name, "history"))
@@ -393,8 +405,6 @@ static int read_command(struct ask *ask, char **words)
 		ask->command = GM_CONTROL_RESET_PEAKS;
 	} else if (!strcmp(name, "empty-cache")) {
 		ask->command = GM_CONTROL_EMPTY_CACHE;
-	} else if (words[0]) {
-		return wrong(name, "is not history, reset-peaks, empty-cache or memory-limit");
 	}
 	return 0;
 }

@@ -42,12 +42,17 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups)
 		if (!wanted(ask, group))
 			continue;
 		rows++;
-		print_row(ask->by == GM_BY_STACK ? GM_BY_SITE : ask->by, ask->by == GM_BY_STACK ? gm_stack_site(&group->scene->stacks, group->stack)->name :
-			  group->key, group->bytes[0], group->bytes[1], group->count[0], group->count[1]);
+		if (ask->by == GM_BY_STACK)
+			print_row(GM_BY_SITE, gm_stack_site(&group->scene->stacks, group->stack)->name, group->bytes[0],
+				  group->bytes[1], group->count[0], group->count[1]);
+		else
+			print_row(ask->by, group->key, group->bytes[0], group->bytes[1], group->count[0],
+				  group->count[1]);
 		if (ask->by == GM_BY_STACK)
 			gm_groups_print_stack(stdout, group->scene, group->stack, 64);
 	}
-	print_row(ask->by, "all", groups->all_bytes[0], groups->all_bytes[1], groups->all_count[0], groups->all_count[1]);
+	print_row(ask->by, "all", groups->all_bytes[0], groups->all_bytes[1], groups->all_count[0],
+		  groups->all_count[1]);
 	if (!rows)
 		puts(groups->count ? "nothing changed (--all shows what stayed)" : "nothing is live in either");
 }

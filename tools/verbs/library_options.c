@@ -57,6 +57,20 @@ static const char *variable_of(const struct gm_library_option *one)
 	return variable;
 }
 
+/* Of run, whose own options are among its flags. */
+static int no_option(const char *word, size_t length)
+{
+	char name[128], words[4096] = "--output --quiet --library";
+	size_t at = strlen(words);
+
+	snprintf(name, sizeof(name), "--%.*s", (int)length, gm_show_clean(word));
+	for (const struct gm_library_option *one = gm_library_options; one->name && at < sizeof(words); one++)
+		at += (size_t)snprintf(words + at, sizeof(words) - at, " --%s", one->name);
+	fprintf(stderr, "gpumem run: there is no option %s (gpumem options lists them)%s\n", name,
+		gm_did_you_mean(name, words));
+	return -EINVAL;
+}
+
 int gm_library_option_take(int argc, char **argv, int *index)
 {
 	const char *word = argv[*index], *equals = strchr(word, '=');
@@ -65,20 +79,19 @@ int gm_library_option_take(int argc, char **argv, int *index)
 	size_t length;
 
 	if (strncmp(word, "--", 2)) {
-		fprintf(stderr, "gpumem: '%s' is not an option\n", word);
+		fprintf(stderr, "gpumem run: '%s' is not an option\n", word);
 		return -EINVAL;
 	}
 	word += 2;
 	length = equals ? (size_t)(equals - word) : strlen(word);
 	one = gm_library_option(word, length);
 	if (!one) {
-		fprintf(stderr, "gpumem: there is no option --%.*s (gpumem options lists them)\n", (int)length, word);
-		return -EINVAL;
+		return no_option(word, length);
 	}
 	if (!value && *index + 1 < argc && strncmp(argv[*index + 1], "--", 2))
 		value = argv[++*index];
 	if (!value) {
-		fprintf(stderr, "gpumem: --%s needs a value\n", one->name);
+		fprintf(stderr, "gpumem run: --%s needs a value\n", one->name);
 		return -EINVAL;
 	}
 	taken[one - gm_library_options] = true;

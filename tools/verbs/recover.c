@@ -254,8 +254,8 @@ static int say_missing(int64_t pid)
 		return GM_EXIT_INPUT;
 	}
 	close(attached.fd);
-	fprintf(stderr, "gpumem recover: process %lld still runs: its journal is left alone; `gpumem snapshot %lld` asks "
-		"it for a snapshot\n", (long long)pid, (long long)pid);
+	fprintf(stderr, "gpumem recover: process %lld still runs: its journal is left alone; `gpumem snapshot %lld` "
+		"asks it for a snapshot\n", (long long)pid, (long long)pid);
 	return GM_EXIT_INPUT;
 }
 
