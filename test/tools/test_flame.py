@@ -180,6 +180,16 @@ with Room() as room:
         _, journal = killed_journal(place, 0.3)
         check("flame of a journal", sum(folded("-w", "count", journal).values()) > 100)
 
+    for change, said in (({"dropped": 7}, "begins late: 7 events dropped"), ({"dropped": 0}, "")):
+        for weigh in ("live", "peak", "count", "bytes", "churn"):
+            run = gpumem("flame", "--format", "folded", "-w", weigh, "--no-lines", "-", stdin=json.dumps(dict(snapshot, history=dict(snapshot["history"], **change))))
+            check("flame -w %s, %d events dropped: a word if the weight needs them" % (weigh, change["dropped"]), run.returncode == 0 and
+                  (said in run.stderr and said != "" if weigh in ("count", "bytes", "churn") and said else "history" not in run.stderr), run.stderr)
+    bare = dict(snapshot, history=dict(snapshot["history"], dropped=0, events=0), host_trace=dict.fromkeys(snapshot["host_trace"], []), annotations=[],
+                device_traces=[dict.fromkeys(trace, []) for trace in snapshot["device_traces"]], pools=[])
+    run = gpumem("flame", "--format", "folded", "-w", "bytes", "--no-lines", "-", stdin=json.dumps(bare))
+    check("flame without history: a word", run.returncode == 0 and "the history has no events" in run.stderr, run.stderr)
+
     # ---- check --------------------------------------------------------------------------------------------------
     stats = snapshot["devices"][0]["memory_stats"]
 

@@ -127,6 +127,14 @@ with Room() as room:
     check("a command without CUDA: it is said that nothing was recorded, and its own status", (done.returncode, done.stdout, room.files()) ==
           (7, "here\n", []) and re.fullmatch(r"gpumem: recording sh, process \d+\nthere\ngpumem: nothing was recorded: no CUDA call was seen "
           r"\(gpumem help run says when that may be\)\n", done.stderr), done)
+    done = run(room, "sh", "-c", "%s --steps 1; exit 0" % TRAINING, flags=["--follow=no"])
+    check("--follow=no: nothing is recorded of a child, and why", done.returncode == 0 and not room.files() and "follow=no leaves" in done.stderr, done)
+    for flags, why in ((["--output=/dev/null"], "none was wanted (output=/dev/null)"), (["--snapshot_on=oom"], "none was wanted of a program that ends by itself (snapshot_on)")):
+        done = run(room, TRAINING, "--steps", "1", flags=flags)
+        check("%s: why there is no snapshot, and no other reason" % flags[0], done.stderr.endswith("gpumem: no snapshot: %s\n" % why), done)
+    for command, status in (("./nosuch", 127), ("nosuch", 127), ("/", 126), ("/dev/null", 126)):
+        done = run(room, command)
+        check("%s: the error alone" % command, done.returncode == status and re.fullmatch(r"gpumem run: %s: [^\n]*\n" % re.escape(command), done.stderr), done)
     done = run(room, "sh", "-c", "echo there >&2", flags=["--quiet"])
     check("--quiet: not a word of ours", (done.returncode, done.stderr) == (0, "there\n"), done)
     done = run(room, TRAINING, "--steps", "2", flags=["--quiet"])
@@ -340,8 +348,8 @@ with Room() as room:
     nothing("env -", "env clears the environment", "env", "-", "A=1", "true")
     check("env that clears nothing", "env clears" not in nothing("env", "no CUDA call", "env", "A=1", "true", "-i").stderr)
     check("a program that ends well has no such line", "nothing was" not in run(room, TRAINING, "--steps", "1").stderr)
-    nothing("CUDA, but no memory", "CUDA was called", sys.executable, "-c", ONLY_INIT % "")
-    nothing("no snapshot wanted", "CUDA was called", TRAINING, "--steps", "1", snapshot_on="none")
+    nothing("CUDA, but no memory", "CUDA was called, but nothing was allocated", sys.executable, "-c", ONLY_INIT % "")
+    nothing("no snapshot wanted", "none was wanted of a program that ends by itself", TRAINING, "--steps", "1", snapshot_on="none")
     if os.geteuid() == 0:
         own = os.path.join(room.path, "own")
         shutil.copy("/bin/true", own)

@@ -564,12 +564,29 @@ static void put_examples(FILE *out, const char *at)
 	}
 }
 
+const char *gm_verb_exits(const struct gm_verb *verb)
+{
+	if (!strcmp(verb->name, "run"))
+		return "that of COMMAND; 127 there is no such command; 126 it cannot be run; 2 wrong use";
+	if (!strcmp(verb->name, "check"))
+		return "0 within the limits; 1 beyond a limit, or the output could not be written; 2 wrong use; "
+		       "3 unreadable input";
+	if (!strcmp(verb->name, "ctl"))
+		return "0 done; 1 a process answered that it cannot do this; 2 wrong use; 3 there is no such process, "
+		       "or it gave no answer in time";
+	return "0 done; 1 not all could be done, or the output could not be written; 2 wrong use; 3 unreadable input";
+}
+
 void gm_verb_print_help(FILE *out, const struct gm_verb *verb)
 {
+	const char *exits = gm_verb_exits(verb);
+
 	put_usage(out, verb);
 	putc('\n', out);
 	put_text(out, verb->text);
 	putc('\n', out);
 	put_options(out, verb);
+	fputs("\nexit status: ", out);
+	put_wrapped(out, exits, strlen(exits), 13, 13);
 	put_examples(out, verb->examples);
 }

@@ -99,6 +99,9 @@ int gm_template_check(const char *verb, const char *template);
 
 /* ---- help ------------------------------------------------------------------------------------- */
 
+/* What @verb exits with, in a sentence. */
+const char *gm_verb_exits(const struct gm_verb *verb);
+
 /* The whole help of @verb. */
 void gm_verb_print_help(FILE *out, const struct gm_verb *verb);
 
@@ -133,5 +136,10 @@ int gm_library_option_take(int argc, char **argv, int *index);
 /* Judge the options as the library will (preload/options/options.c), those of flags and those of the environment.
  * Returns 0, or -EINVAL after a line on stderr for each that the library would not accept. */
 int gm_library_options_check(void);
+
+/* Why programs that allocate leave no snapshot under the options of the environment, as a line of run's; NULL: they
+ * leave one. Does follow=no hold? */
+const char *gm_library_options_unwanted(void);
+bool gm_library_options_alone(void);
 
 #endif

@@ -55,6 +55,24 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 	return GM_EXIT_FAILED;
 }
 
+/* What was allocated is known of the events that were kept, and of what still lives. */
+static void say_late(const struct ask *ask, const char *word, const struct gm_snapshot *snapshot)
+{
+	const json_t *history = gm_json_object(snapshot->root, "history");
+	int64_t dropped = gm_json_number(history, "dropped");
+	const char *weigh = gm_weigh_name((enum gm_weigh)ask->weigh);
+
+	if (ask->weigh == GM_WEIGH_LIVE || ask->weigh == GM_WEIGH_PEAK)
+		return;
+	if (dropped > 0)
+		fprintf(stderr, "gpumem flame: %s: the history begins late: %s dropped from its beginning; the %s "
+			"leave out what was allocated and freed before\n", gm_show_clean(word),
+			gm_show_count(dropped, "event"), weigh);
+	else if (!snapshot->row_count)
+		fprintf(stderr, "gpumem flame: %s: the history has no events: the %s leave out what was freed\n",
+			gm_show_clean(word), weigh);
+}
+
 static int open_input(const struct ask *ask, const char *word, struct input *in)
 {
 	const struct gm_flame_ways ways = {
@@ -66,6 +84,7 @@ static int open_input(const struct ask *ask, const char *word, struct input *in)
 
 	if (status)
 		return status;
+	say_late(ask, word, &in->opened.loaded.snapshot);
 	if (ask->by == BY_ANNOTATION && gm_phases_missing(&in->opened.loaded.snapshot))
 		fprintf(stderr, "gpumem flame: %s\n", gm_phases_missing(&in->opened.loaded.snapshot));
 	if (ask->by == BY_ANNOTATION)

@@ -138,6 +138,36 @@ int gm_library_options_check(void)
 	return result ? result : gm_template_check("run", options.output) ? -EINVAL : 0;
 }
 
+static void unheard(void *arg, const char *line)
+{
+	(void)arg;
+	(void)line;
+}
+
+static struct gm_options options_now(void)
+{
+	struct gm_options options;
+
+	gm_options_read(&options, environ, unheard, NULL);
+	return options;
+}
+
+const char *gm_library_options_unwanted(void)
+{
+	struct gm_options options = options_now();
+
+	if (!strcmp(options.output, "/dev/null"))
+		return "gpumem: no snapshot: none was wanted (output=/dev/null)";
+	if (!(options.snapshot_on & GM_ON_EXIT))
+		return "gpumem: no snapshot: none was wanted of a program that ends by itself (snapshot_on)";
+	return NULL;
+}
+
+bool gm_library_options_alone(void)
+{
+	return !options_now().follow;
+}
+
 /* ---- gpumem options ---------------------------------------------------------------------------- */
 
 /* Text in a table's cell: a bar is the list of words of a choice. */

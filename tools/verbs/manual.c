@@ -163,14 +163,7 @@ static void put_examples(FILE *out, const char *at)
 static void put_common(FILE *out, const struct gm_verb *verb)
 {
 	fputs(".SH EXIT STATUS\n", out);
-	if (!strcmp(verb->name, "run"))
-		put_text(
-			out,
-			"That of the command; 126, 127 when it cannot be run; 2 for wrong use.");
-	else
-		put_text(out,
-			       "0 done; 1 the check failed, or the output could not be written; "
-			       "2 wrong use; 3 unreadable input.");
+	put_text(out, gm_verb_exits(verb));
 	fputs(".SH ENVIRONMENT\n", out);
 	put_text(out,
 		       "NO_COLOR, when it is not empty, keeps colours off terminals too; elsewhere "

@@ -328,6 +328,28 @@ static int leave_as(int status)
 	return 128 + WTERMSIG(status);
 }
 
+/* Is @command a program that may be started, where execvp looks for it? */
+static bool is_there(const char *command)
+{
+	const char *path = getenv("PATH");
+	char file[PATH_MAX];
+	struct stat st;
+
+	if (strchr(command, '/'))
+		return !stat(command, &st) && S_ISREG(st.st_mode) && !access(command, X_OK);
+	for (path = path ? path : "/bin:/usr/bin"; *command; path++) {
+		int length = (int)strcspn(path, ":");
+
+		if (snprintf(file, sizeof(file), "%.*s%s%s", length, path, length ? "/" : "./", command) <
+		    (int)sizeof(file) && !stat(file, &st) && S_ISREG(st.st_mode) && !access(file, X_OK))
+			return true;
+		path += length;
+		if (!*path)
+			break;
+	}
+	return false;
+}
+
 /* Was nothing recorded though its journals would be in the room? Then say so, and why if that can be told. */
 static void say_nothing(char *const *command, const struct gm_run_table *table)
 {
@@ -336,11 +358,15 @@ static void say_nothing(char *const *command, const struct gm_run_table *table)
 
 	if (table->count || !table->looked || (WIFEXITED(table->status) && WEXITSTATUS(table->status) >= 126))
 		return;			/* from 126 on it could not be started */
-	if (table->began)
-		gm_run_say("gpumem: no snapshot: CUDA was called, but nothing was allocated, "
-			   "or no snapshot was wanted");
+	if (table->began && gm_library_options_unwanted())
+		gm_run_say(gm_library_options_unwanted());
+	else if (table->began)
+		gm_run_say("gpumem: no snapshot: CUDA was called, but nothing was allocated");
 	else if (gm_run_suspect(command, line + head, sizeof(line) - head))
 		gm_run_say(line);
+	else if (gm_library_options_alone())
+		gm_run_say("gpumem: nothing was recorded: no CUDA call was seen in the command itself, and follow=no "
+			   "leaves out the processes that it starts");
 	else
 		gm_run_say("gpumem: nothing was recorded: no CUDA call was seen "
 			   "(gpumem help run says when that may be)");
@@ -361,8 +387,9 @@ static int launch(char **command, int room, const char *path, bool quiet)
 	child = fork();
 	if (child == 0) {
 		sigprocmask(SIG_SETMASK, &before, NULL);
-		if (!quiet && asprintf(&line, "gpumem: recording %s, process %ld", gm_show_clean(command[0]),
-				       (long)getpid()) >= 0)
+		if (!quiet && is_there(command[0]) &&
+		    asprintf(&line, "gpumem: recording %s, process %ld", gm_show_clean(command[0]),
+			     (long)getpid()) >= 0)
 			gm_run_say(line);
 		execvp(command[0], command);
 		fprintf(stderr, "gpumem run: %s: %s\n", command[0], strerror(errno));
