@@ -255,18 +255,22 @@ test("a crash opens with the thread that died, in the words of gpumem summary", 
 			const card = page.locator(".card").first(), title = wordsOf(await card.locator("h2").innerText());
 			assert.equal(title, `The program ${says[0]}`);
 			assert.equal(await card.locator(".because").count(), changes ? 0 : 1);
+			let stackAt = 1;
 			if (!changes) {
 				const [place, block] = wordsOf(await card.locator(".because").innerText()).split(", b");
-				assert.equal(place, says[1]);
+				let told = says[stackAt++];
+				while (told.length < place.length)		/* the command breaks lines at 80 columns */
+					told += ` ${says[stackAt++]}`;
+				assert.equal(place, told);
 				assert.equal(block?.replace(/_\d+$/, ""), /^in no/.test(place) ? undefined : (JSON.parse(readFileSync(path, "utf8")).failure.address - into).toString(16), "the block has its name");
 			}
 			const frames = await card.locator(".stack li").evaluateAll((list) => list.map((row) => [row.querySelector("code").textContent, row.querySelector(".where").textContent]));
-			const wanted = says.slice(changes ? 1 : 2, at).filter((line) => !/^\.\.\. /.test(line));
+			const wanted = says.slice(stackAt, at).filter((line) => !/^\.\.\. /.test(line));
 			assert.deepEqual(frames.slice(0, wanted.length).map(([what, where]) => where && !what.startsWith(where) ? `${what} (${where})` : what), wanted);
 			const events = await card.locator("tr").evaluateAll((list) => list.map((row) => [...row.cells].map((cell) => cell.textContent)));
-			const cut = ([when, action, size, addr, site]) => [when, action, size, addr.replace(/^b([0-9a-f]+)_\d+$/, "at 0x$1").replace("0x0", "0"), site.slice(0, 40)].join(" ").trim();
+			const cut = ([when, action, size, addr, site]) => [when, action, size, addr.replace(/^b([0-9a-f]+)_\d+$/, "0x$1").replace("0x0", "0"), site.replace(/ \(.*/, "").slice(0, 7)].join(" ").trim();
 			assert.ok(events.some(([, , , block]) => /^b[0-9a-f]+_\d+$/.test(block)), name);
-			assert.deepEqual(events.map(cut), says.slice(at + 1), name);
+			assert.deepEqual(events.map(cut), says.slice(at + 1).map((line) => line.replace(/ \(.*/, "").replace(/(0x[0-9a-f]+ .{0,7}).*/, "$1").trim()), name);
 			const dropped = await page.evaluate(async (text) => (await gpumem.asker.ask("openFile", { name: "x", file: new Blob([text]) })).crash, readFileSync(path, "utf8"));
 			const known = await page.evaluate(() => gpumem.doc.crash), bare = ({ what, place, events: list }) => [what, place.replace(/ that .*/, ""), list.map(({ site, ...event }) => event)];
 			assert.deepEqual(bare(dropped), bare(known), "a file that is dropped says the same");
