@@ -447,22 +447,17 @@ static struct gm_free_stream *stream_after(const struct gm_free_set *set,
 
 uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor)
 {
-	uint32_t found = GM_NONE;
+	struct gm_free_stream *s = cursor->begun ? get_stream(set, cursor->stream) : NULL;
+	uint32_t found = s && s->blocks ? at_least(set, s, cursor->size, cursor->address + 1) : GM_NONE;
 
-	if (cursor->begun) {
-		struct gm_free_stream *s = get_stream(set, cursor->stream);
-
-		if (s && s->blocks)
-			found = at_least(set, s, cursor->size, cursor->address + 1);
-	}
 	if (!found) {
-		struct gm_free_stream *s = stream_after(set, cursor);
-
+		s = stream_after(set, cursor);
 		found = s ? at_least(set, s, 0, 0) : GM_NONE;
 	}
+	/* By the set's own memory, so that the cursor always moves on: records of blocks are in the journal, and if
+	 * somebody cuts the journal short, they are zeroes. */
 	if (found)
-		*cursor = (struct gm_free_cursor){ set->blocks[found].stream, set->blocks[found].size,
-						   set->blocks[found].address, true };
+		*cursor = (struct gm_free_cursor){ s->stream, set->links[found].size, set->links[found].address, true };
 	return found;
 }
 

@@ -94,9 +94,11 @@ struct gm_free_cursor { uint64_t stream, size, address; bool begun; };
  * zeroed cursor. */
 uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor);
 
-/* Skip the remaining blocks below @size of the cursor's stream. @size must not be 0. */
+/* Skip the remaining blocks below @size of the cursor's stream; there may be none. @size must not be 0. */
 static inline void gm_free_cursor_skip(struct gm_free_cursor *cursor, uint64_t size)
 {
+	if (cursor->size >= size)
+		return;
 	cursor->size = size - 1;
 	cursor->address = UINT64_MAX - 1;
 }

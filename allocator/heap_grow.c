@@ -203,13 +203,10 @@ int gm_segments_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *re
 	*ret_bytes = 0;
 	for (unsigned int p = 2; p-- > 0 && !gm_heap_collects(heap);) {
 		struct gm_free_cursor at = { 0 };
-		uint32_t id, skipped = 0;
+		uint32_t id;
 
 		while (heap->idle && (id = gm_free_set_next(&gm_segments(heap)->pool[p], &at))) {
 			if (heap->blocks[id].size < GM_HEAP_SMALL_SEGMENT) {
-				if (id == skipped)	/* the set has another size: the journal was cut short */
-					return 0;
-				skipped = id;
 				gm_free_cursor_skip(&at, GM_HEAP_SMALL_SEGMENT);
 				continue;
 			}
