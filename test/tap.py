@@ -41,8 +41,8 @@ def finish():
 
 
 def journals_place():
-    """Where journals are made: in memory, as users have them, if it has room. On a disk the first touch of a page takes
-    some hundred times as long (ext4 may clear 2 MiB for it). None: the usual place of scratch files."""
+    """Where journals are made: in memory, as users have them, if it has room. On a disk the first touch of a page may
+    take fifty times as long (ext4 clears 2 MiB for it). None: the usual place of scratch files."""
     try:
         room = os.statvfs("/dev/shm")
     except OSError:

@@ -180,6 +180,16 @@ with Room() as room:
     check("diff of two builds: a function with one site has the second's line, one with several none",
           len(names) == len(set(names)) and any(name.startswith("main (" + os.path.basename(APP)) for name in names) and
           all(name.split("(")[-1].startswith(("app.c:", os.path.basename(APP), "libcuda")) for name in names), names)
+
+    copy = load(first)          # every second frame of the program is of another file that has the same name
+    copy["modules"].append(dict(next(m for m in copy["modules"] if m["build_id"] == "aa"), build_id="zz"))
+    for frame in [frame for frame in copy["frames"] if frame["filename"] == "app.c"][::2]:
+        frame["module"] = len(copy["modules"]) - 1
+    twice = os.path.join(room.path, "twice.json")
+    with open(twice, "w", encoding="utf-8") as out:
+        json.dump(copy, out)
+    check("diff: two files of one name in a process are no two builds", len(diff("--all", twice, twice)) == len(diff("--all", first, first)),
+          (diff("--all", twice, twice), diff("--all", first, first)))
     check("diff of one build: its lines are sites", len(diff(first, built("same.json", "aa", 3))) > 1)
     check("diff, the other way round", [row["growth"] for row in diff(later, before)] == [-extra["requested_size"]])
     lines = gpumem("diff", before, later).stdout.splitlines()

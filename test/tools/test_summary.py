@@ -202,10 +202,13 @@ with Room() as room:
 
     def stale(copy):
         device = copy["devices"][0]
-        device.update(total_bytes=1 << 33, free_bytes=(1 << 33) - device["memory_stats"]["reserved_bytes.all.current"] + 1)
+        device.update(sampled_us=copy["time_us"] - 1, total_bytes=1 << 33, free_bytes=(1 << 33) - device["memory_stats"]["reserved_bytes.all.current"] + 1)
     with_changes(stale)
     done = gpumem("summary", path)
     check("less in use than is reserved: that was read earlier", "of 8.00 GiB in use (read earlier)" in done.stdout, done)
+    with_changes(lambda copy: (stale(copy), copy["devices"][0].update(sampled_us=copy["time_us"])))
+    done = gpumem("summary", path)
+    check("read at the snapshot's own moment: nothing to say", "of 8.00 GiB in use" in done.stdout and "earlier" not in done.stdout, done)
 
     def odd(copy):
         copy["devices"] = [7, None, {"device": "x", "present": True, "memory_stats": []}]

@@ -396,7 +396,8 @@ static void join_function(struct gm_groups *groups, const struct sited *list, si
 	for (size_t i = 0; i < count; i++) {
 		const struct gm_group *group = &groups->list[list[i].group];
 
-		differ += list[i].build && list[0].build && list[i].build != list[0].build;
+		/* Two files of one name in one process are no builds of each other. */
+		differ += group->scene != to->scene && list[i].build && list[0].build && list[i].build != list[0].build;
 		if (group->bytes[1] || group->count[1]) {
 			key = group->key;
 			seconds++;

@@ -53,7 +53,9 @@ static void print_use(const struct gm_summary *view, const json_t *device)
 	const char *name = gm_json_text(device, "name"), *limit = setting(view, "memory_limit");
 	int64_t total = gm_json_number(device, "total_bytes"), others = gm_json_number(device, "unattributed_bytes");
 	int64_t taken = gm_wrap_subtract(total, gm_json_number(device, "free_bytes"));
-	bool old = taken < gm_json_number(gm_json_object(device, "memory_stats"), "reserved_bytes.all.current");
+	int64_t reserved = gm_json_number(gm_json_object(device, "memory_stats"), "reserved_bytes.all.current");
+	/* Managed memory is reserved, too, and need not be on the device. */
+	bool old = taken < reserved && gm_json_number(device, "sampled_us") < gm_json_number(view->root, "time_us");
 	char text[512];
 	int length = snprintf(text, sizeof(text), "device %lld%s%s%s", (long long)gm_json_number(device, "device"),
 			      name[0] ? " (" : "", gm_show_cut(name, 24), name[0] ? ")" : "");
