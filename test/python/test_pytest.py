@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/python")
 from host import HERE, PACKAGE, interpreters  # noqa: E402
-from tap import Room, check, finish, tell  # noqa: E402
+from tap import GPUMEM, Room, check, finish, tell  # noqa: E402
 
 TESTS = '''
 import unittest
@@ -382,6 +382,20 @@ def pools(python):
         check("pools: beside memory that is no pool's", "held 10.0 MiB" in report(told, "test_what_is_no_pool_s_counts_too"), tell(told))
 
 
+def by_command(python):
+    """The command names the test, too, and nothing of what runs it."""
+    with Room() as room:
+        told = run(room, python, TESTS, "-k", "test_leaks or test_of_unittest or test_freed")
+        snapshot, = [os.path.join(room.out, name) for name in room.files()]
+        for words in (["leaks"], ["flame", "--format", "folded"]):
+            out = room.run([GPUMEM, *words, snapshot], preload=False).stdout
+            check("gpumem %s: the tests, and no frame of pytest, pluggy, unittest or libffi" % " ".join(words), all(
+                name in out for name in ("test_leaks (", "TestUnit.test_of_unittest (", "model (")) and not re.search(
+                    "pytest|pluggy|ffi|_ctypes|unittest/|runpy|case.py|runtest|HookCaller", out), (out, tell(told)))
+        out = room.run([GPUMEM, "leaks", "--all-frames", snapshot], preload=False).stdout
+        check("--all-frames has them", "_pytest/python.py" in out and "pluggy" in out and "ffi_call" in out, out)
+
+
 def stacks():
     """Stacks of leaks begin with the program's lines."""
     from gpumem._snapshot import Stack, StackFrame, own_lines
@@ -390,9 +404,11 @@ def stacks():
         f("run", "/x/dist-packages/_pytest/python.py", 1)
     model, test = f("model", "/home/me/model.py", 3), f("test_it", "/home/me/test_it.py", 5)
     for what, frames, want in (
-            ("installed packages between are one line, before are the last one, behind are left out", (inner, call, model, call, call, inner, test, call, runner, test),
+            ("installed packages between are one line, before are the last one, behind are left out", (inner, call, model, call, call, inner, test, call, runner),
              ["/home/me/model.py:3 in model", "(torch: 3 frames)", "/home/me/test_it.py:5 in test_it",
               "(allocated in /x/site-packages/torch/nn/linear.py:9 in forward)"]),
+            ("what runs the program is left out between its lines", (model, runner, f("call", "/x/site-packages/pluggy/_callers.py", 2), test, f("run", "/x/lib/python3.11/unittest/case.py", 1)),
+             ["/home/me/model.py:3 in model", "/home/me/test_it.py:5 in test_it"]),
             ("none of the program's: all up to pytest's", (inner, call, runner), ["/x/site-packages/torch/nn/linear.py:9 in forward",
                                                                                   "/x/site-packages/torch/nn/module.py:7 in _call"]),
             ("none of the program's, and long: the first ones", (call,) * 11, ["/x/site-packages/torch/nn/module.py:7 in _call"] * 8 + ["... and 3 more frames"]),
@@ -424,6 +440,7 @@ def main():
         odd(found[0][0])
         pools(found[0][0])
         given_back(found[0][0])
+        by_command(found[0][0])
     finish()
 
 

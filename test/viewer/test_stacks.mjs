@@ -141,6 +141,38 @@ test("operators keep their names where templates are shortened, on the page as i
 	assert.deepEqual(drawn, wanted);
 });
 
+test("what runs a test is folded as the interpreter is, on the page as in the command", async () => {
+	const path = calling(["test"]), snapshot = JSON.parse(readFileSync(path)), python = (name, filename) => ({ name, filename, line: 7, module: 0, offset: 0, python: true }), native = (module) => ({ name: "x", filename: "", line: 0, module, offset: 64, python: false });
+	const runners = ["/usr/lib/python3/dist-packages/_pytest/python.py", "/x/site-packages/pluggy/_callers.py", "/x/site-packages/pytest/__main__.py", "/x/site-packages/pytest_cov/plugin.py", "/x/site-packages/xdist/remote.py", "/x/lib/python3.11/unittest/case.py",
+		"/usr/lib64/python3.9/runpy.py", "<frozen runpy>", "/usr/bin/pytest", "/x/site-packages/gpumem/pytest_plugin.py"];
+	const others = ["/home/me/test_it.py", "/home/me/unittest/case.py", "/home/me/pluggy/x.py", "/home/me/runpy.py", "/x/site-packages/torch/nn/linear.py", "<stdin>", "/home/me/pytest/x.py"];
+	snapshot.modules.push({ path: "/usr/lib/libffi.so.8" }, { path: "/usr/lib/_ctypes.cpython-311-x86_64-linux-gnu.so" });
+	snapshot.frames = [snapshot.frames[0], native(1), native(2), native(3), ...runners.map((file, i) => python(`runner${i}`, file)), ...others.map((file, i) => python(`own${i}`, file))];
+	const first = 4, own = (i) => first + runners.length + i, all = runners.map((_, i) => first + i);
+	/* By whoever is named: the program's own line, the native function where there is none, the runner where it is alone. */
+	snapshot.stacks = [[], [2, 3, ...others.flatMap((_, i) => [own(i), ...all])], [1, 2, 3, ...all], [2, ...all]];
+	const [segment] = snapshot.segments, block = (i) => ({ ...segment.blocks[0], address: (i + 1) * 2 ** 20, size: i + 1, requested_size: i + 1, stack: i + 1 });
+	snapshot.segments = [0, 1, 2].map((i) => ({ ...segment, address: block(i).address, total_size: i + 1, blocks: [block(i)] }));
+	writeFileSync(path, JSON.stringify(snapshot));
+	const label = (i) => `own${i} (${others[i].split("/").at(-1)}:7)`, wanted = { [others.map((_, i) => label(i)).reverse().join(";")]: 1, x: 2, [`${runners.map((file, i) => `runner${i} (${file.split("/").at(-1)}:7)`).reverse().join(";")};x`]: 3 };
+	const found = Object.fromEntries(gpumem("flame", "--format", "folded", path).trim().split("\n").map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ") + 1))]));
+	assert.deepEqual(found, wanted);
+	const [{ models: [model] }] = await readPage(pageOf("runner", path)), names = [], drawn = {};
+	flameOf(model, weigher(model, "peak", { at: 0, from: 0, to: 0 }), { fold: true }).nodes.forEach(({ label: name, parent, self }, n) => {
+		names[n] = n ? `${names[parent]}${parent ? ";" : ""}${name}` : "";
+		if (n && self)
+			drawn[names[n]] = self;
+	});
+	assert.deepEqual(drawn, wanted);
+	const shown = (id) => model.stacks.lines(id).filter(({ fold }) => !fold).map(({ name }) => name);
+	assert.deepEqual(shown(1), others.map((_, i) => `own${i}`));
+	assert.match(model.stacks.siteText(1), /^own0 /);
+	assert.match(model.stacks.siteText(2), /^x /);
+	const leaks = gpumem("leaks", "--all", path);
+	assert.match(leaks, /own6 \(\/home\/me\/pytest\/x\.py:7\)/);
+	assert.doesNotMatch(leaks, /runner|_ctypes/);
+});
+
 test("what is folded, joined, shortened and turned round is what gpumem flame has, stack by stack", async () => {
 	const large = unpacked("torch-oom");
 	for (const [path, level] of [[join(room, "gpumem-training.json"), "pool"], [join(room, "gpumem-training.json"), "driver"], [unpacked("torch-training"), "driver"], [large, "driver"]])

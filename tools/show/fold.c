@@ -65,12 +65,16 @@ static bool is_dispatcher(const char *name)
 
 enum gm_fold gm_frame_fold(const struct gm_frame *frame)
 {
+	/* What runs Python's code, and calls C for it. */
+	static const char *const modules[] = { "python", "libpython", "libffi.so", "_ctypes." };
+
+	if (frame->sort == GM_FRAME_PLUMBING)
+		return frame->python ? GM_FOLD_INTERPRETER : GM_FOLD_ALLOCATOR;
 	if (frame->python)
 		return GM_FOLD_NOT;
-	if (frame->sort == GM_FRAME_PLUMBING)
-		return GM_FOLD_ALLOCATOR;
-	if (begins(frame->module, "python") || begins(frame->module, "libpython"))
-		return GM_FOLD_INTERPRETER;
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+		if (begins(frame->module, modules[i]))
+			return GM_FOLD_INTERPRETER;
 	return is_dispatcher(frame->name) ? GM_FOLD_DISPATCHER : GM_FOLD_NOT;
 }
 

@@ -366,8 +366,31 @@ bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length)
 
 bool gm_stack_installed(const char *file)
 {
-	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || file[0] == '<' ||
-	       strstr(file, "/tools/python/gpumem/");	/* our own, in a source tree */
+	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || strstr(file, "/lib64/python3.") ||
+	       file[0] == '<' || strstr(file, "/tools/python/gpumem/");	/* our own, in a source tree */
+}
+
+static bool ends(const char *text, const char *end)
+{
+	size_t length = strlen(text), tail = strlen(end);
+
+	return length >= tail && !strcmp(text + length - tail, end);
+}
+
+bool gm_stack_runner(const char *file)
+{
+	static const char *const parts[] = { "/_pytest/", "-packages/pytest/", "-packages/pytest_", "-packages/pluggy/",
+					     "-packages/xdist/", "-packages/execnet/", "/gpumem/pytest_plugin.py" };
+	const char *library = strstr(file, "/lib/python3.");
+
+	library = library ? library : strstr(file, "/lib64/python3.");
+	library = library ? strchr(library + strlen("/lib/python3."), '/') : NULL;
+	if (library && (!strncmp(library, "/unittest/", 10) || !strcmp(library, "/runpy.py")))
+		return true;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (strstr(file, parts[i]))
+			return true;
+	return !strncmp(file, "<frozen ", 8) || ends(file, "/bin/pytest") || ends(file, "/bin/py.test");
 }
 
 /* ---- how far something long has come ------------------------------------------------------------ */

@@ -147,6 +147,10 @@ bool gm_stack_plumbing(const char *name, const char *module);
 
 /* Is a Python file one that was installed, not the program's own? */
 bool gm_stack_installed(const char *file);
+
+/* Is it one that only runs the program: pytest and its plugins, unittest, runpy, the interpreter's own import? */
+bool gm_stack_runner(const char *file);
+
 /* Is the C++ function @name (not mangled) a step of PyTorch's backward? The steps run in threads of PyTorch's own,
  * without a line of Python: only this name tells them apart. What PyTorch calls the step ("AddmmBackward0") is at
  * *@ret_name, *@ret_length bytes. */

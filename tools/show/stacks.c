@@ -80,7 +80,8 @@ static enum gm_frame_sort sort_of(const struct gm_frame *frame)
 	int length;
 
 	if (frame->python)
-		return gm_stack_installed(frame->file) ? GM_FRAME_PYTHON_OTHER : GM_FRAME_PYTHON_OWN;
+		return gm_stack_runner(frame->file) ? GM_FRAME_PLUMBING : gm_stack_installed(frame->file) ?
+		       GM_FRAME_PYTHON_OTHER : GM_FRAME_PYTHON_OWN;
 	if (gm_stack_plumbing(frame->name, frame->module) || is_of_header(frame))
 		return GM_FRAME_PLUMBING;
 	return gm_stack_backward(frame->name, &name, &length) ? GM_FRAME_BACKWARD : GM_FRAME_NATIVE;

@@ -11,7 +11,7 @@
 #include "tools/read/snapshot.h"
 
 /* What may be a site: the program's own Python, else any Python, else a step of PyTorch's backward, else native frames
- * that are no plumbing. */
+ * that are no plumbing. Python that only runs the program (gm_stack_runner) is plumbing. */
 enum gm_frame_sort {
 	GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_BACKWARD, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN
 };
@@ -71,7 +71,8 @@ const char *gm_stack_file(const struct gm_stacks *stacks, const char *file);
 
 /* ---- fold.c: user code first ------------------------------------------------------------------ */
 
-/* What a frame belongs to that is not the user's code. Runs of such frames are shown as one, or not at all. */
+/* What a frame belongs to that is not the user's code. Runs of such frames are shown as one, or not at all. Of the
+ * interpreter's are libffi and what runs a program: pytest, unittest, runpy. */
 enum gm_fold { GM_FOLD_NOT, GM_FOLD_INTERPRETER, GM_FOLD_ALLOCATOR, GM_FOLD_DISPATCHER };
 enum gm_fold gm_frame_fold(const struct gm_frame *frame);
 const char *gm_fold_name(enum gm_fold fold);	/* "interpreter" ..., "" */

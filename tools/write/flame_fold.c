@@ -65,6 +65,14 @@ static int make_frames(struct gm_flame *flame, const struct gm_stacks *from, boo
 	return 0;
 }
 
+/* Has the stack nothing but frames that are left out? Then they are all that it has to say. */
+static bool is_of_interpreter(const struct paths *p, const uint32_t *ids, size_t count)
+{
+	while (count && gm_frame_fold(&p->from->frames[ids[count - 1]]) == GM_FOLD_INTERPRETER)
+		count--;
+	return !count;
+}
+
 static int make_paths(struct paths *p, bool folded)
 {
 	const struct gm_snapshot *snapshot = p->from->snapshot;
@@ -77,13 +85,14 @@ static int make_paths(struct paths *p, bool folded)
 	for (size_t s = 0; s < p->flame->count; s++) {
 		size_t count;
 		const uint32_t *ids = gm_stack(p->from, (int64_t)s, &count);
+		bool here = folded && !is_of_interpreter(p, ids, count);
 
 		p->starts[s] = at;
 		if (!p->flame->weights[s])
 			continue;
 		p->longest = count > p->longest ? count : p->longest;
 		while (count--) {
-			uint32_t as = shown_as(p, ids[count], folded);
+			uint32_t as = shown_as(p, ids[count], here);
 			bool again = at > p->starts[s] && p->ids[at - 1] == as && as >= p->from->frame_count;
 
 			if (as != NOBODY && !again)

@@ -4,9 +4,9 @@ docs/snapshot.md describes the file. Counted is what was allocated within the st
 hands out (PyTorch's, CuPy's), that counts, and the pieces that the pool took from the driver for it do not.
 """
 import bisect
-import itertools
 import json
 import os
+import re
 import sysconfig
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
 
@@ -73,6 +73,10 @@ _ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platst
 
 # Modules that run Python's code, and call C for it.
 _INTERPRETER = ("python", "libpython", "libffi.so", "_ctypes.", "libc.so", "ld-linux")
+
+# Files that only run the program: gm_stack_runner() of tools/show/show.c has the same.
+_RUNNER = re.compile(r"/_pytest/|-packages/(pytest[/_]|pluggy/|xdist/|execnet/)|/gpumem/pytest_plugin\.py|"
+                     r"/lib(64)?/python3\.[^/]*/(unittest/|runpy\.py$)|^<frozen |/bin/(pytest|py\.test)$")
 
 
 def _is_installed(path: str) -> bool:
@@ -319,9 +323,9 @@ def _package(path: str) -> str:
 
 def own_lines(stack: Stack) -> List[str]:
     """The stack for people, innermost first: the lines of the program, and in one line what installed packages called
-    between them. Frames outside of the program's, such as pytest's, are left out; a stack without a line of the
-    program is shown up to pytest, its first frames."""
-    frames = list(itertools.takewhile(lambda frame: os.sep + "_pytest" + os.sep not in frame.filename, stack.frames))
+    between them. Frames outside of the program's, and those that run it, such as pytest's, are left out; of a stack
+    without a line of the program the first frames are shown."""
+    frames = [frame for frame in stack.frames if not _RUNNER.search(frame.filename)]
     own = [i for i, frame in enumerate(frames) if frame.lineno and not _is_installed(frame.filename)]
     if not own:
         more = len(frames) - FRAMES_SHOWN

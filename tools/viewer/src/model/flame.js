@@ -28,16 +28,16 @@ export const weigher = (model, weigh, { at, from, to }) => {
 
 /*
  * The functions of each stack that weighs something, outermost first, as [label, frame, ...]; by number of the stack. @fold:
- * without the interpreter's own frames, and what the allocator and the dispatcher call among themselves as one. A stack that
- * was cut, because it is as long as any may be, is put below the frames that others have above its outermost two.
+ * without the interpreter's own frames (unless there are no others), and what the allocator and the dispatcher call among
+ * themselves as one. A stack that was cut, because it is as long as any may be, is put below the frames that others have above its outermost two.
  */
 const pathsOf = (stacks, weights, fold) => {
 	const paths = new Map(), above = new Map(), roots = new Set();
 	let longest = 0;
 	const add = (id) => {
-		const path = [], frames = stacks.list(id);
+		const path = [], frames = stacks.list(id), all = frames.every((f) => stacks.foldOf(f) === "interpreter");
 		for (let i = frames.length; i-- > 0;) {
-			const f = frames[i], folded = fold ? stacks.foldOf(f) : "", label = folded ? `(${folded})` : fold ? shorten(stacks.flameLabel(f)) : stacks.flameLabel(f);
+			const f = frames[i], folded = fold && !all ? stacks.foldOf(f) : "", label = folded ? `(${folded})` : fold ? shorten(stacks.flameLabel(f)) : stacks.flameLabel(f);
 			if (folded !== "interpreter" && !(folded && path.at(-2) === label))
 				path.push(label, f);
 		}

@@ -18,12 +18,14 @@ const isPlumbing = (name, module) => PLUMBING_MODULES.some((word) => module.star
 	PLUMBING_NAMES.some((word) => name.startsWith(word)) || /^cuda[A-Z]/.test(name);
 /* A step of PyTorch's backward, which runs in a thread without Python: the name that PyTorch has for it; null for others. */
 const backwardOf = (name) => /^torch::autograd::generated::([^:]{1,200})::apply(?:\(|$)/.exec(name)?.[1] ?? null;
-const isInstalled = (file) => file.includes("-packages/") || file.includes("/lib/python3.") || file[0] === "<";
+const isInstalled = (file) => /-packages\/|\/lib(64)?\/python3\.|^<|\/tools\/python\/gpumem\//.test(file);
+/* Of Python that only runs the program: pytest and its plugins, unittest, runpy, the interpreter's own import. */
+const RUNNER = /\/_pytest\/|-packages\/(pytest[/_]|pluggy\/|xdist\/|execnet\/)|\/gpumem\/pytest_plugin\.py|\/lib(64)?\/python3\.[^/]*\/(unittest\/|runpy\.py$)|^<frozen |\/bin\/(pytest|py\.test)$/;
 
 export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 
 /* What stands between the user's code and the allocation: frames of the interpreter's own, and of the dispatcher. */
-const INTERPRETER = /^(python[0-9.]*|libpython)/;
+const INTERPRETER = /^(python|libpython|libffi\.so|_ctypes\.)/;
 const DISPATCHER = /^(void |auto )?(c10::(impl|Dispatcher|KernelFunction|BoxedKernel)|at::(_ops|redispatch)|torch::autograd::(VariableType|THPVariable|ADInplaceOrView)|at::\(anonymous namespace\)::.*wrapper_|pybind11::|_ZNK?3c10(4impl|10Dispatcher)|_ZN2at4_ops|_ZN5torch8autograd(12VariableType|L\d+THPVariable))/;
 
 /* The names of operators, of which no letter is a bracket: see operator_length() of fold.c. */
@@ -104,15 +106,17 @@ export class Stacks {
 
 	sortOf(f) {
 		if (this.python(f))
-			return isInstalled(this.file(f)) ? PYTHON_OTHER : PYTHON_OWN;
+			return RUNNER.test(this.file(f)) ? PLUMBING : isInstalled(this.file(f)) ? PYTHON_OTHER : PYTHON_OWN;
 		return isPlumbing(this.name(f), this.module(f)) || (this.inlined(f) && HEADERS.test(this.file(f))) ? PLUMBING : backwardOf(this.name(f)) ? BACKWARD : NATIVE;
 	}
 
 	/* What frame @f belongs to that is not the user's: "interpreter", "allocator", "dispatcher"; "": nothing. */
 	foldOf(f) {
+		if (this.sorts[f] === PLUMBING)
+			return this.python(f) ? "interpreter" : "allocator";
 		if (this.python(f))
 			return "";
-		return this.sorts[f] === PLUMBING ? "allocator" : INTERPRETER.test(this.module(f)) ? "interpreter" : DISPATCHER.test(this.name(f)) ? "dispatcher" : "";
+		return INTERPRETER.test(this.module(f)) ? "interpreter" : DISPATCHER.test(this.name(f)) ? "dispatcher" : "";
 	}
 
 	/* How a frame is called where there is one line for it; files of Python from the directory in which the process ran. */
