@@ -72,6 +72,32 @@ with Room() as room:
     check("--by stack: nothing is lost", sum(r["bytes"][0] for r in stack["rows"]) == sum(want[0].values()), (sites, want[0]))
     check("--by stack: the same in all", any(all(b > 0 for b in r["bytes"]) for r in stack["rows"]), stack["rows"][:2])
 
+    def built(rank, build, lines, moved):
+        """The snapshot of @rank as if its program were of another build, whose code and lines have moved."""
+        copy = load(paths[rank])
+        app = [i for i, module in enumerate(copy["modules"]) if os.path.basename(module["path"]) == "app_training"]
+        for module in app:
+            copy["modules"][module]["build_id"] = build
+        for frame in copy["frames"]:
+            if frame["module"] in app:
+                frame.update(filename="/x/app.c", line=frame["offset"] + 1 if lines else 0, offset=frame["offset"] + moved)
+                if lines:
+                    frame["line"] += moved
+        path = os.path.join(room.path, "%d.%s.%d.json" % (rank, build, lines))
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump(copy, out)
+        return path
+    def rows_of(*words):
+        return sorted((row["name"], row["bytes"], row["blocks"]) for row in merge("--no-lines", *words)["rows"])
+    first, moved, unknown, same = built(0, "aa", 1, 0), built(2, "bb", 1, 8), built(4, "cc", 0, 16), built(4, "aa", 0, 0)
+    alone = rows_of(first)
+    check("two builds: a function's sites are one row, called as in the first", rows_of(first, moved, unknown) == [
+        (name, sizes * 3, blocks * 3) for name, sizes, blocks in alone] and all("(app.c:" in name for name, _, _ in alone), rows_of(first, moved, unknown))
+    check("one build: what has no line in one snapshot has that of the other", rows_of(first, same) == [
+        (name, sizes * 2, blocks * 2) for name, sizes, blocks in alone], rows_of(first, same))
+    together = rows_of(first, built(1, "aa", 1, 4))
+    check("one build: its lines are sites", len(together) > len(alone), together)
+
     text = gpumem("merge", *paths).stdout
     check("text: a column for each rank", re.search(r"rank +0 +rank +1 .*rank +4 ", text) and
           len(re.findall(r"^ +\S+ \S+ +\S+ MiB( +[0-9.]+ [KMG]?i?B){5}  forward", text, re.M)) == 1, text)

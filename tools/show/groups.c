@@ -137,6 +137,7 @@ void gm_groups_close(struct gm_groups *groups)
 {
 	gm_table_free(&groups->found);
 	gm_table_free(&groups->places);
+	gm_table_free(&groups->place_runs);
 	free(groups->list);
 	gm_values_close(groups->texts);
 	memset(groups, 0, sizeof(*groups));
@@ -161,7 +162,7 @@ static const char *build_of(struct gm_groups *groups, const struct gm_scene *sce
 static const char *of_place(struct gm_groups *groups, int side, const struct gm_scene *scene, size_t id,
 			    const char *key)
 {
-	bool alone = side && !groups->places.count;	/* there is no first snapshot */
+	bool alone = side && !groups->many && !groups->places.count;	/* there is no first snapshot */
 	const char *build = key && !alone ? build_of(groups, scene, id) : NULL;
 	uint64_t offset, known;
 
@@ -170,8 +171,11 @@ static const char *of_place(struct gm_groups *groups, int side, const struct gm_
 	offset = (uint64_t)scene->snapshot->frames[id].offset;
 	known = gm_table_get(&groups->places, (uint64_t)(uintptr_t)build, offset);
 	if (known)
-		return side ? (const char *)(uintptr_t)known : key;
-	if (!side && gm_table_put(&groups->places, (uint64_t)(uintptr_t)build, offset, (uint64_t)(uintptr_t)key))
+		return gm_table_get(&groups->place_runs, (uint64_t)(uintptr_t)build, offset) == groups->runs ? key :
+		       (const char *)(uintptr_t)known;
+	if ((!side || groups->many) &&
+	    (gm_table_put(&groups->places, (uint64_t)(uintptr_t)build, offset, (uint64_t)(uintptr_t)key) ||
+	     gm_table_put(&groups->place_runs, (uint64_t)(uintptr_t)build, offset, groups->runs)))
 		return NULL;
 	return key;
 }
@@ -255,6 +259,30 @@ static const char *key_of(struct gm_groups *groups, int side, const struct gm_sc
 	return gm_values_string(groups->texts, gm_show_repair(text), strlen(text));
 }
 
+static const char *copied(struct gm_groups *groups, const char *text)
+{
+	return gm_values_string(groups->texts, text, strlen(text));
+}
+
+/* The function of a site with its module, and the module's build. Returns 0 or -ENOMEM. */
+static int describe_site(struct gm_groups *groups, struct gm_group *group)
+{
+	const struct gm_stacks *stacks = &group->scene->stacks;
+	const struct gm_frame *site = gm_stack_site(stacks, group->stack);
+	size_t count, n = 0;
+	const uint32_t *ids = gm_stack(stacks, group->stack, &count);
+	char text[1024];
+
+	snprintf(text, sizeof(text), "%.600s (%.300s)", site->name, site->module);
+	group->function = copied(groups, gm_show_repair(text));
+	while (n < count && &stacks->frames[ids[n]] != site)
+		n++;
+	while (n < count && stacks->frames[ids[n]].inlined)	/* into the frame that was recorded */
+		n++;
+	group->build = n < count ? build_of(groups, group->scene, ids[n]) : NULL;
+	return group->function ? 0 : -ENOMEM;
+}
+
 /* The group of @key; NULL: out of memory. */
 static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 				 const struct gm_scene *scene, const struct gm_life *life)
@@ -269,8 +297,10 @@ static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 		return NULL;
 	*group = (struct gm_group){
 		.key = groups->by == GM_BY_STACK ? gm_stack_site(&scene->stacks, life->stack)->name : key,
-		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
+		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind, .run = groups->runs,
 	};
+	if (groups->by == GM_BY_SITE && describe_site(groups, group))
+		return NULL;
 	return gm_table_put(&groups->found, (uint64_t)(uintptr_t)key, 0, groups->count) ? NULL :
 	       group;
 }
@@ -319,6 +349,7 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 	size_t count = held ? scene->lives.held_count : scene->lives.count;
 	int r = groups->by == GM_BY_ANNOTATION ? gm_phases_open(&phases, scene->snapshot, &scene->lives, device) : 0;
 
+	groups->runs++;
 	for (size_t i = 0; !r && i < count; i++) {
 		const struct gm_life *life = &list[i];
 		bool keyed = groups->by == GM_BY_STACK || groups->by == GM_BY_SITE;
@@ -351,102 +382,89 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 
 /* ---- two builds ------------------------------------------------------------------------------- */
 
-/* One group by site. @function and @build are single copies: the function with its module, that module's build id. */
-struct sited { const char *function, *build; size_t group; };
-
-static const char *copied(struct gm_groups *groups, const char *text)
-{
-	return gm_values_string(groups->texts, text, strlen(text));
-}
-
-static struct sited sited_of(struct gm_groups *groups, size_t group)
-{
-	const struct gm_scene *scene = groups->list[group].scene;
-	const struct gm_frame *site = gm_stack_site(&scene->stacks, groups->list[group].stack);
-	struct sited sited = { .group = group };
-	size_t count, n = 0;
-	const uint32_t *ids = gm_stack(&scene->stacks, groups->list[group].stack, &count);
-	char text[1024];
-
-	snprintf(text, sizeof(text), "%.600s (%.300s)", site->name, site->module);
-	sited.function = copied(groups, gm_show_repair(text));
-	while (n < count && &scene->stacks.frames[ids[n]] != site)
-		n++;
-	while (n < count && scene->stacks.frames[ids[n]].inlined)	/* into the frame that was recorded */
-		n++;
-	sited.build = n < count ? build_of(groups, scene, ids[n]) : NULL;
-	return sited;
-}
-
 static int by_function(const void *a, const void *b)
 {
-	const struct sited *p = a, *q = b;
+	const struct gm_group *p = *(const struct gm_group *const *)a, *q = *(const struct gm_group *const *)b;
 
-	return p->function != q->function ? (p->function < q->function ? -1 : 1) : p->group < q->group ? -1 : 1;
+	return p->function != q->function ? (p->function < q->function ? -1 : 1) : p < q ? -1 : p > q;
 }
 
-/* Join the sites of one function, @list[0] to @list[@count - 1], if they are of two builds: lines of one build say
- * nothing of the other's. The row is called as the second's only site, else by the function. */
-static void join_function(struct gm_groups *groups, const struct sited *list, size_t count)
+/* What the sites of one function, @list[0] to @list[@count - 1], are called as one row: as the only site of the run
+ * that names rows, the second of two or the first of many; else by the function. */
+static const char *joined_name(const struct gm_groups *groups, struct gm_group *const *list, size_t count)
 {
-	struct gm_group *to = &groups->list[list[0].group];
-	const char *key = NULL, *name = NULL;
-	size_t seconds = 0, differ = 0;
+	const char *key = NULL;
+	size_t sites = 0;
 
-	for (size_t i = 0; i < count; i++) {
-		const struct gm_group *group = &groups->list[list[i].group];
-
-		/* Two files of one name in one process are no builds of each other. */
-		differ += group->scene != to->scene && list[i].build && list[0].build && list[i].build != list[0].build;
-		if (group->bytes[1] || group->count[1]) {
-			key = group->key;
-			seconds++;
+	for (size_t i = 0; i < count; i++)
+		if (groups->many ? list[i]->build == list[0]->build : list[i]->bytes[1] || list[i]->count[1]) {
+			key = list[i]->key;
+			sites++;
 		}
-	}
-	if (!differ)
-		return;
-	for (size_t i = 1; i < count; i++) {
-		struct gm_group *from = &groups->list[list[i].group];
+	return sites == 1 ? key : list[0]->function;
+}
 
+/* Are the sites of one function of two builds? Two files of one name in one process are no builds of each other. */
+static bool are_of_builds(struct gm_group *const *list, size_t count)
+{
+	for (size_t i = 1; i < count; i++)
+		if (list[i]->run != list[0]->run && list[i]->build && list[0]->build &&
+		    list[i]->build != list[0]->build)
+			return true;
+	return false;
+}
+
+int gm_groups_join_builds(struct gm_groups *groups, size_t *ret_into)
+{
+	struct gm_group **list = calloc(groups->count + 1, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < groups->count; i++) {
+		list[i] = &groups->list[i];
+		ret_into[i] = i;
+	}
+	qsort(list, groups->count, sizeof(*list), by_function);
+	for (size_t i = 0, end; i < groups->count; i = end) {
+		for (end = i + 1; end < groups->count && list[end]->function == list[i]->function;)
+			end++;
+		if (!are_of_builds(&list[i], end - i))
+			continue;
+		list[i]->key = joined_name(groups, &list[i], end - i);
+		for (size_t k = i + 1; k < end; k++)
+			ret_into[list[k] - groups->list] = (size_t)(list[i] - groups->list);
+	}
+	free(list);
+	return 0;
+}
+
+int gm_groups_merge_builds(struct gm_groups *groups)
+{
+	size_t *into, kept = 0;
+	int r;
+
+	if (groups->by != GM_BY_SITE)
+		return 0;
+	into = calloc(groups->count + 1, sizeof(*into));
+	r = into ? gm_groups_join_builds(groups, into) : -ENOMEM;
+	for (size_t i = 0; !r && i < groups->count; i++) {
+		struct gm_group *from = &groups->list[i], *to = &groups->list[into[i]];
+
+		if (to == from) {
+			into[i] = kept;
+			groups->list[kept++] = *from;
+			continue;
+		}
+		to = &groups->list[into[into[i]]];
 		for (int side = 0; side < 2; side++) {
 			to->bytes[side] = gm_wrap_add(to->bytes[side], from->bytes[side]);
 			to->count[side] = gm_wrap_add(to->count[side], from->count[side]);
 		}
-		name = name ? name : from->name;
-		from->key = NULL;
+		to->name = to->name ? to->name : from->name;
 	}
-	to->key = seconds == 1 ? key : list[0].function;
-	to->name = to->name ? to->name : name;
-}
-
-int gm_groups_join_builds(struct gm_groups *groups)
-{
-	struct sited *list = groups->by == GM_BY_SITE ? calloc(groups->count + 1, sizeof(*list)) : NULL;
-	size_t kept = 0;
-
-	if (groups->by != GM_BY_SITE)
-		return 0;
-	for (size_t i = 0; list && i < groups->count; i++) {
-		list[i] = sited_of(groups, i);
-		if (!list[i].function) {
-			free(list);
-			list = NULL;
-		}
-	}
-	if (!list)
-		return -ENOMEM;
-	qsort(list, groups->count, sizeof(*list), by_function);
-	for (size_t i = 0, end; i < groups->count; i = end) {
-		for (end = i + 1; end < groups->count && list[end].function == list[i].function;)
-			end++;
-		join_function(groups, &list[i], end - i);
-	}
-	free(list);
-	for (size_t i = 0; i < groups->count; i++)
-		if (groups->list[i].key)
-			groups->list[kept++] = groups->list[i];
-	groups->count = kept;
-	return 0;
+	groups->count = r ? groups->count : kept;
+	free(into);
+	return r;
 }
 
 static int by_growth(const void *a, const void *b)

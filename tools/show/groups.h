@@ -51,6 +51,8 @@ struct gm_group {
 	const char *kind;
 	const char *name;		/* of the first one in the second snapshot that the program named; NULL: none */
 	bool names;			/* others have other names */
+	const char *function, *build;	/* of a site, single copies: the function with its module, that's build id */
+	size_t run;			/* the first that had it: gm_groups.runs */
 };
 
 static inline int64_t gm_group_growth(const struct gm_group *group)
@@ -65,6 +67,9 @@ struct gm_groups {
 	struct gm_table found;
 	struct gm_values *texts;
 	struct gm_table places;		/* of the first snapshot: (build id, offset) -> the key of the frame there */
+	struct gm_table place_runs;	/* the same -> the run that named it */
+	bool many;			/* side 1 is of many snapshots: the first of any names a place */
+	size_t runs;			/* calls of gm_groups_add */
 	int64_t all_bytes[2], all_count[2];	/* of all that was added, each block once */
 	bool peak_known, peak_shown;	/* gm_groups_and_peak: anything says who held it; the history alone does */
 };
@@ -83,9 +88,13 @@ struct gm_suppressions;
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known);
 
-/* Once both sides were added: groups by site that are of one function in two builds of its module become one, whose
- * lines moved. Returns 0 or -ENOMEM. */
-int gm_groups_join_builds(struct gm_groups *groups);
+/* Once all was added: which groups by site are of one function in two builds of its module, whose lines moved. They
+ * count as the first of them, which gets the name of all: @ret_into[i] is the place of group i's. Returns 0 or
+ * -ENOMEM. */
+int gm_groups_join_builds(struct gm_groups *groups, size_t *ret_into);
+
+/* Add these up in @groups, if they are by site. Returns 0 or -ENOMEM. */
+int gm_groups_merge_builds(struct gm_groups *groups);
 
 /* The groups of @scene: side 1 has what is live at the end, side 0 what was live at the peak, *@ret_peak bytes in all;
  * by size, stream and annotation, and of snapshots that do not say who held the peak, at the highest moment that the

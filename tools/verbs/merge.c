@@ -70,6 +70,26 @@ static void describe(const struct ask *ask, const json_t *root, struct rank *ran
 	rank->of = gm_show_totals(root, ask->device);
 }
 
+static void free_row(struct row *row)
+{
+	free(row->name);
+	free(row->bytes);
+	free(row->blocks);
+	json_decref(row->stack);
+	row->name = NULL;
+}
+
+static int rename_row(struct row *row, const char *name)
+{
+	char *copy = strdup(name);
+
+	if (!copy)
+		return -ENOMEM;
+	free(row->name);
+	row->name = copy;
+	return 0;
+}
+
 /* Rows for the groups that this rank was the first to have. */
 static int widen(struct merge *merge, const struct gm_groups *groups)
 {
@@ -118,6 +138,36 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 		groups->list[i].bytes[1] = groups->list[i].count[1] = 0;
 	}
 	gm_scene_close(&scene);
+	return r;
+}
+
+/* Rows of one function in two builds become one: lines of one build say nothing of another's. */
+static int join_builds(struct merge *merge, struct gm_groups *groups)
+{
+	size_t *into, kept = 0;
+	int r;
+
+	if (groups->by != GM_BY_SITE)
+		return 0;
+	into = calloc(groups->count + 1, sizeof(*into));
+	r = into ? gm_groups_join_builds(groups, into) : -ENOMEM;
+	for (size_t i = 0; !r && i < merge->row_count; i++) {
+		struct row *from = &merge->rows[i], *to = &merge->rows[into[i]];
+
+		for (size_t n = 0; to != from && n < merge->rank_count; n++) {
+			to->bytes[n] = gm_wrap_add(to->bytes[n], from->bytes[n]);
+			to->blocks[n] = gm_wrap_add(to->blocks[n], from->blocks[n]);
+		}
+		if (to != from)
+			free_row(from);
+		else if (strcmp(from->name, groups->list[i].key))
+			r = rename_row(from, groups->list[i].key);
+	}
+	for (size_t i = 0; i < merge->row_count; i++)	/* those that were freed have no name */
+		if (merge->rows[i].name)
+			merge->rows[kept++] = merge->rows[i];
+	merge->row_count = kept;
+	free(into);
 	return r;
 }
 
@@ -216,19 +266,15 @@ static void order_ranks(struct merge *merge)
 
 static void close_merge(struct merge *merge)
 {
-	for (size_t i = 0; i < merge->row_count; i++) {
-		free(merge->rows[i].name);
-		free(merge->rows[i].bytes);
-		free(merge->rows[i].blocks);
-		json_decref(merge->rows[i].stack);
-	}
+	for (size_t i = 0; i < merge->row_count; i++)
+		free_row(&merge->rows[i]);
 	free(merge->rows);
 	free(merge->ranks);
 }
 
 /* ---- the report ------------------------------------------------------------------------------- */
 
-/* "35% above the others": by a tenth and 16 MiB at least. "" for one that is as the others. */
+/* "  <- 3.00 GiB above the median", by more than a tenth and 16 MiB; "": it is as the others. */
 static const char *oddity(int64_t value, int64_t median)
 {
 	static char text[64];
@@ -395,6 +441,7 @@ static int read_all(struct merge *merge, char **words)
 
 	if (r)
 		return r;
+	groups.many = true;
 	for (size_t i = 0; !r && i < merge->rank_count; i++) {
 		struct gm_loaded loaded;
 
@@ -417,6 +464,8 @@ static int read_all(struct merge *merge, char **words)
 		gm_load_free(&loaded);
 	}
 	gm_progress_end();
+	if (!r)
+		r = join_builds(merge, &groups);
 	gm_groups_close(&groups);
 	if (!r && !there) {
 		gm_input_bad("merge", ask->device, "no rank has that device");

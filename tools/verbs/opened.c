@@ -103,7 +103,7 @@ int gm_compare(const char *verb, char **words, int count, const char *device, en
 		gm_lives_close(&one->scene.lives);	/* summed: the next may be as large */
 	}
 	if (!r && !status && count == 2)
-		r = gm_groups_join_builds(&ret->groups);
+		r = gm_groups_merge_builds(&ret->groups);
 	if (r) {
 		fprintf(stderr, "gpumem %s: %s\n", verb, gm_limit_why(r));
 		status = GM_EXIT_INPUT;
