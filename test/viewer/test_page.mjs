@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import { after, test } from "node:test";
 import { launch, missing, numbersOf, openPage, settle } from "./browser.mjs";
+import { fileDocument } from "../../tools/viewer/src/model/file.js";
 import { DATA, large, pageOf, readPage, room, runApp } from "./documents.mjs";
 
 const skip = missing || false;
@@ -293,26 +294,58 @@ test("nor does nonsense that comes into it later", { skip }, () => visit(trainin
 	}
 }));
 
-test("a snapshot without events shows what is live, and one of nothing says so", { skip }, async () => {
-	const snapshot = JSON.parse(readFileSync(run("exit"), "utf8"));
-	for (const trace of [...snapshot.device_traces, snapshot.host_trace])
-		for (const key of Object.keys(trace).filter((name) => Array.isArray(trace[name])))
-			trace[key] = [];
-	const path = join(room, "state.json"), empty = join(room, "empty.json");
-	writeFileSync(path, JSON.stringify(snapshot));
-	writeFileSync(empty, JSON.stringify({ ...snapshot, segments: [], host_segments: [] }));
-	await visit(pageOf("state", path), {}, async (page) => {
-		const bytes = await page.evaluate(() => gpumem.source.endBytes);
-		assert.equal(bytes, model.curve.values[model.count]);
-		assert.match(await side(page), /At the peak[^]*live at a moment that the history does not show/);
-		await page.evaluate(() => gpumem.set({ at: 0 }));
-		await settle(page);
-		assert.match(await side(page), /it has no events/);
+test("a snapshot without a history shows what is live, and says so", { skip }, async () => {
+	const still = runApp(["app_training", "--steps", "5", "--leak"], { GPUMEM_HISTORY: "0" })("exit"), { segments, devices: [{ memory_stats: stats }] } = JSON.parse(readFileSync(still, "utf8"));
+	const live = stats["requested_bytes.all.current"], peak = stats["requested_bytes.all.peak"];
+	assert.ok(live > 0 && peak > live);
+	await visit(pageOf("still", still), {}, async (page) => {
+		const says = (where, text) => page.locator(where).innerText().then((found) => assert.match(found, text));
+		const open = async (hash) => {
+			await page.evaluate((to) => { location.hash = to; }, hash);
+			await settle(page);
+			await says(".terms", /No history was recorded \(history=0\): .*when the snapshot was made.*At the peak/);
+		};
+		const note = () => page.evaluate(() => gpumem.view.note.textContent);
+		assert.equal(await page.evaluate(() => gpumem.source.endBytes), live);
+		await says(".side", /At the end\s+5\.00 MiB\s+live when the snapshot was made/);
+		await open("view=allocator");
+		await says(".events", /No history was recorded/);
+		assert.equal(await page.evaluate(() => gpumem.view.data.sums.live), live);
+		assert.equal(await page.evaluate(() => gpumem.view.data.sums.segments), segments.length);
+		await open("view=flame");
+		await says(".tools >> nth=0", /5\.00 MiB/);
+		await open("view=tables");
+		assert.match(await note(), /5\.00 MiB at the cursor, 398\.49 MiB at the peak/);
+		await open("view=tables&table=leaks");
+		assert.match(await note(), /5 allocations, 5\.00 MiB/);
+		await open("view=tables&table=segments");
+		assert.match(await note(), new RegExp(`${segments.length} segments at the cursor`));
+		await open("view=summary");
+		await says(".stage >> nth=0", /5\.00 MiB/);
+		await open("view=timeline&at=peak");
+		await says(".side", /At the peak\s+398\.49 MiB\s+live at a moment that the history does not show/);
+	});
+});
+
+test("without history, segments and allocations, a device is known by its peak; a snapshot of nothing is refused", { skip }, async () => {
+	const gone = runApp(["app_training", "--steps", "5"], { GPUMEM_HISTORY: "0", GPUMEM_ALLOCATOR: "native" })("exit"), snapshot = JSON.parse(readFileSync(gone, "utf8"));
+	assert.deepEqual([snapshot.segments, snapshot.device_traces[0].action], [[], []]);
+	assert.deepEqual(fileDocument(readFileSync(gone), "gone").sources.map(({ name }) => name), ["GPU 0"]);
+	await visit(pageOf("gone", gone), {}, async (page) => {
+		assert.match(await side(page), /At the peak\s+395\.49 MiB[^]*make_moments/);
+		assert.match(await page.locator(".terms").innerText(), /No history was recorded \(history=0\), and nothing was live when the snapshot was made/);
 		for (const view of await page.locator(".tabs button").all()) {
 			await view.click();
 			await settle(page);
 		}
+		await page.evaluate(() => { location.hash = "view=tables&table=segments"; });
+		await settle(page);
+		assert.match(await page.locator(".table").innerText(), /Nothing was live or reserved/);
 	});
+	const empty = join(room, "empty.json");
+	for (const one of [...snapshot.devices, snapshot.host])
+		one.memory_stats = {};
+	writeFileSync(empty, JSON.stringify(snapshot));
 	const { page, errors, close } = await openPage(browser, pageOf("empty", empty), { wait: false });
 	await page.getByRole("alert").waitFor();
 	assert.match(await page.getByRole("alert").innerText(), /empty\.json: nothing is in it/);

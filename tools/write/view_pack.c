@@ -216,7 +216,7 @@ struct origin {
 	size_t row_count;
 	const struct gm_snapshot_segment *segments;
 	size_t segment_count;
-	int64_t device, dropped;
+	int64_t device, dropped, peak;	/* bytes: what had any is a source, if the history and the tables are empty */
 	const struct gm_snapshot_pool *pool;	/* that has all of them; NULL: the driver's level */
 };
 
@@ -264,7 +264,7 @@ static int pack_source(struct gm_packing *p, json_t *sources, const struct origi
 	int r;
 
 	choose(from, lists);
-	if (!lists->row_count && !lists->segment_count)
+	if (!lists->row_count && !lists->segment_count && from->peak <= 0)
 		return 0;
 	snprintf(p->prefix, sizeof(p->prefix), "%zu.", json_array_size(sources));
 	r = pack_events(p, lists->rows, lists->row_count);
@@ -305,12 +305,18 @@ static void make_room(struct gm_packing *p, struct lists *lists, const struct or
 	p->order = calloc(rows + 1, sizeof(*p->order));
 }
 
+static int64_t peak_bytes(const json_t *about)
+{
+	return gm_json_number(gm_json_object(about, "memory_stats"), "allocated_bytes.all.peak");
+}
+
 /* First the devices and the host, as the driver has them, then the pools of programs. */
 static int pack_sources(struct gm_packing *p, json_t *sources)
 {
 	const struct gm_snapshot *from = p->scene->snapshot;
 	size_t count = from->trace_count + 1 + (p->pools ? from->pool_count : 0);
 	struct origin *origins = calloc(count, sizeof(*origins));
+	const json_t *devices = gm_json_list(from->root, "devices");
 	struct lists lists;
 	int r = origins ? 0 : -ENOMEM;
 
@@ -320,10 +326,13 @@ static int pack_sources(struct gm_packing *p, json_t *sources)
 
 		origins[i] = is_pool ?
 			(struct origin){ pool->rows, pool->row_count, pool->segments, pool->segment_count, pool->device,
-					 pool->dropped, pool } :
+					 pool->dropped, peak_bytes(pool->root), pool } :
 			(struct origin){ from->rows, from->row_count, from->segments, from->segment_count,
 					 host ? GM_ROW_HOST : (int64_t)i,
-					 host ? from->host_dropped : from->dropped[i], NULL };
+					 host ? from->host_dropped : from->dropped[i],
+					 peak_bytes(host ? gm_json_object(from->root, "host") :
+						    json_array_get(devices, i)),
+					 NULL };
 	}
 	if (r)
 		return r;

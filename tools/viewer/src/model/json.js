@@ -191,19 +191,24 @@ class Reading {
 		return { device, level: "driver", dropped: number(trace?.dropped), name: sourceName({ device }), events, count, segments, blocks };
 	}
 
+	/* What has events, segments or a peak: a history may be empty, and all memory given back. */
 	sources() {
-		const { root } = this, all = list(root.segments).filter(isObject);
-		const host = [...all.filter(({ device }) => device === null), ...list(root.host_segments).filter(isObject)];
-		const found = list(root.device_traces).map((trace, device) => this.source(device, trace, all.filter((one) => one.device === device)));
-		found.push(this.source(null, root.host_trace, host));
+		const { root } = this, all = list(root.segments).filter(isObject), found = [];
+		const add = (source, about) => {
+			if (source.count || source.segments.addr.length || number(about?.memory_stats?.["allocated_bytes.all.peak"]) > 0)
+				found.push(source);
+		};
+		list(root.device_traces).forEach((trace, device) =>
+			add(this.source(device, trace, all.filter((one) => one.device === device)), list(root.devices).find((one) => one?.device === device)));
+		add(this.source(null, root.host_trace, [...all.filter(({ device }) => device === null), ...list(root.host_segments).filter(isObject)]), root.host);
 		for (const pool of list(root.pools).filter(isObject)) {
 			const device = number(pool.device), about = { name: text(pool.name), source: text(pool.source), at_peak: pool.at_peak };
-			found.push({
+			add({
 				...this.source(device, pool.trace, list(pool.segments).filter(isObject), NaN), level: "pool", pool: about,
 				name: sourceName({ device, level: "pool", pool: about }),
-			});
+			}, pool);
 		}
-		return found.filter(({ count, segments }) => count || segments.addr.length);
+		return found;
 	}
 }
 

@@ -71,8 +71,11 @@ export class Model {
 	get peakBytes() { return this.atPeak?.total ?? this.curve.values[this.curve.peak]; }
 	get peakState() { return this.atPeak?.place >= 0 ? this.all.peak : this.curve.peak; }
 
+	/* Is the peak what is looked at first? Not where memory ran out, nor where what is live is all that can be seen. */
+	get opensAtPeak() { return this.failed < 0 && (this.count > 0 || !this.lives.count); }
+
 	/* Does what @at names have rows in the place of lives? */
-	isHeld(at) { return this.atPeak !== null && (at === "peak" || (at === null && this.failed < 0)); }
+	isHeld(at) { return this.atPeak !== null && (at === "peak" || (at === null && this.opensAtPeak)); }
 
 	get reserved() { return this.reservedCurve ??= reservedCurve(this.source); }
 	get phases() { return this.phaseList ??= phasesOf(this.doc, this.source); }

@@ -30,9 +30,19 @@ export class Chips {
 		return !refusal || state.at !== null ? "" : side.element.hidden && explanation?.why ? explanation.why : `${bytes(asked)} was refused${reason && `: ${reason}`}.`;
 	}
 
+	/* Why this source has no events; "" where it has. */
+	still() {
+		const { source, doc: { history } } = this.app, { enabled, max_events: most, actions, events } = history ?? {};
+		return source.events ? "" : events ? `The history has nothing of ${source.name}` : `No history was recorded${
+			most === 0 ? " (history=0)" : ["state", "none"].includes(enabled) ? ` (history_enabled=${enabled})` : actions?.length === 0 ? " (history_actions=none)" : ""}`;
+	}
+
 	/* What nobody can take away: where the history begins late, and what is known of a peak that it does not show. */
 	late() {
-		const { dropped, counted } = this.app.source, { held } = this.app.filtered ?? this.app.source;
+		const { dropped, counted, lives } = this.app.source, { held } = this.app.filtered ?? this.app.source, still = this.still();
+		if (still)
+			return `${still}${lives ? ": this is what was live when the snapshot was made." : ", and nothing was live when the snapshot was made."}${
+				held?.known ? " At the peak (P) there was more: who held it was counted then." : ""}`;
 		const lost = dropped ? `${count(dropped)} older events are lost` : "", highest = "the peak here is the highest moment of the history";
 		if (held && !held.shown)
 			return `${lost ? `${lost}, and with them the peak` : "The history does not show the peak"}: ${held.known ?

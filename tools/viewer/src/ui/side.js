@@ -102,9 +102,9 @@ export class Side {
 
 	showMoment(moment, { at, by, terms }) {
 		const { app } = this, { event } = moment;
-		const isHeld = moment.state < 0, title = isHeld || moment.state === moment.peak ? "At the peak" : moment.state === moment.failed ? "When memory ran out" : "At the cursor";
+		const isHeld = moment.state < 0, title = !isHeld && !app.source.events ? "At the end" : isHeld || moment.state === moment.peak ? "At the peak" : moment.state === moment.failed ? "When memory ran out" : "At the cursor";
 		const place = isHeld ? moment.held.before === null ? "at a moment that the history does not show" : `${duration(moment.held.before)} before the first event of the history` : event ? `${duration(event.time)} after the first event` :
-			app.source.events ? "before the first event" : "when the snapshot was made; it has no events";
+			app.source.events ? "before the first event" : "when the snapshot was made";
 		const limit = app.source.device === null ? null : app.doc.devices.find((one) => one.device === app.source.device);
 		const facts = [
 			!isHeld && ["blocks", count(moment.blocks)], !isHeld && ["from the driver", bytes(moment.reserved)],

@@ -2,7 +2,7 @@
  * vlist.js - a list of any number of rows, of which only those in sight exist. Browsers do not make an element of more
  * than some ten million pixels: a longer list maps the scroll bar to its rows in proportion, and the wheel moves by rows.
  *
- * @empty is said where there is no row. @row(row, i) makes the element of a row. Rows come by take(); @ask(first, count) is
+ * What is said where there is no row is the text of this.empty. @row(row, i) makes the element of a row. Rows come by take(); @ask(first, count) is
  * called where rows in sight have not come.
  */
 import { h, replace } from "./dom.js";
@@ -10,8 +10,8 @@ import { h, replace } from "./dom.js";
 const MOST = 8e6, KEPT = 4000, BESIDE = 40;		/* rows that are kept, and those that are asked for with what is in sight */
 
 export class VirtualList {
-	constructor({ rowHeight, row, ask, label, empty }) {
-		this.empty = h("div", { class: "empty" }, empty);
+	constructor({ rowHeight, row, ask, label }) {
+		this.empty = h("div", { class: "empty" });
 		this.rowHeight = rowHeight;
 		this.row = row;
 		this.ask = ask;

@@ -18,7 +18,7 @@ export class Events {
 			CHOICES.map(([value, text]) => h("option", { value }, text)));
 		this.number = h("span", { class: "soft" });
 		this.list = new VirtualList({
-			empty: "No event passes the filter.", rowHeight: 42, label: "events", row: (row, i) => this.row(row, i), ask: (first, many) => this.ask(first, many),
+			rowHeight: 42, label: "events", row: (row, i) => this.row(row, i), ask: (first, many) => this.ask(first, many),
 		});
 		this.list.element.addEventListener("keydown", (event) => this.key(event));
 		this.element = h("section", { class: "events" }, h("div", { class: "events-head" }, this.choice, this.number),
@@ -48,6 +48,7 @@ export class Events {
 	update() {
 		const listed = JSON.stringify(this.wanted), { at, events } = this.app.state;
 		this.choice.value = events;
+		this.list.empty.textContent = this.app.source.events ? "No event passes the filter." : "No history was recorded.";
 		if (this.listed !== listed)
 			this.list.rows.clear();
 		if (this.listed !== listed || this.at !== at) {

@@ -41,7 +41,7 @@ export class Tables {
 		this.note = h("span", { class: "soft" });
 		this.head = h("div", { class: "table-head", role: "row" });
 		this.list = new VirtualList({
-			empty: "No allocation passes the filter and the search.", rowHeight: 28, label: "rows", row: (row) => this.row(row), ask: (first, many) => this.ask(first, many),
+			rowHeight: 28, label: "rows", row: (row) => this.row(row), ask: (first, many) => this.ask(first, many),
 		});
 		this.element = h("div", { class: "stage" }, h("div", { class: "tools" }, this.tabs), h("div", { class: "tools" }, this.search, this.note),
 			h("div", { class: "table" }, this.head, this.list.element));
@@ -100,6 +100,8 @@ export class Tables {
 		this.note.textContent = this.isLives ? `${plural(answer.all, "allocation")}, ${bytes(sums.size ?? 0)}` :
 			this.rowsAre === "segments" ? `${plural(answer.all, "segment")} at the cursor: ${bytes(sums.size ?? 0)}, of which ${bytes(sums.free ?? 0)} are free` :
 			`${plural(answer.all, "row")}: ${bytes(sums.live ?? 0)} at the cursor, ${bytes(sums.peak ?? 0)} at the peak`;
+		this.list.empty.textContent = this.app.state.terms.length || of.search ? "No allocation passes the filter and the search." :
+			{ segments: "Nothing was live or reserved.", leaks: "Everything was freed." }[of.what] ?? "No allocation was recorded.";
 		this.list.take(answer.first, answer.rows, answer.all);
 		this.app.shown();
 	}

@@ -28,8 +28,8 @@ export const openDocuments = () => open;
 /* Of a peak that the history does not show: how long before its beginning it ended, null where that is not known; whether it
  * is what is looked at first; whether rows can say what the filter leaves of it; whether the history has that moment, without
  * who held what. null: the history shows the peak. */
-export const heldAbout = ({ held, failed, axis, count }) => held && {
-	before: count && held.timeUs > 0 && held.timeUs < axis.begin ? axis.begin - held.timeUs : null, first: failed < 0, known: held.weight !== null, shown: held.place >= 0,
+export const heldAbout = ({ held, opensAtPeak, axis, count }) => held && {
+	before: count && held.timeUs > 0 && held.timeUs < axis.begin ? axis.begin - held.timeUs : null, first: opensAtPeak, known: held.weight !== null, shown: held.place >= 0,
 };
 
 /* The moments that have names. @return counted: whether the library counted who held the peak. */
