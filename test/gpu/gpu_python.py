@@ -1,6 +1,7 @@
-"""The Python package on a GPU: CuPy's pool through its hook, to the byte; PyTorch's phases against PyTorch's own peaks.
+"""The Python package on a GPU: CuPy's pool through its hook, to the byte; PyTorch's phases against PyTorch's own peaks; the
+classes of its tensors against its own blocks.
 
-usage: gpu_python.py GPUMEM DIR cupy|phases
+usage: gpu_python.py GPUMEM DIR cupy|phases|label
 
 Prints one line: what was found. Exit 0: as it should be; 1: not.
 """
@@ -125,6 +126,51 @@ def phases(gpumem, room, said):
     return 0 if right else 1
 
 
+def label_program(path):
+    """A step with labels, and a snapshot within it: what PyTorch's own blocks of each class have is printed as JSON."""
+    import torch                # pylint: disable=import-outside-toplevel
+    import gpumem               # pylint: disable=import-outside-toplevel
+    import gpumem.torch         # pylint: disable=import-outside-toplevel
+    layers = [torch.nn.Linear(1024 + 8 * at, 1032 + 8 * at) for at in range(12)]
+    model = torch.nn.Sequential(*layers).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    gpumem.torch.label(model, optimizer)
+    batch = torch.randn(512, 1024, device="cuda")
+    for step in range(3):
+        outputs = []
+        last = batch
+        for layer in layers:
+            last = layer(last)
+            outputs.append(last)
+        last.square().mean().backward()
+        if step == 2:
+            classes = {"parameter": list(model.parameters()), "gradient": [one.grad for one in model.parameters()],
+                       "optimizer state": [one for of in optimizer.state.values() for one in of.values() if one.is_cuda],
+                       "activation": outputs}
+            size = {}
+            for segment in torch.cuda.memory_snapshot():
+                at = segment["address"]
+                for block in segment["blocks"]:
+                    size[at] = block["size"]
+                    at += block["size"]
+            assert gpumem.snapshot(path)
+            print(json.dumps({name: [sum(size[one.untyped_storage().data_ptr()] for one in tensors), len(tensors)]
+                              for name, tensors in classes.items()}))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def label(gpumem, room, said):
+    """Each class has the bytes of PyTorch's blocks, and as many of them."""
+    want, path = json.loads(said.splitlines()[-1]), "%s/label.json" % room
+    told = subprocess.run([gpumem, "summary", "--json", "--by", "class", path], stdout=subprocess.PIPE, text=True, timeout=100,
+                          check=True)
+    rows = {row["class"]: [row["allocated_bytes"], row["blocks"]] for row in json.loads(told.stdout)["by_class"]}
+    print("bytes and blocks of each class as PyTorch's own blocks say: %s" % want if all(rows.get(name) == want[name] for name in want) else
+          "PyTorch says %s, the summary %s" % (want, rows))
+    return 0 if len(want) == 4 and all(rows.get(name) == want[name] for name in want) else 1
+
+
 def run(gpumem, room, case):
     """A case under gpumem run: its exit status and what it said."""
     env = dict(os.environ, PYTHONPATH=PACKAGE, PYTHONDONTWRITEBYTECODE="1")
@@ -137,13 +183,16 @@ def main():
     if sys.argv[1] == "--cupy":
         cupy_program()
         return 0
+    if sys.argv[1] == "--label":
+        label_program(sys.argv[2])
+        return 0
     if sys.argv[1] == "--phases":
         phases_program(sys.argv[2])
         return 0
     gpumem, room, case = sys.argv[1:4]
     status, said = run(gpumem, room, case)
-    if case == "phases" and status == 0:
-        return phases(gpumem, room, said)
+    if case in ("phases", "label") and status == 0:
+        return (phases if case == "phases" else label)(gpumem, room, said)
     print(said.splitlines()[-1] if said else "nothing was said")
     return 0 if status == 0 else 1
 

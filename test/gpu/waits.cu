@@ -11,7 +11,8 @@
  *   later    the same, the context is made while the free waits (docs/limits.md)
  *   pool     40% of the device freed in stream order before the kernel, 85% wanted on a second stream,
  *            whose work sets the word
- * Prints "CASE: ended" or "CASE: hung": the kernel gave up after three seconds.
+ * Prints "CASE: ended" or "CASE: hung": the kernel gave up after three seconds. Or
+ * "skip: REASON".
  */
 #include <atomic>
 #include <cstdio>
@@ -51,7 +52,13 @@ static void launch_wait()
 static void make_peer()
 {
 	cudaFuncAttributes attributes;
+	int devices;
 
+	CHECK(cuDeviceGetCount(&devices));
+	if (devices < 2) {
+		puts("skip: 2 devices wanted");
+		exit(0);
+	}
 	CHECK(cuDevicePrimaryCtxRetain(&there, 1));
 	CHECK(cuCtxSetCurrent(there));
 	CHECK(cuCtxEnablePeerAccess(here, 0));
