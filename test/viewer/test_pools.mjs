@@ -151,8 +151,10 @@ test("a segment of a private pool and of a stream says so in Allocator, in the t
 	const segment = snapshot.segments.find(({ device, blocks }) => device === 0 && blocks.some(({ state }) => state !== "inactive")), [{ addr, action, stream }] = snapshot.device_traces;
 	Object.assign(segment, { segment_pool_id: [0, 7], stream: 0x55d0c0de });
 	action.forEach((what, i) => { stream[i] = addr[i] === segment.address && /^segment/.test(what) ? 0x55d0c0de : stream[i]; });
+	const idle = snapshot.segments.find(({ device, blocks }) => device === 0 && blocks.every(({ state }) => state === "inactive"));		/* as if it was given back */
+	snapshot.segments.splice(snapshot.segments.indexOf(idle), 1);
 	writeFileSync(path, JSON.stringify(snapshot));
-	const { page, errors, close } = await openPage(browser, pageOf("private", path)), name = `s${segment.address.toString(16)}`, live = snapshot.segments.filter(({ device }) => device === 0);
+	const { page, errors, close } = await openPage(browser, pageOf("private", path)), name = `s${segment.address.toString(16)}`, live = [...snapshot.segments.filter(({ device }) => device === 0), idle];
 	for (const dropped of [false, true]) {
 		if (dropped)
 			await page.evaluate(async (text) => {
@@ -178,7 +180,7 @@ test("a segment of a private pool and of a stream says so in Allocator, in the t
 		assert.deepEqual(rows.sort(), live.map((one) => {
 			const used = one.blocks.filter(({ state }) => state !== "inactive"), sum = (list, of) => list.reduce((all, block) => all + of(block), 0);
 			return [`s${one.address.toString(16)}`, one.total_size, sum(used, (block) => block.requested_size), one.total_size - sum(used, ({ size }) => size), used.length,
-				one.stream ? `stream 0x${one.stream.toString(16)}` : "default stream", one === segment ? "0, 7" : ""];
+				one.stream ? `stream 0x${one.stream.toString(16)}` : "default stream", one === segment ? "0, 7" : one === idle ? "unknown" : ""];
 		}).sort());
 		assert.ok(rows.length > 1);
 		await page.getByLabel("search in the table").fill("private pool");
@@ -186,11 +188,43 @@ test("a segment of a private pool and of a stream says so in Allocator, in the t
 		assert.deepEqual((await page.locator(".table .vlist-row").allInnerTexts()).map((row) => row.split("\n").filter((_, i) => [0, 6, 7].includes(i))), [[name, "0x55d0c0de", "0, 7"]]);
 		await page.locator(".table .vlist-row").click();
 		await settle(page);
+		const wanted = segment.blocks.filter(({ state }) => state !== "inactive").map(({ address }) => address).sort();
+		assert.deepEqual(await page.evaluate(() => [gpumem.state.terms, gpumem.state.life]), [[`segment=${name}`], -1], "a segment is selected, and no block");
+		assert.equal(await page.locator(".table .vlist-row.chosen").count(), 1, "and its row stands");
+		await page.evaluate(() => gpumem.set({ find: "", table: "leaks" }));
+		await settle(page);
+		assert.deepEqual(await page.evaluate(async () => (await gpumem.ask("table", { what: "leaks", sort: "size", search: "", first: 0, count: 99, window: gpumem.part })).rows.map(({ addr }) => Number(`0x${addr.slice(1).split("_")[0]}`)).sort()), wanted);
+		await page.locator(".table .vlist-row").first().click();
+		await settle(page);
 		const side = await page.locator(".side").innerText();
 		assert.match(side, new RegExp(`segment\\s+${name}\\s+private pool\\s+0, 7`));
+		await page.evaluate(() => gpumem.set({ terms: [] }));
 	}
 	assert.deepEqual(errors, []);
 	await close();
+});
+
+test("of a segment that was given back the private pool is unknown, and pieces of one are one", async () => {
+	const path = runApp(["app_training", "--steps", "20", "--leak"], { GPUMEM_EXPANDABLE_SEGMENTS: "True" })("exit"), [{ models: [model] }] = await readPage(pageOf("pieces", path));
+	const ranges = rangesOf(model), pieces = ranges.filter(({ expandable }) => expandable), { texts } = model.doc;
+	assert.ok(pieces.length > 2);
+	for (const one of pieces) {
+		const below = pieces.filter(({ addr, size, stream, born, died }) => addr + size === one.addr && stream === one.stream && Math.max(born, one.born) < Math.min(died, one.died));
+		for (const { base } of below)
+			assert.equal(one.base, base);
+		assert.ok(one.base <= one.addr);
+	}
+	assert.ok(pieces.some(({ base, addr }) => base < addr));
+	assert.ok(ranges.some(({ kept }) => kept) && ranges.every(({ kept, priv }) => !kept || priv === ""));
+	const device = texts.indexOf("device"), action = Uint8Array.of(ACT.segment_alloc, ACT.segment_free), none = Int32Array.of(0, 0), empty = { addr: [] };
+	const events = { action, addr: Float64Array.of(4096, 4096), size: Float64Array.of(512, 512), stream: none, kind: none.map(() => device) };
+	assert.equal(rangesOf({ doc: model.doc, source: { events, segments: empty, count: 2 } })[0].priv, undefined, "no table says it");
+	const { lives, count } = model;
+	for (let s = 1; s <= count; s += Math.ceil(count / 40))
+		for (const { name, stray, blocks } of stateAt(model, ranges, s))
+			for (const { life } of blocks)
+				assert.equal(model.grouped("segment").names[model.grouped("segment").group[life]], stray ? "(no segment)" : name);
+	assert.ok(lives.count > 0);
 });
 
 test("a pool is shown first, and the driver's level can be chosen", { skip: missing || false }, async () => {

@@ -2,7 +2,7 @@
  * filter.js - the filter: texts that the user types or clicks together, and the lives that all of them leave.
  *
  *   text  "text"  /regex/i      a frame, file, module, kind, stream or thread has it; an address, a name like b7f0012000_3
- *   KEY:text  KEY=text          has it, or is it: site, stack, module, stream, size, kind, thread, phase; frame
+ *   KEY:text  KEY=text          has it, or is it: site, stack, module, stream, size, kind, thread, phase, segment; frame
  *   size>64MiB  size<=4096      also >=, <, =
  *   alive@MOMENT  alive@A..B    peak, end, a time (1.5s, 20ms) or an event (#123); in all of them from A to B
  *   -TERM                       what is not so
@@ -54,7 +54,7 @@ export const parseTerm = (term) => {
 	}
 	if (alive)
 		return { not, what: "alive", from: momentOf(alive[1]), to: momentOf(alive[2] ?? alive[1]) };
-	if (key && (WAYS.includes(key[1]) || key[1] === "frame")) {
+	if (key && (WAYS.includes(key[1]) || ["frame", "segment"].includes(key[1]))) {
 		const test = key[2] === "=" ? null : testOf(key[1] === "stream" && key[3] === "0" ? "default stream" : key[3]);
 		return { not, what: key[1] === "frame" ? "frame" : "by", by: key[1], is: test ? null : key[3], test };
 	}

@@ -1,9 +1,10 @@
 /*
  * groups.js - lives by what they have in common: call site, stack, module, stream, size, kind, thread, the phase (range
- * of an annotation) that they were born in, or the class that the program labelled them with. Each way gives every life a number, and every number a text.
+ * of an annotation) that they were born in, the class that the program labelled them with, or the segment that they lay in.
+ * Each way gives every life a number, and every number a text.
  */
 import { baseName } from "./stacks.js";
-import { bytes } from "../ui/format.js";
+import { bytes, segmentName } from "../ui/format.js";
 import { ACT } from "./document.js";
 
 export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phase", "class", "stack"];
@@ -27,6 +28,13 @@ const number = (column, limit, textOf) => {
 		group[l] = known[slot];
 	}
 	return { group, names };
+};
+
+/* The same for texts. */
+const numberTexts = (texts) => {
+	const ids = new Map(texts.map((text) => [text, 0])), names = [...ids.keys()];
+	names.forEach((name, i) => ids.set(name, i));
+	return { group: Uint32Array.from(texts, (text) => ids.get(text)), names };
 };
 
 /* Sizes are grouped as `gpumem summary --by size` does: up to 512, 1024 ... By the number of doublings. */
@@ -166,6 +174,8 @@ export const groupLives = (model, by) => {
 		return number(lives.block.map((block, l) => lives.died[l] < left ? ended : block < 0 ? -1 : blocks.name[block]), ended + 1, (id) =>
 			id === ended ? "freed since (class not known)" : doc.texts[id] || "other");
 	}
+	case "segment":
+		return numberTexts(model.places.map((range) => range ? segmentName(range.base) : "(no segment)"));
 	case "phase": {
 		const { phase, names } = model.phases;
 		return number(lives.born.map((row) => row < 0 ? 0 : phase[row]), names.length, (id) => names[id]);

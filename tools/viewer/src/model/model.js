@@ -10,6 +10,7 @@ import { liveCurve, reservedCurve } from "./curve.js";
 import { groupLives, phasesOf } from "./groups.js";
 import { livesOf } from "./lives.js";
 import { OF_DEVICE, OF_HOST, Stacks } from "./stacks.js";
+import { rangesOf, rangesOfLives } from "./segments.js";
 import { wholeOf } from "./whole.js";
 import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 
@@ -78,6 +79,8 @@ export class Model {
 	isHeld(at) { return this.atPeak !== null && (at === "peak" || (at === null && this.opensAtPeak)); }
 
 	get reserved() { return this.reservedCurve ??= reservedCurve(this.source); }
+	get ranges() { return this.rangeList ??= rangesOf(this); }
+	get places() { return this.placeList ??= rangesOfLives(this); }
 	get phases() { return this.phaseList ??= phasesOf(this.doc, this.source); }
 	get all() { return this.allCurve ??= liveCurve(this.lives, this.lives.weight, this.count); }
 

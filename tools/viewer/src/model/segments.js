@@ -2,9 +2,12 @@
  * segments.js - what the driver gave, over time, and where the allocations lie in it in any state.
  *
  * A range is a piece of memory from the event that brought it to the one that took it: a segment, or what was mapped
- * of an expandable one. As with lives, a range is there in state s if born < s <= died.
+ * of an expandable one. As with lives, a range is there in state s if born < s <= died. Of an expandable segment all pieces
+ * have the same base, the lowest address of any of them. priv is the private pool, as CUDA graphs have one; "": none;
+ * undefined: the tables alone have it, and all of the segment was given back before.
  */
 import { ACT, SEGMENT_EXPANDABLE } from "./document.js";
+import { hex, segmentName } from "../ui/format.js";
 import { countBefore } from "./values.js";
 
 const ROUND = 512;		/* what sizes are rounded up to, where the tables do not say it */
@@ -17,6 +20,11 @@ class Open {
 	find(addr) { return countBefore(this.list.length, (i) => this.list[i].addr + this.list[i].size <= addr); }
 
 	add(range) { this.list.splice(this.find(range.addr), 0, range); }
+
+	at(addr) {
+		const range = this.list[this.find(addr)];
+		return range && range.addr <= addr ? range : undefined;
+	}
 
 	/* Take what is between @from and @to; @return the pieces, cut out of their ranges, and the gaps. */
 	take(from, to) {
@@ -39,11 +47,39 @@ class Open {
 /* Of these kinds an address may be a handle: what has it begins and ends as a whole, and says nothing of its neighbours. */
 const WHOLE = new Set(["array", "external", "graph", "ipc", "vmm"]);
 
+/* Find what belongs together in @ranges, those of expandable segments: what lies side by side at one time, and a piece that is
+ * left of another. Each gets base and priv. */
+const joinPieces = (ranges) => {
+	const ends = new Map(), rootOf = (one) => {
+		while (one.of)
+			one = one.of;
+		return one;
+	};
+	const join = (one, other) => {
+		const [low, high] = [rootOf(one), rootOf(other)].sort((a, b) => a.addr - b.addr);
+		if (low !== high)
+			high.of = low;
+	};
+	for (const one of ranges)
+		ends.set(one.addr + one.size, [...ends.get(one.addr + one.size) ?? [], one]);
+	for (const one of ranges) {
+		if (one.left)
+			join(one.left, one);
+		for (const below of ends.get(one.addr) ?? [])
+			if (below.stream === one.stream && Math.max(below.born, one.born) < Math.min(below.died, one.died))
+				join(below, one);
+	}
+	for (const one of ranges)
+		rootOf(one).known ??= one.priv;
+	for (const one of ranges)
+		Object.assign(one, { base: rootOf(one).addr, priv: rootOf(one).known });
+};
+
 export const rangesOf = ({ doc: { texts }, source }) => {
 	const { action, addr, size, stream, kind } = source.events, { segments, count } = source;
 	const found = [], open = new Open(), handles = new Map(), whole = texts.map((text) => WHOLE.has(text));
 	const make = (row, at, bytes, more) => {
-		const range = { addr: at, size: bytes, born: row, died: count + 1, ...more };
+		const range = { addr: at, base: at, size: bytes, born: row, died: count + 1, ...more };
 		found.push(range);
 		return range;
 	};
@@ -55,9 +91,9 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 			const last = piece.addr + piece.size;
 			piece.died = row;
 			if (piece.addr < from)
-				begin(row, piece.addr, from - piece.addr, { stream: piece.stream, kind: piece.kind, expandable: piece.expandable });
+				begin(row, piece.addr, from - piece.addr, { stream: piece.stream, kind: piece.kind, expandable: piece.expandable, left: piece });
 			if (last > to)
-				begin(row, to, last - to, { stream: piece.stream, kind: piece.kind, expandable: piece.expandable });
+				begin(row, to, last - to, { stream: piece.stream, kind: piece.kind, expandable: piece.expandable, left: piece });
 		}
 		for (const [low, high] of gaps)
 			make(-1, low, high - low, more).died = row;
@@ -67,7 +103,7 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 		if (a < ACT.segment_alloc || a > ACT.segment_unmap || !size[i])
 			continue;
 		const begins = a === ACT.segment_alloc || a === ACT.segment_map;
-		const more = { stream: stream[i], kind: kind[i], expandable: a >= ACT.segment_map && !whole[kind[i]] };
+		const more = { stream: stream[i], kind: kind[i], expandable: a >= ACT.segment_map && !whole[kind[i]], handle: whole[kind[i]] };
 		if (whole[kind[i]]) {
 			const before = handles.get(addr[i]) ?? (begins ? null : make(-1, addr[i], size[i], more));
 			if (before)
@@ -87,11 +123,10 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 	/* What the tables have and no event brought was there before the history. */
 	for (let s = 0; s < segments.addr.length; s++) {
 		const from = segments.addr[s], to = from + segments.size[s];
-		/* Memory of a private pool, as CUDA graphs have one. */
 		const priv = segments.pool0[s] || segments.pool1[s] ? `${segments.pool0[s]}, ${segments.pool1[s]}` : "";
 		const more = { stream: segments.stream[s], kind: segments.kind[s], expandable: (segments.flags[s] & SEGMENT_EXPANDABLE) !== 0, priv };
 		if (whole[more.kind]) {
-			(handles.get(from) ?? make(-1, from, segments.size[s], more)).kept = true;
+			Object.assign(handles.get(from) ?? make(-1, from, segments.size[s], { ...more, handle: true }), { kept: true, priv });
 			continue;
 		}
 		const { pieces, gaps } = open.take(from, to);
@@ -103,11 +138,33 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 	for (const range of found)
 		if (range.died === count + 1 && !range.kept)
 			range.died = count;
+	joinPieces(found.filter(({ expandable }) => expandable));
 	return found.sort((a, b) => a.addr - b.addr || a.born - b.born);
 };
 
+/* The range in which each life of @model lay when it began, or the history; undefined: in none. */
+export const rangesOfLives = ({ lives, ranges }) => {
+	const coming = [...ranges].sort((a, b) => a.born - b.born), going = [...ranges].sort((a, b) => a.died - b.died);
+	const open = new Open(), handles = new Map(), found = [];
+	for (let l = 0, first = 0, last = 0; l < lives.count; l++) {
+		const s = Math.max(0, lives.born[l] + 1);
+		for (; first < going.length && going[first].died < s; first++)
+			if (handles.get(going[first].addr) === going[first])
+				handles.delete(going[first].addr);
+			else if (open.at(going[first].addr) === going[first])
+				open.list.splice(open.find(going[first].addr), 1);
+		for (; last < coming.length && coming[last].born < s; last++)
+			if (coming[last].died >= s && coming[last].handle)
+				handles.set(coming[last].addr, coming[last]);
+			else if (coming[last].died >= s)
+				open.add(coming[last]);
+		found.push(handles.get(lives.addr[l]) ?? open.at(lives.addr[l]));
+	}
+	return found;
+};
+
 /*
- * State @s: segments by address, { addr, size, stream, kind, expandable } with blocks { life, addr, size (with what
+ * State @s: segments by address, { name, addr, size, stream, kind, expandable } with blocks { life, addr, size (with what
  * rounding takes), requested, waiting }; allocations outside of all segments have one to themselves.
  */
 export const stateAt = (model, ranges, s) => {
@@ -120,7 +177,7 @@ export const stateAt = (model, ranges, s) => {
 		if (last?.expandable && range.expandable && last.addr + last.size === range.addr && last.stream === range.stream)
 			last.size += range.size;
 		else
-			segments.push({ ...range, blocks: [] });
+			segments.push({ ...range, name: segmentName(range.base), blocks: [] });
 	}
 	const strays = [];
 	const find = (addr) => {
@@ -139,7 +196,7 @@ export const stateAt = (model, ranges, s) => {
 		if (segment)
 			segment.blocks.push(one);
 		else
-			strays.push({ addr, size, stream: lives.stream[l], kind: lives.kind[l], expandable: false, stray: true, blocks: [one] });
+			strays.push({ name: hex(addr), addr, size, stream: lives.stream[l], kind: lives.kind[l], expandable: false, priv: "", stray: true, blocks: [one] });
 	}
 	for (const segment of segments) {
 		segment.blocks.sort((a, b) => a.addr - b.addr);
@@ -152,7 +209,7 @@ export const stateAt = (model, ranges, s) => {
 };
 
 /* The same of @model, whose ranges are made when they are first asked for. */
-export const segmentsAt = (model, s) => stateAt(model, model.ranges ??= rangesOf(model), s);
+export const segmentsAt = (model, s) => stateAt(model, model.ranges, s);
 
 /* Sums of a state: what is free, in how many holes, and the largest; what waits; what rounding takes. */
 export const sumsOf = (segments) => {

@@ -40,7 +40,7 @@ export class Side {
 			life.pending ? "freed, the GPU may still use it" : "never: live at the end";
 		const facts = [
 			["block", h("code", {}, life.name)], ["address", h("code", {}, hex(life.addr))],
-			life.segment && ["segment", h("code", {}, life.segment.name)], life.segment?.priv && ["private pool", life.segment.priv],
+			life.segment && ["segment", h("code", { title: "show only what is in it", ...pressable(() => app.addTerm(`segment=${life.segment.name}`)) }, life.segment.name)], life.segment?.priv && ["private pool", life.segment.priv],
 			["requested", `${bytes(life.size)} (${count(life.size)})`],
 			life.blockSize && ["takes", bytes(life.blockSize)],
 			["kind", life.kind], ["stream", life.stream], life.thread !== null && ["thread", String(life.thread)],

@@ -4,7 +4,7 @@
  */
 import { css } from "../ui/color.js";
 import { cut, fit, h, placeTip, replace, switcher, variable, wheelFactor } from "../ui/dom.js";
-import { beforeText, bytes, hex, plural, segmentName } from "../ui/format.js";
+import { beforeText, bytes, plural } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Events } from "./events.js";
 
@@ -188,7 +188,7 @@ export class Allocator {
 	paintNow() {
 		const { data, tall, scale } = this, { context: c, width, height } = fit(this.surface), hatch = this.hatch(c);
 		const free = variable("--free"), line = variable("--line-strong"), loss = variable("--loss"), mark = variable("--mark");
-		const pinned = this.app.state.life;
+		const pinned = this.app.state.life, { terms } = this.app.state;
 		c.clearRect(0, 0, width, height);
 		for (const { segment, from, to, x, y } of this.pieces) {
 			const wide = (to - from) * scale;
@@ -219,7 +219,7 @@ export class Allocator {
 				}
 			}
 			if (wide > 3)
-				this.outline(c, { x, y, wide, whole: [from === 0, to >= data.size[segment]] }, line);
+				this.outline(c, { x, y, wide, whole: [from === 0, to >= data.size[segment]] }, terms.includes(`segment=${data.about[segment].name}`) ? mark : line);
 			if (from === 0 && wide > 90 && tall >= 18)
 				this.label(c, segment, x, y, wide);
 		}
@@ -246,8 +246,8 @@ export class Allocator {
 	}
 
 	segmentText(segment) {
-		const { data } = this, { stream, kind, priv } = data.about[segment];
-		return [segmentName(data.addr[segment]), bytes(data.size[segment]), stream, kind, priv ? `private pool ${priv}` : ""].filter(Boolean).join(" · ");
+		const { data } = this, { name, stray, stream, kind, priv } = data.about[segment];
+		return [stray ? "no segment" : name, bytes(data.size[segment]), stream, kind, priv && priv !== "unknown" ? `private pool ${priv}` : ""].filter(Boolean).join(" · ");
 	}
 
 	label(c, segment, x, y, wide) {
@@ -291,7 +291,7 @@ export class Allocator {
 		if (!found)
 			return;
 		const { segment, block } = found, about = data.about[segment];
-		const where = h("div", { class: "soft" }, `in ${about.stray ? `memory outside of all segments at ${hex(data.addr[segment])}` : `${segmentName(data.addr[segment])}, a segment of ${bytes(data.size[segment])}`}, `,
+		const where = h("div", { class: "soft" }, `in ${about.stray ? `memory outside of all segments at ${about.name}` : `${about.name}, a segment of ${bytes(data.size[segment])}`}, `,
 			[about.stream, about.kind, about.expandable ? "expandable" : "", about.priv ? `private pool ${about.priv}` : ""].filter(Boolean).join(", "));
 		if (block < 0) {
 			replace(tip, h("b", {}, `${bytes(this.hole(segment, found.at))} free`), where);

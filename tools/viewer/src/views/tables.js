@@ -110,7 +110,7 @@ export class Tables {
 		const { app } = this;
 		const most = { live: this.sums?.live, peak: this.sums?.peak, left: this.sums?.left, bytes: this.sums?.bytes, size: this.sums?.size };
 		return h("div", {
-			class: `vlist-row ${this.rowsAre}${row.life !== undefined && row.life === app.state.life ? " chosen" : ""}`, role: "option",
+			class: `vlist-row ${this.rowsAre}${(row.life !== undefined && row.life === app.state.life) || app.state.terms.includes(this.termOf(row)) ? " chosen" : ""}`, role: "option",
 			title: row.name ?? row.label, onclick: () => this.pick(row),
 		}, this.columns.map(([key, , text]) => h("span", {
 			class: key === "label" ? "what" : "much",
@@ -118,11 +118,17 @@ export class Tables {
 		}, text(row[key]))));
 	}
 
+	/* The filter that leaves what @row has; "": it is one allocation. */
+	termOf({ name, example }) {
+		const { rowsAre } = this;
+		return rowsAre === "groups" ? `${this.app.state.by}=${name}` : rowsAre === "segments" && example < 0 ? `segment=${name}` : "";
+	}
+
 	pick(row) {
-		const { app } = this, { by } = app.state, isGroup = this.rowsAre === "groups";
-		if (!isGroup || by === "stack")
+		const { app } = this, term = this.termOf(row);
+		if (!term || (this.rowsAre === "groups" && app.state.by === "stack"))
 			app.set({ life: row.life ?? row.example });
-		if (isGroup)
-			app.addTerm(`${by}=${row.name}`);
+		if (term)
+			app.addTerm(term);
 	}
 }

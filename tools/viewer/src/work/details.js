@@ -5,7 +5,6 @@ import { ACT, ACTIONS } from "../model/document.js";
 import { notesOf, streamText } from "../model/groups.js";
 import { baseName } from "../model/stacks.js";
 import { blockName, segmentName } from "../ui/format.js";
-import { rangesOf } from "../model/segments.js";
 import { heldAbout, modelOf, momentsOf } from "./open.js";
 import { lifeAt } from "../model/lives.js";
 
@@ -18,14 +17,6 @@ const eventOf = (model, row) => {
 	};
 };
 
-/* The segment of life @l when it began, or the history: { name, priv }; null: it lay in none. */
-const segmentOf = (model, l) => {
-	const { lives } = model, addr = lives.addr[l], s = Math.max(0, lives.born[l] + 1);
-	model.ranges ??= rangesOf(model);
-	const range = model.ranges.find(({ born, died, addr: from, size }) => born < s && s <= died && from <= addr && addr < from + size);
-	return range ? { name: segmentName(range.addr), priv: range.priv ?? "" } : null;
-};
-
 /* All that is known of life @life. */
 export const life = ({ doc, source, life: l }) => {
 	const model = modelOf({ doc, source }), { lives, count, stacks } = model;
@@ -34,9 +25,9 @@ export const life = ({ doc, source, life: l }) => {
 	const born = lives.born[l], died = lives.died[l], freed = lives.freed[l], block = lives.block[l];
 	const { events, blocks } = model.source;
 	const { stack } = events, endOf = (row) => ({ ...eventOf(model, row), hasOwnStack: stack[row] !== lives.stack[l] || !stack[row] });
-	const beganAt = born >= 0 ? events.time[born] : block >= 0 ? blocks.time[block] : 0;
+	const place = model.places[l], beganAt = born >= 0 ? events.time[born] : block >= 0 ? blocks.time[block] : 0;
 	return {
-		segment: segmentOf(model, l), life: l, addr: lives.addr[l], name: blockName(lives.addr[l], model.generations[l]), size: lives.size[l], blockSize: block >= 0 ? blocks.size[block] : 0,
+		segment: place ? { name: segmentName(place.base), priv: place.priv ?? "unknown" } : null, life: l, addr: lives.addr[l], name: blockName(lives.addr[l], model.generations[l]), size: lives.size[l], blockSize: block >= 0 ? blocks.size[block] : 0,
 		kind: model.doc.texts[lives.kind[l]], stream: streamText(model.doc.numbers[lives.stream[l]]),
 		module: model.doc.modules[lives.module[l]] ?? "", site: stacks.siteText(lives.stack[l]),
 		thread: lives.thread[l] >= 0 ? model.doc.numbers[lives.thread[l]] : null,

@@ -30,7 +30,7 @@ export const allocator = ({ at, by, dark, ...of }) => {
 		size: new Float64Array(segments.length), first: new Uint32Array(segments.length + 1),
 		about: segments.map((one) => ({
 			stream: streamText(model.doc.numbers[one.stream] ?? 0), kind: model.doc.texts[one.kind] ?? "",
-			expandable: one.expandable, stray: one.stray === true, priv: one.priv ?? "",
+			name: one.name, expandable: one.expandable, stray: one.stray === true, priv: one.priv ?? "unknown",
 		})),
 		blockAddr: new Float64Array(blocks), blockSize: new Float64Array(blocks), requested: new Float64Array(blocks),
 		life: new Int32Array(blocks), waiting: new Uint8Array(blocks), color: new Uint32Array(blocks), match: new Uint8Array(blocks),

@@ -1,7 +1,7 @@
 /* tables.js - the tables: lives summed by what they have in common, or one by one. Sorted and searched here. */
 import { streamText } from "../model/groups.js";
 import { isLeft, lifeAt } from "../model/lives.js";
-import { blockName, hex, segmentName } from "../ui/format.js";
+import { blockName, hex } from "../ui/format.js";
 import { segmentsAt } from "../model/segments.js";
 import { modelOf } from "./open.js";
 import { testOf } from "../model/filter.js";
@@ -109,18 +109,18 @@ const lifeRows = (model, { what, search }) => {
 	return rows;
 };
 
-/* What the driver gave, at state @at; with a filter, where it leaves something. */
-const segmentRows = (model, { at, search }) => {
+/* What the driver gave, at state @at; with a filter, where it leaves something, or names the segment. */
+const segmentRows = (model, { at, search, terms }) => {
 	const { doc, match } = model, test = search ? testOf(search) : () => true, rows = [];
-	for (const { addr, size, stream, kind, priv, stray, blocks } of segmentsAt(model, at)) {
-		const mine = blocks.filter(({ life }) => !match || match[life]), name = stray ? hex(addr) : segmentName(addr);
-		const row = { name, label: name, size, live: 0, free: size, blocks: mine.length, kind: stray ? "no segment" : doc.texts[kind] ?? "", stream: streamText(doc.numbers[stream] ?? 0), pool: priv ?? "" };
+	for (const { name, addr, size, stream, kind, priv, stray, blocks } of segmentsAt(model, at)) {
+		const mine = blocks.filter(({ life }) => !match || match[life]), isChosen = terms.includes(`segment=${name}`);
+		const row = { name, label: name, size, live: 0, free: size, blocks: mine.length, kind: stray ? "no segment" : doc.texts[kind] ?? "", stream: streamText(doc.numbers[stream] ?? 0), pool: priv ?? "unknown" };
 		for (const block of blocks)
 			row.free -= block.size;
 		for (const { requested, waiting } of mine)
 			row.live += waiting ? 0 : requested;
-		if ((!match || mine.length) && (test(`${name}\n${hex(addr)}\n${row.stream}\n${row.kind}`) || (priv && test(`private pool ${priv}`))))
-			rows.push({ ...row, example: mine.reduce((most, one) => one.requested > (most?.requested ?? -1) ? one : most, null)?.life ?? -1 });
+		if ((!match || mine.length || isChosen) && (test(`${name}\n${hex(addr)}\n${row.stream}\n${row.kind}`) || (priv && test(`private pool ${priv}`))))
+			rows.push({ ...row, example: stray ? blocks[0].life : -1 });
 	}
 	return rows;
 };
