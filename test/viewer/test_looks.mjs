@@ -136,6 +136,21 @@ test("on paper there is the view, light, without its controls", { skip }, () => 
 	assert.ok(pdf === null || pdf.length > 5000);
 }));
 
+test("at 800 pixels no number, address or stream of a table is cut off, and the head has whole words", { skip }, async () => {
+	const path = join(room, "streams.json");
+	writeFileSync(path, gunzipSync(readFileSync(join(DATA, "torch-training.json.gz"))));
+	for (const table of ["segments", "leaks", "groups"])
+		await visit(pageOf("streams", path), { hash: `view=tables&table=${table}`, width: 800, height: 600 }, async (page) => {
+			await page.locator(".table .vlist-row .much").first().waitFor();
+			assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll(".table .much, .table-head button")].filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)), []);
+		});
+	await visit(pageOf("devices", runApp(["app_multidev.shared"])("exit")), { width: 1280 }, async (page) => {
+		const [seen, below] = await page.evaluate(() => [".title", ".about"].map((one) => document.querySelector(`.head ${one}`).getBoundingClientRect()).map(({ top, bottom }, i) => i ? top : bottom));
+		const width = await page.evaluate(() => document.querySelector(".head .about").clientWidth);
+		assert.ok(below >= seen || width >= 60, "what has no room for a word is not shown");
+	});
+});
+
 test("a view that has nothing to show says so", { skip }, () => visit(training, { hash: "f=nowhere-at-all" }, async (page) => {
 	for (const [view, text] of [["tables", /No allocation passes/], ["flame", /Nothing: no allocation passes/], ["allocator", /No event passes/], ["timeline", /nothing passes the filter/]]) {
 		await page.locator(`[data-view=${view}]`).click();

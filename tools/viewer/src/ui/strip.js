@@ -45,7 +45,7 @@ export class Strip {
 		const { context: c, width, height } = fit(this.canvas);
 		this.inner = width - 2 * LEFT;
 		c.clearRect(0, 0, width, height);
-		const bottom = height - 6, top = 10, { from, to } = app.window, whole = app.state.from === null;
+		const bottom = height - 6, top = 15, { from, to } = app.window, whole = app.state.from === null;
 		let most = 1;
 		for (const value of data.all)
 			most = Math.max(most, value);

@@ -20,7 +20,8 @@ const GROUP_COLUMNS = [
 	["label", "name", brief], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
 	["left", "never freed", bytes], ["bytes", "allocated", bytes], ["allocs", "allocations", count], ["longest", "longest life", (us) => us ? duration(us) : "–"],
 ];
-const shortStream = (name) => name.replace(/ ?stream ?/, "");
+/* Streams differ in the last digits of their handles. */
+const shortStream = (name) => name.replace(/ ?stream ?/, "").replace(/^(0x).{10,}(.{6})$/, "$1…$2");
 const LIFE_COLUMNS = [
 	["label", "call site", brief], ["size", "size", bytes], ["lifetime", "lived", duration], ["born", "from", duration],
 	["addr", "address", (name) => name], ["kind", "kind", (value) => value], ["stream", "stream", shortStream],
@@ -113,7 +114,7 @@ export class Tables {
 			class: `vlist-row ${this.rowsAre}${(row.life !== undefined && row.life === app.state.life) || app.state.terms.includes(this.termOf(row)) ? " chosen" : ""}`, role: "option",
 			title: row.name ?? row.label, onclick: () => this.pick(row),
 		}, this.columns.map(([key, , text]) => h("span", {
-			class: key === "label" ? "what" : "much",
+			class: key === "label" ? "what" : "much", ...(key === "stream" ? { title: row.stream } : {}),
 			vars: most[key] ? { "--share": `${(100 * row[key]) / most[key]}%` } : {},
 		}, text(row[key]))));
 	}
