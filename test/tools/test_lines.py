@@ -1,4 +1,5 @@
 """Source lines and inlined functions, by themselves, in every verb that shows a stack: the same everywhere, and --no-lines."""
+import glob
 import html
 import json
 import os
@@ -9,7 +10,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from screen import Screen  # noqa: E402
-from tap import BUSY, FAKE, GPUMEM, Room, check, finish  # noqa: E402
+from tap import B, BUSY, FAKE, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import gpumem, journals_begun, wait_for  # noqa: E402
 
 # A cache whose look-up is inlined into the thread that serves: the look-up keeps the memory.
@@ -169,9 +170,9 @@ with Room() as room:
     check("and not with --no-lines", not gpumem("summary", "--no-lines", bare).stderr)
 
     # ---- a call site in 80 columns: what is left out is what tells least ------------------------------------------------
-    def seen(*words):
-        """The lines that a terminal of 80 columns shows."""
-        with Screen([GPUMEM, *words], columns=80) as screen:
+    def seen(*words, columns=80):
+        """The lines that a terminal of so many columns shows."""
+        with Screen([GPUMEM, *words], columns=columns) as screen:
             screen.ended(60 * BUSY)
             return [line.split("\r")[-1] for line in re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", screen.raw.decode(errors="replace")).split("\r\n")]
 
@@ -185,8 +186,26 @@ with Room() as room:
         check("%s %d: function, file and line within 80 columns" % (words[0], len(words)), any(line.endswith(short) for line in lines) and
               (words[1] == "--full" or all(len(line) <= 80 for line in lines)), "\n".join(lines))
         check("%s %d: in a file the whole name" % (words[0], len(words)), words == ("summary", path) or whole.search(gpumem(*words).stdout), words)
+    room.run([os.path.join(B, "test/apps/demo_app.static")], snapshot_on="exit,oom")
+    failed = glob.glob(room.out + "/*oom-1.json")[0]
+    for words in ([verb, name] for name in (path, failed, os.path.abspath("test/data/gpumem-snapshot.json"))
+                  for verb in ("summary --full", "summary --full --by stack", "events --stacks", "replay --search", "leaks --all")):
+        words = [*words[0].split(), words[1]]
+        lines = seen(*words)
+        check("%s: a terminal's lines have at most its 80 columns" % " ".join(words[:-1] + [os.path.basename(words[-1])]), len(lines) > 3 and
+              not any(len(line) > 80 for line in lines), [line for line in lines if len(line) > 80][:5])
+    listed = seen("options"), gpumem("options").stdout.splitlines()
+    check("options: a terminal's lines have at most its 80 columns", len(listed[0]) > 100 and all(len(line) <= 80 for line in listed[0]))
+    check("options: a line each in a file, and as much", max(map(len, listed[1])) > 150 and
+          " ".join(" ".join(listed[0]).split()) == " ".join(" ".join(listed[1]).split()), listed[0])
+    rows = [" ".join(lines[1:]).split() for lines in (seen("events", failed), gpumem("events", failed).stdout.splitlines())]
+    check("events: nothing is left out", rows[0] == rows[1] and len(rows[0]) > 200, rows[0])
     with subprocess.Popen([program, "wait"], stdout=subprocess.PIPE, text=True, env=room.env(allocator="native", snapshot_on="none")) as living:
         living.stdout.readline()
+        for columns, wide in ((80, False), (140, True)):
+            lines = seen("top", "--once", str(living.pid), columns=columns)
+            check("top --once: within %d columns" % columns, len(lines) > 6 and all(len(line) <= columns for line in lines) and
+                  ("limbo" in "".join(lines)) == wide and short in "".join(lines), lines)
         with Screen([GPUMEM, "top", str(living.pid)], columns=80) as screen:
             check("top: function, file and line within 80 columns", screen.until(short), screen.pictures()[-1:])
             screen.press("q")

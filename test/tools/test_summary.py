@@ -164,7 +164,7 @@ with Room() as room:
     check("--json: no segments, no traces", "segments" not in as_json and "device_traces" not in as_json and
           as_json["process"]["pid"] == program.pid, list(as_json))
     check("by module, by kind, by nobody", all(re.search(p, live.stdout, re.M) for p in (
-        r"^by module +in blocks +peak", r"^demo_app\.static +[0-9.]+ MiB", r"^by kind", r"^managed +3\.00 MiB", r"^pool ",
+        r"^ +in blocks +peak .* by module", r"^ +[0-9.]+ MiB .*  demo_app\.static$", r"  by kind$", r"^ +3\.00 MiB .*  managed$", r"  pool$",
         r"not recorded here .*: [0-9.]+ MiB$", r"^pinned host memory: 1\.00 MiB live")), live.stdout)
     check("what could not be had", re.search(
         r"#1 .*: cuMemAlloc_v2 asked for .* on device 0 by demo_app\.static, \S.*: CUDA_ERROR_OUT_OF_MEMORY; .* were free",

@@ -9,7 +9,10 @@
 
 #include "tools/read/input.h"
 #include "tools/replay/replay.h"
+#include "tools/show/groups.h"
 #include "tools/show/show.h"
+
+#define WIDE 120u			/* columns of a terminal that has room for the whole table */
 
 /* What the device had for this process: its memory without what others held. */
 static uint64_t known_limit(const struct gm_history *history)
@@ -37,20 +40,34 @@ static int by_judgement(const void *a, const void *b)
 	return strcmp(p->what, q->what);
 }
 
+/* A sentence that is put together: on a terminal it is broken at its width. */
+static FILE *begin(char **text, size_t *length)
+{
+	*text = NULL;
+	return open_memstream(text, length);
+}
+
+static void end(FILE *sentence, char **text)
+{
+	if (sentence && !fclose(sentence))
+		gm_show_line(stdout, "    ", "%s", *text);
+	free(*text);
+}
+
 static double share(uint64_t part, uint64_t whole)
 {
 	return whole ? (double)part / (double)whole : 0;
 }
 
-static const char *ran_out(const struct gm_tried *tried)
+static const char *ran_out(const struct gm_tried *tried, bool narrow)
 {
 	static char text[64];
 
 	if (!tried->run.failed)
 		return "no";
-	snprintf(text, sizeof(text), "%llu time%s, first at %s",
-		 (unsigned long long)tried->run.failed, tried->run.failed == 1 ? "" : "s",
-		 gm_show_bytes((int64_t)tried->run.failed_bytes));
+	snprintf(text, sizeof(text), "%llu time%s%s%s",
+		 (unsigned long long)tried->run.failed, tried->run.failed == 1 ? "" : "s", narrow ? "" : ", first at ",
+		 narrow ? "" : gm_show_bytes((int64_t)tried->run.failed_bytes));
 	return text;
 }
 
@@ -59,18 +76,18 @@ static void print_head(const struct gm_history *history, const struct gm_search 
 {
 	const struct gm_tried *start = &search->tried[0];
 
-	printf("%s: %llu allocations", gm_show_clean(word),
-	       (unsigned long long)start->run.allocations);
+	char device[40] = "", reserved[64] = "";
+
 	if (history->devices)
-		printf(" of device %d", history->device);
-	printf(", %s live at the peak", gm_show_bytes((int64_t)start->run.peak_live_bytes));
+		snprintf(device, sizeof(device), " of device %d", history->device);
 	if (history->reserved_peak)
-		printf(", %s reserved when it ran", gm_show_bytes(history->reserved_peak));
-	putchar('\n');
+		snprintf(reserved, sizeof(reserved), ", %s reserved when it ran", gm_show_bytes(history->reserved_peak));
+	gm_show_line(stdout, "  ", "%s: %llu allocations%s, %s live at the peak%s", gm_show_clean(word),
+		     (unsigned long long)start->run.allocations, device,
+		     gm_show_bytes((int64_t)start->run.peak_live_bytes), reserved);
 	if (history->dropped > 0)
-		printf("%lld older events were not kept: what had been live and gone before them "
-		       "is not here\n",
-		       (long long)history->dropped);
+		gm_show_line(stdout, "  ", "%lld older events were not kept: what had been live and gone before them "
+			     "is not here", (long long)history->dropped);
 	if (history->devices > 1)
 		printf("%u devices have a history (--device)\n", history->devices);
 	if (search->limit == GM_HEAP_UNLIMITED)
@@ -87,43 +104,47 @@ static bool changes_nothing(const struct gm_tried *start, const struct gm_tried 
 	       tried->run.stats.num_device_alloc == start->run.stats.num_device_alloc;
 }
 
-static void print_tried(const struct gm_search *search, const struct gm_tried *tried)
+static void print_tried(const struct gm_search *search, const struct gm_tried *tried, bool narrow)
 {
-	printf("%14s %8.3f %12lld %8lld  %-30s  %s\n", gm_show_bytes((int64_t)gm_tried_peak(tried)),
-	       share(gm_tried_peak(tried), tried->run.peak_live_bytes),
-	       (long long)tried->run.stats.num_device_alloc,
-	       (long long)tried->run.stats.num_alloc_retries, ran_out(tried),
-	       tried != search->tried ? tried->what
-	       : search->conf[0]      ? gm_show_clean(search->conf)
-				      : "(PyTorch's defaults)");
+	int used = printf("%*s %8.3f %*lld %8lld  %-*s", narrow ? 11 : 14, gm_show_bytes((int64_t)gm_tried_peak(tried)),
+			  share(gm_tried_peak(tried), tried->run.peak_live_bytes), narrow ? 6 : 12,
+			  (long long)tried->run.stats.num_device_alloc,
+			  (long long)tried->run.stats.num_alloc_retries, narrow ? 13 : 30, ran_out(tried, narrow));
+
+	gm_groups_put_key(stdout, GM_BY_KIND, tried != search->tried ? tried->what : search->conf[0] ? search->conf :
+			  "(PyTorch's defaults)", (size_t)used);
 }
 
 /* "102.00 MiB less" of one trial against the start. */
-static void print_saved(const struct gm_tried *start, const struct gm_tried *tried)
+static void put_saved(FILE *out, const struct gm_tried *start, const struct gm_tried *tried)
 {
 	uint64_t before = gm_tried_peak(start), after = gm_tried_peak(tried);
 
 	if (after <= before && (double)after > (1 - GM_SEARCH_ERROR) * (double)before)
-		printf("no more at the peak, in %lld calls of the driver instead of %lld",
+		fprintf(out, "no more at the peak, in %lld calls of the driver instead of %lld",
 		       (long long)tried->run.stats.num_device_alloc,
 		       (long long)start->run.stats.num_device_alloc);
 	else if (after <= before)
-		printf("%s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(before - after)),
+		fprintf(out, "%s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(before - after)),
 		       100 * share(before - after, before));
 	else
-		printf("%s more at the peak, in %lld calls of the driver instead of %lld",
+		fprintf(out, "%s more at the peak, in %lld calls of the driver instead of %lld",
 		       gm_show_bytes((int64_t)(after - before)),
 		       (long long)tried->run.stats.num_device_alloc,
 		       (long long)start->run.stats.num_device_alloc);
 	if (start->run.failed && !tried->run.failed)
-		fputs(", and memory would not have run out", stdout);
+		fputs(", and memory would not have run out", out);
 	else if (start->run.failed != tried->run.failed)
-		printf(", and memory would have run out %llu instead of %llu times",
+		fprintf(out, ", and memory would have run out %llu instead of %llu times",
 		       (unsigned long long)tried->run.failed,
 		       (unsigned long long)start->run.failed);
 	else if (start->run.failed)
-		printf(", and what was refused would be again");
-	putchar('\n');
+		fprintf(out, ", and what was refused would be again");
+}
+
+static const char *in_force(const struct gm_search *search)
+{
+	return search->conf[0] ? "the settings in force" : "the defaults";
 }
 
 /* No settings help: what it takes. */
@@ -133,14 +154,12 @@ static void print_unfit(const struct gm_search *search)
 
 	gm_show_heading(stdout, "nothing that was tried fits into %s",
 			gm_show_bytes((int64_t)search->limit));
-	if (all->peak_live_bytes > search->limit)
-		printf("what is live alone takes %s at the peak, whatever is set",
-		       gm_show_bytes((int64_t)all->peak_live_bytes));
-	else
-		printf("what is live takes %s at the peak", gm_show_bytes((int64_t)all->peak_live_bytes));
-	printf("; without a limit %s would have reserved %s\n",
-	       search->conf[0] ? "the settings in force" : "the defaults",
-	       gm_show_bytes((int64_t)all->peak_used_bytes));
+	bool alone = all->peak_live_bytes > search->limit;
+
+	gm_show_line(stdout, "  ", "what is live%s takes %s at the peak%s; without a limit %s would have reserved %s",
+		     alone ? " alone" : "", gm_show_bytes((int64_t)all->peak_live_bytes),
+		     alone ? ", whatever is set" : "", in_force(search),
+		     gm_show_bytes((int64_t)all->peak_used_bytes));
 }
 
 /* What each setting does at its best, alone. */
@@ -154,14 +173,18 @@ static void print_alone(const struct gm_search *search)
 		if (!strcmp(gm_search_settings[s], "garbage_collection_threshold") &&
 		    search->limit == GM_HEAP_UNLIMITED)
 			continue;
-		printf("  %-28s  ", gm_search_settings[s]);
-		if (!best) {
-			puts("would have saved nothing that could be told");
-			continue;
+		char *text;
+		size_t length;
+		FILE *out = begin(&text, &length);
+
+		if (out && best) {
+			fprintf(out, "  %-28s  %s would have reserved ", gm_search_settings[s],
+				search->tried[best].what + strlen(gm_search_settings[s]) + 1);
+			put_saved(out, search->tried, &search->tried[best]);
+		} else if (out) {
+			fprintf(out, "  %-28s  would have saved nothing that could be told", gm_search_settings[s]);
 		}
-		printf("%s would have reserved ",
-		       search->tried[best].what + strlen(gm_search_settings[s]) + 1);
-		print_saved(search->tried, &search->tried[best]);
+		end(out, &text);
 	}
 }
 
@@ -170,12 +193,16 @@ static void print_pages(const struct gm_search *search)
 {
 	const struct gm_simulation *run = &search->pages;
 
-	printf("\nthe pages heap (--heap pages) would have reserved %s, %.3f of live",
-	       gm_show_bytes((int64_t)run->peak_used_bytes), share(run->peak_used_bytes, run->peak_live_bytes));
+	char failed[80] = "";
+
 	if (run->failed)
-		printf(", and memory would have run out %llu time%s", (unsigned long long)run->failed,
-		       run->failed == 1 ? "" : "s");
-	printf("\nhowever far the GPU is behind: %s to ", gm_show_bytes((int64_t)search->pages_low));
+		snprintf(failed, sizeof(failed), ", and memory would have run out %llu time%s",
+			 (unsigned long long)run->failed, run->failed == 1 ? "" : "s");
+	putchar('\n');
+	gm_show_line(stdout, "  ", "the pages heap (--heap pages) would have reserved %s, %.3f of live%s",
+		     gm_show_bytes((int64_t)run->peak_used_bytes), share(run->peak_used_bytes, run->peak_live_bytes),
+		     failed);
+	printf("however far the GPU is behind: %s to ", gm_show_bytes((int64_t)search->pages_low));
 	printf("%s\n", gm_show_bytes((int64_t)search->pages_high));
 }
 
@@ -192,30 +219,34 @@ static void print_pages_better(const struct gm_history *history, const struct gm
 	if (best->run.failed > search->pages.failed)
 		puts("on the pages heap memory would not have run out");
 	else
-		printf("the pages heap would have reserved %s less at the peak than %s (%.1f%%)\n",
-		       gm_show_bytes((int64_t)(peak - pages)), other, 100 * share(peak - pages, peak));
+		gm_show_line(stdout, "  ", "the pages heap would have reserved %s less at the peak than %s (%.1f%%)",
+			     gm_show_bytes((int64_t)(peak - pages)), other, 100 * share(peak - pages, peak));
 }
 
 /* The line to set, if there is one. */
 static void print_recommended(const struct gm_history *history, const struct gm_search *search)
 {
 	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
+	char *text;
+	size_t length;
+	FILE *out;
 
 	if (!search->best) {
-		printf("none is better than %s by more than the simulation may be wrong (%.0f%%, or what the "
-		       "addresses make of it: %s to ", search->conf[0] ? "the settings in force" : "the defaults",
-		       100 * GM_SEARCH_ERROR, gm_show_bytes((int64_t)start->low));
-		printf("%s)\n", gm_show_bytes((int64_t)start->high));
+		gm_show_line(stdout, "  ", "none is better than %s by more than the simulation may be wrong (%.0f%%, or "
+			     "what the addresses make of it: %s to %s)", in_force(search), 100 * GM_SEARCH_ERROR,
+			     gm_show_bytes((int64_t)start->low), gm_show_bytes((int64_t)start->high));
 		return;
 	}
 	gm_show_heading(stdout, "%s%s", history->variable, gm_show_clean(best->conf));
-	fputs("would have reserved ", stdout);
-	print_saved(start, best);
-	printf("whatever addresses the device gives: %s to ", gm_show_bytes((int64_t)best->low));
-	printf("%s, ", gm_show_bytes((int64_t)best->high));
-	printf("where %s take %s to ", search->conf[0] ? "the settings in force" : "the defaults",
-	       gm_show_bytes((int64_t)start->low));
-	printf("%s\n", gm_show_bytes((int64_t)start->high));
+	out = begin(&text, &length);
+	if (out) {
+		fputs("would have reserved ", out);
+		put_saved(out, start, best);
+	}
+	end(out, &text);
+	gm_show_line(stdout, "  ", "whatever addresses the device gives: %s to %s, where %s take %s to %s",
+		     gm_show_bytes((int64_t)best->low), gm_show_bytes((int64_t)best->high), in_force(search),
+		     gm_show_bytes((int64_t)start->low), gm_show_bytes((int64_t)start->high));
 }
 
 static void print_text(const struct gm_history *history, const struct gm_search *search,
@@ -224,11 +255,13 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 	const struct gm_tried *start = &search->tried[0];
 	const struct gm_tried **order = calloc(search->count, sizeof(struct gm_tried *));
 	size_t idle = 0;
+	bool narrow = gm_show_columns(stdout) < WIDE;
 
 	print_head(history, search, word);
 	putchar('\n');
-	gm_show_heading(stdout, "%14s %8s %12s %8s  %-30s  %s", "reserved, peak", "of live",
-			"driver calls", "flushes", "out of memory", "settings");
+	gm_show_heading(stdout, "%*s %8s %*s %8s  %-*s  %s", narrow ? 11 : 14, narrow ? "peak" : "reserved, peak",
+			"of live", narrow ? 6 : 12, narrow ? "calls" : "driver calls", "flushes",
+			narrow ? 13 : 30, "out of memory", "settings");
 	for (size_t i = 0; order && i < search->count; i++)
 		order[i] = &search->tried[i];
 	if (order)
@@ -237,7 +270,7 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 		if (changes_nothing(start, order[i]))
 			idle++;
 		else
-			print_tried(search, order[i]);
+			print_tried(search, order[i], narrow);
 	if (idle)
 		printf("%zu more were tried that change nothing (--json lists them)\n", idle);
 	free(order);

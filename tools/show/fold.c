@@ -242,10 +242,11 @@ static void cut_left(char *text, size_t columns)
 	}
 }
 
-static void cut_right(char *text, size_t columns)
+char *gm_text_fit(char *text, size_t columns)
 {
 	if (columns_of(text) > columns && columns)
 		strcpy(behind(text, columns - 1), ELLIPSIS);
+	return text;
 }
 
 /* Drop directories of @place until it has @columns, or none is left. */
@@ -346,8 +347,8 @@ const char *gm_site_fit(const char *site, size_t columns, char to[GM_SITE_FIT])
 		cut_left(place + 2, columns - least - 2);
 	left = columns - (columns_of(place) < columns ? columns_of(place) : columns);
 	at = without_scopes(name, left);
-	cut_right(at, left);
+	gm_text_fit(at, left);
 	strcpy(stpcpy(to, at), place);
-	cut_right(to, columns);
+	gm_text_fit(to, columns);
 	return to;
 }

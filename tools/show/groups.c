@@ -528,12 +528,15 @@ int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_sce
 void gm_groups_put_key(FILE *out, enum gm_by by, const char *key, size_t used)
 {
 	size_t columns = gm_show_columns(out), left = columns > used + 2 ? columns - used - 2 : 0;
-	bool here = left >= KEY_LEAST || strlen(gm_show_clean(key)) <= left;
+	bool here = (by == GM_BY_SITE && left >= KEY_LEAST) || strlen(gm_show_clean(key)) <= left;
 	char text[GM_SITE_FIT];
 
-	key = gm_show_clean(key);
 	left = here ? left : columns - 4;
-	fprintf(out, "%s%s\n", here ? "  " : "\n    ", by == GM_BY_SITE ? gm_site_fit(key, left, text) : key);
+	if (by == GM_BY_SITE)
+		gm_site_fit(key, left, text);
+	else
+		gm_text_fit(strcpy(text, gm_show_clean(key)), left);
+	fprintf(out, "%s%s\n", here ? "  " : "\n    ", text);
 }
 
 /* ---- stacks ----------------------------------------------------------------------------------- */
@@ -580,13 +583,17 @@ struct line { const struct gm_frame *frame; size_t folded; };
 
 static void print_line(FILE *out, const struct line *line, int indent)
 {
-	char text[GM_FRAME_TEXT];
+	size_t columns = gm_stacks_folded() ? gm_show_columns(out) : SIZE_MAX;
+	char text[GM_FRAME_TEXT], fit[GM_SITE_FIT];
 
 	if (line->folded > 1)
 		fprintf(out, "%*s(%s: %zu frames)\n", indent, "", gm_fold_name(gm_frame_fold(line->frame)),
 			line->folded);
-	else
+	else if (columns == SIZE_MAX)
 		fprintf(out, "%*s%s\n", indent, "", gm_groups_frame_text(line->frame, text));
+	else
+		fprintf(out, "%*s%s\n", indent, "", gm_site_fit(gm_groups_frame_text(line->frame, text),
+								 columns - (size_t)indent, fit));
 }
 
 /* The lines of a stack: what is folded in a row is one, and with lines of Python none is the interpreter's. Returns how

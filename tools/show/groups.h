@@ -111,15 +111,16 @@ int gm_groups_of(struct gm_groups *ret, enum gm_by by, const struct gm_scene *sc
 void gm_groups_sort(struct gm_groups *groups);
 
 /* End a line in which @used columns are written with two blanks, @key of @by and a line feed. On a terminal a call
- * site is cut to what is left of the line (gm_site_fit); a key for which less than 24 columns are left has the next
- * line. */
+ * site is cut to what is left of the line (gm_site_fit), or has the next line where less than 24 columns are left; any
+ * other key has the next line where it does not fit. */
 void gm_groups_put_key(FILE *out, enum gm_by by, const char *key, size_t used);
 
 /* A frame in a line: "name (file:line)", "name (module)". Returns @text. */
 #define GM_FRAME_TEXT 2100
 const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT]);
 
-/* The stack, a line a frame, innermost first, after @indent blanks: four on a terminal with no room for more. */
+/* The stack, a line a frame, innermost first, after @indent blanks: four on a terminal with no room for more, whose lines
+ * are cut to its width (gm_site_fit) unless every frame is shown. */
 void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent);
 
 /* The same as a list of { name, file, line, module }. NULL: out of memory. */

@@ -207,13 +207,13 @@ void gm_show_op(FILE *out, const struct gm_show_op *op)
 	const char *what = !strcmp(op->action, "alloc") ? "an allocation" :
 			   !strncmp(op->action, "free", 4) ? "a free" : gm_show_clean(op->action);
 
-	fprintf(out, "  in flight in thread %lld: %s of ", (long long)op->thread, what);
-	if (op->size)
-		fprintf(out, "%s of ", gm_show_bytes(op->size));
-	fprintf(out, "%s memory on %s", gm_show_clean(op->kind), op->device);
+	char address[40] = "";
+
 	if (op->address)
-		fprintf(out, " at %#llx", (unsigned long long)op->address);
-	fputs(op->took_effect ? " (the driver had carried it out)\n" : "\n", out);
+		snprintf(address, sizeof(address), " at %#llx", (unsigned long long)op->address);
+	gm_show_line(out, "    ", "  in flight in thread %lld: %s of %s%s%s memory on %s%s%s", (long long)op->thread,
+		     what, op->size ? gm_show_bytes(op->size) : "", op->size ? " of " : "", gm_show_clean(op->kind),
+		     op->device, address, op->took_effect ? " (the driver had carried it out)" : "");
 }
 
 bool gm_show_in_color(FILE *out)
@@ -325,6 +325,21 @@ int gm_units_seconds(const char *text, double least, double most, double *ret)
 
 	*ret = strtod(text, &end);
 	return end != text && !*end && *ret >= least && *ret <= most ? 0 : -EINVAL;
+}
+
+void gm_show_line(FILE *out, const char *next, const char *format, ...)
+{
+	char *text;
+	va_list args;
+	int length;
+
+	va_start(args, format);
+	length = vasprintf(&text, format, args);
+	va_end(args);
+	if (length < 0)
+		return;
+	gm_show_wrapped(out, text, 0, next, gm_show_columns(out));
+	free(text);
 }
 
 /* ---- who did not ask ------------------------------------------------------------------------------- */

@@ -140,6 +140,9 @@ static inline int64_t gm_wrap_subtract(int64_t a, int64_t b)
  * characters, and begin each further line with @next. A longer word has a line of its own. Returns how many lines. */
 unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, size_t width);
 
+/* The same of a whole line that printf's arguments make, at the width of the terminal: one line where there is none. */
+void gm_show_line(FILE *out, const char *next, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* ---- which frames of a stack do not tell who asked for memory ---------------------------------- */
 
 /* Is a frame of the CUDA runtime or driver (linked in or not), of an allocator above it, or of this library? */

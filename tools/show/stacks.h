@@ -87,6 +87,9 @@ void gm_frame_shorten(const char *name, char *ret, size_t room);
 #define GM_SITE_FIT 2300
 const char *gm_site_fit(const char *site, size_t columns, char to[GM_SITE_FIT]);
 
+/* Cut @text to @columns, with an ellipsis in place of the rest; it has room for three more bytes. Returns @text. */
+char *gm_text_fit(char *text, size_t columns);
+
 /* From now on every frame is shown, by its whole name (--all-frames); was that asked for? */
 void gm_stacks_unfold(void);
 bool gm_stacks_folded(void);

@@ -165,7 +165,7 @@ void gm_top_process_head(char *ret, size_t room, bool wide);
 void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *process,
 			 unsigned int d, bool wide);
 void gm_top_row_head(char *ret, size_t room, const char *what, bool wide);
-/* @columns: those of a line in which a call site has to fit; SIZE_MAX: the row is none, or a line has no end. */
+/* @columns: those of a line in which the row has to fit; SIZE_MAX: a line has no end. */
 void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool wide, size_t columns);
 const char *gm_top_clock(void);		/* "14:03:22"; static memory */
 

@@ -13,6 +13,7 @@
 #include "tools/verbs/arguments.h"
 
 #define NAME_LEAST 20u			/* columns of a call site, however narrow the terminal is */
+#define WIDE 135u			/* columns of a terminal that has room for all of a process */
 
 const char *gm_top_clock(void)
 {
@@ -185,16 +186,17 @@ struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count)
 
 /* ---- plain text ------------------------------------------------------------------------------ */
 
-static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what, size_t most, size_t columns)
+static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what, size_t most)
 {
+	size_t columns = gm_show_columns(out);
 	const struct gm_top_row **list = gm_top_sorted(rows, GM_TOP_BY_LIVE);
 	char line[1400];
 
-	gm_top_row_head(line, sizeof(line), what, true);
+	gm_top_row_head(line, sizeof(line), what, columns >= WIDE);
 	putc('\n', out);
 	gm_show_heading(out, "%s", line);
 	for (size_t i = 0; list && list[i] && i < most; i++) {
-		gm_top_row_line(line, sizeof(line), list[i], true, columns);
+		gm_top_row_line(line, sizeof(line), list[i], columns >= WIDE, columns);
 		fprintf(out, "%s\n", line);
 	}
 	if (rows->count > most)
@@ -204,21 +206,20 @@ static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what
 
 void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 {
-	size_t count;
+	size_t count, columns = gm_show_columns(out);
 	struct gm_top_line *lines = gm_top_lines(top, &count);
 	char line[1400];
 
-	fprintf(out, "%s  %zu process%s under libgpumem%s%s\n", gm_top_clock(), top->count,
-		top->count == 1 ? "" : "es", gm_top_missed(top), gm_top_in_use(top));
-	gm_top_process_head(line, sizeof(line), true);
+	gm_show_line(out, "  ", "%s  %zu process%s under libgpumem%s%s", gm_top_clock(), top->count,
+		     top->count == 1 ? "" : "es", gm_top_missed(top), gm_top_in_use(top));
+	gm_top_process_head(line, sizeof(line), columns >= WIDE);
 	gm_show_heading(out, "%s", line);
 	for (size_t i = 0; i < count; i++) {
-		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device, true);
-		fprintf(out, "%s\n", line);
+		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device, columns >= WIDE);
+		fprintf(out, "%s\n", gm_text_fit(line, columns));
 	}
-	put_rows(out, &top->modules, "module", most, SIZE_MAX);
-	put_rows(out, &top->sites, top->phases ? "annotation" : "call site", most,
-		 top->phases ? SIZE_MAX : gm_show_columns(out));
+	put_rows(out, &top->modules, "module", most);
+	put_rows(out, &top->sites, top->phases ? "annotation" : "call site", most);
 	free(lines);
 }
 

@@ -182,15 +182,39 @@ static int print_jsonl(const struct events *events)
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
+/* Columns of a row: of a file or a wide terminal the same for all, else as wide as the rows need them. */
+struct cells { int time, device, action, address, size, kind, thread; size_t columns; };
+
+enum { FRAME_INDENT = 22, NARROW_INDENT = 4, LEAST = 12 };	/* LEAST: of a module's name */
+
+/* What stands last, where @used columns are taken; on a terminal in the next line if it has no room. */
+static void put_last(struct gm_out *out, const struct cells *cells, int used, const char *text)
+{
+	char fit[GM_SITE_FIT];
+	size_t left = cells->columns > (size_t)used ? cells->columns - (size_t)used : 0;
+	bool here = left >= LEAST || strlen(text) <= left;
+
+	if (cells->columns == SIZE_MAX) {
+		gm_out_text(out, text);
+		gm_out_text(out, "\n");
+		return;
+	}
+	gm_text_fit(strcpy(fit, text), here ? left : cells->columns - NARROW_INDENT);
+	gm_out_format(out, "%s%*s%s\n", here ? "" : "\n", here ? 0 : NARROW_INDENT, "", fit);
+}
+
 /* What the program said stands where others have their address, size, kind and module. */
-static void put_said(struct gm_out *out, const struct gm_row *row, const json_t *annotation)
+static void put_said(struct gm_out *out, const struct cells *cells, const struct gm_row *row, const json_t *annotation)
 {
 	const char *domain = gm_json_text(annotation, "domain");
+	int blanks = cells->address + cells->size + cells->kind + 2;
+	char text[GM_SITE_FIT];
 
-	gm_out_format(out, "%40s %8lld  %s %s%s%s%s\n", "", (long long)row->thread,
-		      gm_show_clean(gm_json_text(annotation, "stage")),
-		      gm_show_clean(gm_json_text(annotation, "name")), domain[0] ? " (" : "",
-		      gm_show_clean(domain), domain[0] ? ")" : "");
+	gm_out_format(out, "%*s %*lld  ", blanks, "", cells->thread, (long long)row->thread);
+	snprintf(text, sizeof(text), "%s %s%s%s%s", gm_show_clean(gm_json_text(annotation, "stage")),
+		 gm_show_clean(gm_json_text(annotation, "name")), domain[0] ? " (" : "",
+		 gm_show_clean(domain), domain[0] ? ")" : "");
+	put_last(out, cells, cells->time + cells->device + cells->action + blanks + cells->thread + 6, text);
 }
 
 /* A cell, as %*s of printf has it, which takes five times as long; @width < 0: to the left. */
@@ -206,63 +230,118 @@ static void put_cell(struct gm_out *out, int width, const char *text)
 	gm_out_put(out, BLANKS, 1);
 }
 
-static void put_memory(struct gm_out *out, const json_t *root, const struct gm_row *row)
+/* Its address; of an oom, which has none, what was free. */
+static void put_address(char text[64], const struct gm_row *row)
 {
-	char text[64];
-
 	if (!strcmp(row->action, "oom"))
-		snprintf(text, sizeof(text), "%s free", gm_show_bytes((int64_t)row->address));
+		snprintf(text, 64, "%s free", gm_show_bytes((int64_t)row->address));
 	else
-		snprintf(text, sizeof(text), "%#llx", (unsigned long long)row->address);
-	put_cell(out, 18, text);
-	put_cell(out, 12, gm_show_bytes(row->size));
-	put_cell(out, -8, gm_show_clean(row->kind));
-	gm_out_format(out, "%8lld  %s\n", (long long)row->thread, gm_show_module(root, row->module));
+		snprintf(text, 64, "%#llx", (unsigned long long)row->address);
 }
 
-static void put_row(struct gm_out *out, const struct events *events, const struct gm_row *row)
+static void put_memory(struct gm_out *out, const struct cells *cells, const json_t *root, const struct gm_row *row)
 {
-	const json_t *annotation = gm_row_annotation(events->root, row);
-	int64_t time_us = gm_wrap_subtract(row->time_us, events->origin_us);
-	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
 	char text[64];
 
-	snprintf(text, sizeof(text), "%s%" PRIu64 ".%06" PRIu64, time_us < 0 ? "-" : "", us / 1000000, us % 1000000);
-	put_cell(out, 14, text);
+	put_address(text, row);
+	put_cell(out, cells->address, text);
+	put_cell(out, cells->size, gm_show_bytes(row->size));
+	put_cell(out, -cells->kind, gm_show_clean(row->kind));
+	gm_out_format(out, "%*lld  ", cells->thread, (long long)row->thread);
+	put_last(out, cells, cells->time + cells->device + cells->action + cells->address + cells->size + cells->kind +
+		 cells->thread + 8, gm_show_module(root, row->module));
+}
+
+/* "0.038123", from the start on. */
+static void put_time(char text[64], const struct events *events, const struct gm_row *row)
+{
+	int64_t time_us = gm_wrap_subtract(row->time_us, events->origin_us);
+	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
+
+	snprintf(text, 64, "%s%" PRIu64 ".%06" PRIu64, time_us < 0 ? "-" : "", us / 1000000, us % 1000000);
+}
+
+static void put_row(struct gm_out *out, const struct cells *cells, const struct events *events,
+		    const struct gm_row *row)
+{
+	const json_t *annotation = gm_row_annotation(events->root, row);
+	char text[64];
+
+	put_time(text, events, row);
+	put_cell(out, cells->time, text);
 	snprintf(text, sizeof(text), row->device == GM_ROW_HOST ? "host" : "%d", row->device);
-	put_cell(out, 6, text);
-	put_cell(out, -14, gm_show_clean(row->action));
+	put_cell(out, cells->device, text);
+	put_cell(out, -cells->action, gm_show_clean(row->action));
 	if (annotation)
-		put_said(out, row, annotation);
+		put_said(out, cells, row, annotation);
 	else
-		put_memory(out, events->root, row);
+		put_memory(out, cells, events->root, row);
 }
 
 /* The stack below its event, a line a frame. */
-static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, int64_t stack)
+static void put_stack(struct gm_out *out, const struct cells *cells, const struct gm_stacks *stacks, int64_t stack)
 {
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, stack, &count);
+	int indent = cells->columns == SIZE_MAX ? FRAME_INDENT : NARROW_INDENT;
 
 	for (size_t i = 0; i < count; i++) {
-		char text[GM_FRAME_TEXT];
+		char text[GM_FRAME_TEXT], fit[GM_SITE_FIT];
+		const char *line = gm_groups_frame_text(&stacks->frames[ids[i]], text);
 
-		gm_out_format(out, "%22s%s\n", "", gm_groups_frame_text(&stacks->frames[ids[i]], text));
+		if (cells->columns != SIZE_MAX)
+			line = gm_site_fit(line, cells->columns - NARROW_INDENT, fit);
+		gm_out_format(out, "%*s%s\n", indent, "", line);
 	}
+}
+
+static void widen(int *cell, const char *text)
+{
+	int length = (int)strlen(text);
+
+	*cell = length > *cell ? length : *cell;
+}
+
+static struct cells cells_of(const struct events *events)
+{
+	const struct cells wide = { 14, 6, 14, 18, 12, 8, 8, gm_show_columns(stdout) };
+	struct cells cells = { 7, 4, 6, 7, 4, 4, 6, wide.columns };
+	char text[64];
+
+	if (wide.columns == SIZE_MAX)
+		return wide;
+	for (size_t i = 0; i < events->count; i++) {
+		const struct gm_row *row = &events->rows[i];
+
+		put_time(text, events, row);
+		widen(&cells.time, text);
+		widen(&cells.action, gm_show_clean(row->action));
+		snprintf(text, sizeof(text), "%lld", (long long)row->thread);
+		widen(&cells.thread, text);
+		if (gm_row_annotation(events->root, row))
+			continue;
+		put_address(text, row);
+		widen(&cells.address, text);
+		widen(&cells.size, gm_show_bytes(row->size));
+		widen(&cells.kind, gm_show_clean(row->kind));
+	}
+	return cells;
 }
 
 static int print_table(const struct events *events)
 {
+	const struct cells cells = cells_of(events);
 	struct gm_out out = gm_out_to(stdout);
 
-	gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device", "action",
-			"address", "size", "kind", "thread", "module");
+	gm_show_heading(stdout, "%*s %*s %-*s %*s %*s %-*s %*s  %s", cells.time, "seconds", cells.device,
+			cells.columns == SIZE_MAX ? "device" : "dev.", cells.action, "action", cells.address, "address",
+			cells.size, "size", cells.kind, "kind", cells.thread, "thread", "module");
 	for (size_t i = 0; i < events->count && !out.error; i++) {
 		const struct gm_row *row = &events->rows[i];
 
-		put_row(&out, events, row);
+		put_row(&out, &cells, events, row);
 		if (events->stacks && (!events->only_ooms || !strcmp(row->action, "oom")))
-			put_stack(&out, events->stacks, row->stack);
+			put_stack(&out, &cells, events->stacks, row->stack);
 	}
 	return gm_out_end(&out);
 }

@@ -190,8 +190,9 @@ static void print_markdown(const struct gm_library_option *one)
 
 static void print_plain(const struct gm_library_option *one)
 {
-	printf("%s  (default: %s; %s)\n    %s\n", one->name, one->initial[0] ? one->initial : "empty",
-	       one->values, one->help);
+	gm_show_line(stdout, "    ", "%s  (default: %s; %s)", one->name, one->initial[0] ? one->initial : "empty",
+		     one->values);
+	gm_show_line(stdout, "    ", "    %s", one->help);
 }
 
 static json_t *object_of(const struct gm_library_option *one)

@@ -70,19 +70,17 @@ static void print_fragmentation(const struct gm_summary *view, const json_t *dev
 	int64_t stuck = gm_json_number(stats, "inactive_split_bytes.all.current");
 
 	if (limbo > 0 && active > 0)
-		printf("in limbo: %s in %s, freed and not yet reusable, since the GPU may be "
-		       "using them\n", gm_show_bytes(limbo),
-		       gm_show_count(gm_wrap_subtract(gm_json_number(stats, "active.all.current"),
-						      gm_json_number(stats, "allocation.all.current")),
-				     "block"));
+		gm_show_line(stdout, "  ", "in limbo: %s in %s, freed and not yet reusable, since the GPU may be "
+			     "using them", gm_show_bytes(limbo),
+			     gm_show_count(gm_wrap_subtract(gm_json_number(stats, "active.all.current"),
+							    gm_json_number(stats, "allocation.all.current")),
+					   "block"));
 	if (idle <= 0 || reserved <= 0)
 		return;
-	printf("idle in the cache: %s, the largest block %s; %s of it cannot be given back, since "
-	       "its segments are in "
-	       "use (%.1f%% of what is reserved)\n",
-	       gm_show_bytes(idle),
-	       gm_show_bytes(gm_largest_idle(view->scene->snapshot, gm_json_number(device, "device"))),
-	       gm_show_bytes(stuck), 100 * (double)stuck / (double)reserved);
+	gm_show_line(stdout, "  ", "idle in the cache: %s, the largest block %s; %s of it cannot be given back, since "
+		     "its segments are in use (%.1f%% of what is reserved)", gm_show_bytes(idle),
+		     gm_show_bytes(gm_largest_idle(view->scene->snapshot, gm_json_number(device, "device"))),
+		     gm_show_bytes(stuck), 100 * (double)stuck / (double)reserved);
 }
 
 static void print_explanation(const struct gm_summary *view)
@@ -96,11 +94,11 @@ static void print_explanation(const struct gm_summary *view)
 		return;
 	putchar('\n');
 	gm_show_heading(stdout, "why memory ran out");
-	puts(explanation->why);
+	gm_show_line(stdout, "", "%s", explanation->why);
 	if (explanation->change[0])
-		puts(explanation->change);
+		gm_show_line(stdout, "", "%s", explanation->change);
 	json_array_foreach(view->pool_lines, i, line)
-		puts(json_string_value(line));
+		gm_show_line(stdout, "", "%s", json_string_value(line));
 	if (explanation->stack > 0)
 		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
 }
@@ -120,9 +118,25 @@ static void print_pools(const struct gm_summary *view, long long device)
 	}
 }
 
-static void print_device(const struct gm_summary *view, const json_t *device)
+/* What the driver had free, and what of the rest is not in the snapshot. */
+static void print_driver(const json_t *device)
 {
 	const json_t *unattributed = json_object_get(device, "unattributed_bytes");
+	int64_t bytes = json_integer_value(unattributed);
+
+	if (!json_is_integer(unattributed))
+		return;
+	gm_show_line(stdout, "  ", bytes < 0 ?		/* managed memory, most of all */
+		     "of %s the driver had %s free at %s; %s of what was recorded here then did not lie on the device" :
+		     "of %s the driver had %s free at %s; not recorded here (contexts, other processes): %s",
+		     gm_show_bytes(gm_json_number(device, "total_bytes")),
+		     gm_show_bytes(gm_json_number(device, "free_bytes")),
+		     gm_show_time(gm_json_number(device, "sampled_us")),
+		     gm_show_bytes(bytes < 0 ? gm_wrap_subtract(0, bytes) : bytes));
+}
+
+static void print_device(const struct gm_summary *view, const json_t *device)
+{
 	struct gm_stats stats = stats_of(gm_json_object(device, "memory_stats"));
 	long long number = gm_json_number(device, "device");
 	const char *name = gm_json_text(device, "name");
@@ -137,19 +151,9 @@ static void print_device(const struct gm_summary *view, const json_t *device)
 	gm_stats_table(&stats, NULL, (int)number, put_line, NULL);
 	print_pools(view, number);
 	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
-		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
-		     "history is not whole");
-	if (json_is_integer(unattributed))
-		printf("of %s the driver had %s free at %s; ",
-		       gm_show_bytes(gm_json_number(device, "total_bytes")),
-		       gm_show_bytes(gm_json_number(device, "free_bytes")),
-		       gm_show_time(gm_json_number(device, "sampled_us")));
-	if (json_integer_value(unattributed) < 0)	/* managed memory, most of all */
-		printf("%s of what was recorded here then did not lie on the device\n",
-		       gm_show_bytes(gm_wrap_subtract(0, json_integer_value(unattributed))));
-	else if (json_is_integer(unattributed))
-		printf("not recorded here (contexts, other processes): %s\n",
-		       gm_show_bytes(json_integer_value(unattributed)));
+		gm_show_line(stdout, "  ", "peaks and sums are not known: a snapshot of PyTorch has none, and its "
+			     "history is not whole");
+	print_driver(device);
 	print_fragmentation(view, device);
 	gm_summary_holders(view, device, true);
 	gm_summary_holders(view, device, false);
@@ -175,25 +179,24 @@ static void print_host(const struct gm_summary *view)
 static void print_failure(const struct gm_summary *view, const json_t *failure)
 {
 	int64_t stack = gm_json_number(failure, "stack");
-	char site[1024] = "";
+	char site[1024] = "", held[160] = "";
 
+	if (gm_json_number(failure, "reserved_bytes") > 0)
+		snprintf(held, sizeof(held), "; the cache held %s, the largest block %s, and %s in limbo",
+			 gm_show_bytes(gm_json_number(failure, "cached_bytes")),
+			 gm_show_bytes(gm_json_number(failure, "largest_free_bytes")),
+			 gm_show_bytes(gm_json_number(failure, "limbo_bytes")));
 	if (stack > 0)
 		gm_site_text(&view->scene->stacks, stack, site, sizeof(site));
-	printf("  #%lld %s: %s asked for %s on %s by %s%s%s: %s; %s of %s were free",
-	       (long long)gm_json_number(failure, "number"),
-	       gm_show_time(gm_json_number(failure, "time_us")),
-	       gm_show_clean(gm_json_text(failure, "entry")),
-	       gm_show_bytes(gm_json_number(failure, "requested_bytes")), gm_show_device(failure),
-	       gm_show_module(view->root, gm_json_number(failure, "module")), site[0] ? ", " : "",
-	       gm_show_clean(site), gm_show_clean(gm_json_text(failure, "result_name")),
-	       gm_show_bytes(gm_json_number(failure, "free_bytes")),
-	       gm_show_bytes(gm_json_number(failure, "total_bytes")));
-	if (gm_json_number(failure, "reserved_bytes") > 0)
-		printf("; the cache held %s, the largest block %s, and %s in limbo",
-		       gm_show_bytes(gm_json_number(failure, "cached_bytes")),
-		       gm_show_bytes(gm_json_number(failure, "largest_free_bytes")),
-		       gm_show_bytes(gm_json_number(failure, "limbo_bytes")));
-	putchar('\n');
+	gm_show_line(stdout, "    ", "  #%lld %s: %s asked for %s on %s by %s%s%s: %s; %s of %s were free%s",
+		     (long long)gm_json_number(failure, "number"),
+		     gm_show_time(gm_json_number(failure, "time_us")),
+		     gm_show_clean(gm_json_text(failure, "entry")),
+		     gm_show_bytes(gm_json_number(failure, "requested_bytes")), gm_show_device(failure),
+		     gm_show_module(view->root, gm_json_number(failure, "module")), site[0] ? ", " : "",
+		     gm_show_clean(site), gm_show_clean(gm_json_text(failure, "result_name")),
+		     gm_show_bytes(gm_json_number(failure, "free_bytes")),
+		     gm_show_bytes(gm_json_number(failure, "total_bytes")), held);
 }
 
 static void print_flight(const json_t *flight)

@@ -15,10 +15,12 @@
 #define SITE_LEAST 20u			/* columns of a call site, however much stands before it */
 #define BESIDE_MOST ((uint64_t)2 << 20)	/* bytes from a block to an address that was perhaps meant for it */
 
-/* Columns of a line in which @used are taken: the short text has lines of 80. */
+/* Columns of a line in which @used are taken: the short text has lines of 80, --full those of the terminal. */
 static size_t left(const struct gm_summary *view, size_t used)
 {
-	return view->full ? SIZE_MAX : used + SITE_LEAST < WIDTH ? WIDTH - used : SITE_LEAST;
+	size_t columns = view->full ? gm_show_columns(stdout) : WIDTH;
+
+	return used + SITE_LEAST < columns ? columns - used : SITE_LEAST;
 }
 
 /* ---- the address ------------------------------------------------------------------------------ */

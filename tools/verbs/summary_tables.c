@@ -22,17 +22,18 @@ void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by
 	if (!json_array_size(rows))
 		return;
 	putchar('\n');
-	gm_show_heading(stdout, "%-36s %12s %12s %11s %11s", by_module ? "by module" : "by kind",
-			"in blocks", "peak", "allocations", "frees");
-	json_array_foreach(rows, i, row) printf(
-		"%-36s %12s %12s %11lld %11lld\n",
-		by_module
-			? gm_show_cut(gm_show_module(view->root, gm_json_number(row, "module")), 36)
-			: gm_show_cut(gm_json_text(row, "kind"), 36),
-		gm_show_bytes(gm_json_number(row, "allocated_bytes")),
-		gm_show_bytes(gm_json_number(row, "peak_bytes")),
-		(long long)gm_json_number(row, "allocations"),
-		(long long)gm_json_number(row, "frees"));
+	gm_show_heading(stdout, "%12s %12s %11s %11s  by %s", "in blocks", "peak", "allocations", "frees",
+			by_module ? "module" : "kind");
+	json_array_foreach(rows, i, row) {
+		int used = printf("%12s %12s %11lld %11lld", gm_show_bytes(gm_json_number(row, "allocated_bytes")),
+				  gm_show_bytes(gm_json_number(row, "peak_bytes")),
+				  (long long)gm_json_number(row, "allocations"),
+				  (long long)gm_json_number(row, "frees"));
+
+		gm_groups_put_key(stdout, by_module ? GM_BY_MODULE : GM_BY_KIND, by_module ?
+				  gm_show_module(view->root, gm_json_number(row, "module")) :
+				  gm_json_text(row, "kind"), (size_t)used);
+	}
 }
 
 /* The named ranges, highest peak first. */
@@ -52,14 +53,18 @@ static void print_phases(const struct gm_summary *view, const char *device)
 		gm_show_heading(stdout, "%12s %12s %12s %11s %8s  %s", "peak", "own peak", "live", "blocks", "ranges",
 				"by annotation");
 	}
-	for (size_t i = 0; i < count && i < rows; i++)
-		printf("%12s %12s %12s %11lld %8lld  %s\n", sorted[i]->ranges ? gm_show_bytes(sorted[i]->peak) : "",
-		       gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live), (long long)sorted[i]->blocks,
-		       (long long)sorted[i]->ranges, gm_show_clean(sorted[i]->name));
+	for (size_t i = 0; i < count && i < rows; i++) {
+		int used = printf("%12s %12s %12s %11lld %8lld",
+				  sorted[i]->ranges ? gm_show_bytes(sorted[i]->peak) : "",
+				  gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live),
+				  (long long)sorted[i]->blocks, (long long)sorted[i]->ranges);
+
+		gm_groups_put_key(stdout, GM_BY_ANNOTATION, sorted[i]->name, (size_t)used);
+	}
 	if (count > rows)
 		gm_more_rows(stdout, count - rows, "more row");
 	if (missing)
-		printf("%s\n", missing);
+		gm_show_line(stdout, "", "%s", missing);
 	free(sorted);
 	gm_phases_close(&phases);
 }
@@ -78,8 +83,8 @@ static void print_faults(const struct gm_snapshot_pool *pool)
 		int64_t count = gm_json_number(pool->root, faults[i].key);
 
 		if (count)
-			printf("pool %s: %s %s\n", gm_show_cut(pool->name, 36), gm_show_count(count, "call"),
-			       faults[i].text);
+			gm_show_line(stdout, "  ", "pool %s: %s %s", gm_show_cut(pool->name, 36),
+				     gm_show_count(count, "call"), faults[i].text);
 	}
 }
 
@@ -98,15 +103,16 @@ void gm_summary_pools(const struct gm_summary *view, int64_t device)
 			continue;
 		if (first) {
 			putchar('\n');
-			gm_show_heading(stdout, "%-24s %12s %12s %12s %9s %12s %11s", "by pool", "handed out", "peak",
+			gm_show_heading(stdout, "%11s %11s %11s %8s %11s %11s  by pool", "handed out", "peak",
 					"idle in it", "pieces", "the largest", "allocations");
 		}
 		first = false;
-		printf("%-24s %12s %12s %12s %9lld %12s %11lld\n", gm_show_cut(pool->name, 24),
-		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.current")),
-		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")), gm_show_bytes(idle.bytes),
-		       (long long)idle.pieces, gm_show_bytes(idle.largest),
-		       (long long)gm_json_number(stats, "allocation.all.allocated"));
+		int used = printf("%11s %11s %11s %8lld %11s %11lld",
+				  gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.current")),
+				  gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")),
+				  gm_show_bytes(idle.bytes), (long long)idle.pieces, gm_show_bytes(idle.largest),
+				  (long long)gm_json_number(stats, "allocation.all.allocated"));
+		gm_groups_put_key(stdout, GM_BY_KIND, pool->name, (size_t)used);
 	}
 	for (size_t i = 0; i < snapshot->pool_count; i++)
 		if (snapshot->pools[i].device == device)
@@ -160,9 +166,9 @@ void gm_summary_groups(const struct gm_summary *view, const char *device)
 		if (groups.count > rows)
 			gm_more_rows(stdout, groups.count - rows, "more row");
 		if (groups.peak_known)
-			printf("%12s %11lld %12s  in all%s\n", gm_show_bytes(groups.all_bytes[1]),
-			       (long long)groups.all_count[1], gm_show_bytes(peak), groups.peak_shown ?
-			       "; the peak is the most that was live at once in the history" : "");
+			gm_show_line(stdout, "  ", "%12s %11lld %12s  in all%s", gm_show_bytes(groups.all_bytes[1]),
+				     (long long)groups.all_count[1], gm_show_bytes(peak), groups.peak_shown ?
+				     "; the peak is the most that was live at once in the history" : "");
 	}
 	gm_groups_close(&groups);
 }
