@@ -230,7 +230,8 @@ with tempfile.TemporaryDirectory() as room:
         with open(path, "wb") as raw:
             raw.write(content)
         done = replay(path)
-        reason = {"empty": "an empty file", "binary": "not a snapshot", "an id below 0": "line 2"}.get(name, "line 1")
+        neither = "neither a snapshot nor a trace"
+        reason = {"empty": "an empty file", "binary": neither, "words": neither, "long": neither, "an id below 0": "line 2"}.get(name, "line 1")
         check("%s: refused with a reason" % name, done.returncode == 3 and reason in done.stderr, (done.returncode, done.stderr))
     with open("test/traces/gpt.trace.gz", "rb") as raw:
         cut = raw.read(100000)

@@ -108,7 +108,7 @@ with Room() as room:
     text = gpumem("replay", "--search", "--limit", str(edge), path).stdout
     if close["recommended"] and close["tried"][0]["ooms"] and not close["recommended"]["ooms"]:
         check("in text: that memory would not have run out", "and memory would not have run out" in text, text)
-    check("in text: the line to set", ("\nGPUMEM_CONF=allocator:caching," + close["recommended"]["conf"] + "\n" in text) if close["recommended"]
+    check("in text: the line to set", ("\n" + close["line_to_set"] + "\n" in text) if close["recommended"]
           else "none is better" in text or "nothing that was tried fits" in text, text)
     flips = [(size, r) for size in range(plain["peak_live_bytes"] // MiB, plain["peak_reserved_bytes"] // MiB, 16)
              for r in [replay("--search", "--limit", "%dMiB" % size, path)]
@@ -279,8 +279,37 @@ with Room() as room:
     check("PyTorch's pool: what it handed out is replayed, and PyTorch's variable is named", told.returncode == 0 and
           line == "PYTORCH_CUDA_ALLOC_CONF=" + found["recommended"]["conf"] and found["allocations"] == 200 and
           found["tried"][0]["conf"] == "max_split_size_mb:77", (told, line, found["allocations"], found["tried"][0]))
-    _, line = line_of("test/traces/gpt.trace.gz")
-    check("a trace of PyTorch's: PyTorch's variable", line.startswith("PYTORCH_CUDA_ALLOC_CONF="), line)
+    # ---- what ran is what others are compared with --------------------------------------------------------------------
+    for words, options in ([], {}), (["shared_segments:1"], {"GPUMEM_CONF": "shared_segments:1"}), (["large_segment_size_mb:64"], {"GPUMEM_CONF": "large_segment_size_mb:64"}):
+        told = room.run([sys.executable, "-c", "from host import *\nfor _ in range(120): try_alloc(7 << 20)"],
+                        env=room.env(PYTHONPATH=os.path.abspath("test/python"), FAKECUDA_CAPACITY="1GiB", oom_snapshots=0, **options))
+        ran = load(newest("python"))["devices"][0]["memory_stats"]
+        found = replay("--search", newest("python"))
+        start = found["tried"][0]
+        check("our cache with %s: the start takes what it took when it ran" % (words or "its defaults"), told.returncode == 0 and start["conf"] == ",".join(words) and
+              (start["peak_reserved_bytes"], start["driver_calls"], start["ooms"]) ==
+              (ran["reserved_bytes.all.peak"], ran["num_device_alloc"], ran["num_ooms"]), (start, told))
+        check("our cache with %s: how much blocks share is among what is tried" % (words or "its defaults"), any(
+            "shared_segments:0.5" in one["changed"] for one in found["tried"]))
+    text = gpumem("replay", "--search", newest("python")).stdout
+    check("in text, too", "\n  shared_segments " in text and "PyTorch" not in text, text)
+    found, line = line_of("test/traces/gpt.trace.gz")
+    check("a trace of PyTorch's: its variable", line.startswith("PYTORCH_CUDA_ALLOC_CONF="), line)
+    check("PyTorch's cache shares without bound: that is not tried", not any("shared_segments" in one["conf"] for one in found["tried"]))
+    room.run([TRAINING, "--steps", "8"], GPUMEM_CONF="expandable_segments:True")
+    found = replay("--search", newest("app_training"))
+    check("in pages: the start is the pages heap", found["tried"][0]["conf"] == "expandable_segments:True" and
+          found["tried"][0]["peak_reserved_bytes"] == found["pages_heap"]["peak_reserved_bytes"] and not found["pages_heap"]["recommended"], found)
+    room.run([TRAINING, "--steps", "8"], GPUMEM_CONF="memory_limit:700MiB")
+    found = replay("--search", newest("app_training"))
+    check("a limit of the run's is the limit", found["limit_bytes"] == 700 * MiB, found["limit_bytes"])
+    for name, text in ("hello.c", "#include <stdio.h>\nint main(void)\n{\n}\n"), ("Makefile", "all: x\n"), ("notes", "# a note\n\nhello\n"), ("empty", ""):
+        with open(os.path.join(room.path, name), "w", encoding="utf-8") as out:
+            out.write(text)
+        for words in [], ["--search"]:
+            run = gpumem("replay", *words, out.name)
+            check("%s is neither, in a sentence" % name, run.returncode == 3 and not run.stdout and run.stderr == (
+                "gpumem replay: %s: %s\n" % (out.name, "an empty file" if not text else "neither a snapshot nor a trace, which has an operation in each line")), run)
 
     # ---- text that is not UTF-8 ---------------------------------------------------------------------------------------
     odd = os.path.join(room.path, "odd.trace")

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "tools/show/lives.h"
+#include "tools/show/show.h"
 #include "tools/read/snapshot.h"
 #include "tools/read/table.h"
 
@@ -72,7 +73,8 @@ static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, b
 {
 	static const char *const keys[] = {
 		"large_segment_size_mb", "max_split_size_mb", "max_non_split_rounding_mb",
-		"garbage_collection_threshold", "roundup_power2_divisions"
+		"garbage_collection_threshold", "roundup_power2_divisions", "shared_segments",
+		"expandable_segments"
 	};
 	const json_t *settings = gm_json_object(root, "allocator_settings");
 	const char *word = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF");
@@ -96,6 +98,24 @@ static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, b
 			continue;
 		length += (size_t)snprintf(ret + length, room - length, "%s%s:%s",
 					   length ? "," : "", keys[i], value);
+	}
+}
+
+/* Of our own cache: the limit that it kept, and how much of the device blocks shared. */
+static void find_ours(struct gm_history *history, const json_t *root)
+{
+	const json_t *options = gm_json_object(gm_json_object(root, "allocator_settings"), "gpumem");
+	const char *limit = gm_json_text(gm_json_object(options, "memory_limit"), "value");
+	const char *shared = gm_json_text(gm_json_object(options, "shared_segments"), "value");
+	uint64_t total = history->total_bytes > 0 ? (uint64_t)history->total_bytes : 0, bytes;
+
+	if (!gm_units_parse(limit, &bytes) && bytes && bytes < (total ? total : UINT64_MAX)) {
+		history->trace.memory_limit_bytes = bytes;
+		total = bytes;
+	}
+	if (shared[0]) {
+		history->trace.device_bytes = total;
+		history->trace.shared_segments = strtod(shared, NULL);
 	}
 }
 
@@ -278,6 +298,8 @@ int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapsh
 	history->variable = variable_of(snapshot->root, pool);
 	find_conf(snapshot->root, pool, !strcmp(history->variable, GM_VARIABLE_TORCH), history->trace.conf,
 		  sizeof(history->trace.conf));
+	if (strcmp(history->variable, GM_VARIABLE_TORCH))
+		find_ours(history, snapshot->root);
 	r = build(history, &lives);
 	gm_lives_close(&lives);
 	if (!r && !history->trace.count)

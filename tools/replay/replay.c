@@ -24,6 +24,7 @@
 #include "tools/read/load.h"
 #include "tools/show/show.h"
 
+#define NO_SNAPSHOT "not a snapshot: "	/* as gm_load begins */
 #define UNSAID (UINT64_MAX - 1)	/* no size that is read comes out so */
 
 struct wish {
@@ -42,11 +43,12 @@ static int configure(const struct wish *wish, const struct gm_trace *trace,
 {
 	char error[GM_OPTION_ERROR_BYTES];
 
-	if (gm_options_heap_parse(config, wish->conf ? wish->conf : trace->conf, !wish->conf, error)) {
+	if (gm_trace_config(config, trace, wish->conf ? wish->conf : trace->conf, !wish->conf, error)) {
 		fprintf(stderr, "gpumem replay: %s%s\n", wish->conf ? "--conf: " : "recorded settings: ",
 			gm_show_clean(error));
 		return wish->conf ? GM_EXIT_USAGE : GM_EXIT_INPUT;
 	}
+	config->class = &gm_segments_heap;	/* --heap chooses */
 	if (trace->memory_limit_bytes)
 		config->limit = trace->memory_limit_bytes;
 	if (wish->limit != UNSAID)
@@ -270,7 +272,8 @@ static int read_path(const struct wish *wish, const char *path, struct gm_histor
 	if (wish->verify)
 		return refuse(wish, "--verify is for a trace");
 	if (gm_load(path, GM_LOAD_WHOLE, &loaded))
-		return refuse(wish, loaded.error);
+		return refuse(wish, strncmp(loaded.error, NO_SNAPSHOT, strlen(NO_SNAPSHOT)) ? loaded.error :
+			      "neither a snapshot nor a trace, which has an operation in each line");
 	pool = torch_pool(&loaded.snapshot, wish->device);
 	r = gm_history_open(history, &loaded.snapshot, pool, pool ? (int)pool->device : wish->device);
 	gm_load_free(&loaded);

@@ -46,15 +46,23 @@ struct gm_trace {
 	size_t count;
 	uint64_t ids;			/* allocations */
 	uint64_t memory_limit_bytes;
+	uint64_t device_bytes;		/* a snapshot's, if our cache is what is replayed; else 0 */
+	double shared_segments;		/* of them: what our cache shared by default or by option */
 	char conf[2048];
 	char error[256];		/* why reading failed, with the line's number */
 };
 
-/* Does @path begin with a line of a trace, plain or compressed? */
+/* Is the first line of @path that is no comment one of a trace, plain or compressed? */
 bool gm_trace_is(const char *path);
 
 /* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
 int gm_trace_read(struct gm_trace *trace, const char *path);
+
+/* The configuration that @conf makes, beside what @trace says that the program ran with: the bound of our cache's
+ * segments that blocks share, and pages where expandable_segments is on. Keys that are unknown are passed over with
+ * @others. Returns 0, or -EINVAL with GM_OPTION_ERROR_BYTES of @ret_error saying why. */
+int gm_trace_config(struct gm_heap_config *ret, const struct gm_trace *trace, const char *conf, bool others,
+		    char *ret_error);
 
 /* What any heap needs where a stream gets what another one freed only after @lag further operations: each stream keeps
  * the most that it held within them, in blocks rounded to GM_GRANULE until their frees are complete. @ret_bytes is the
@@ -132,7 +140,7 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 
 #define GM_SEARCH_CONF 2304u
 
-#define GM_SEARCH_SETTINGS 5u
+#define GM_SEARCH_SETTINGS 6u
 #define GM_SEARCH_ORDERS 4u		/* of addresses: which of two equal blocks is taken depends on them */
 
 /* A point of the search: the value of each setting, NULL as at the start. */

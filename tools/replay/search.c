@@ -29,12 +29,14 @@ static const struct setting {
 	const char *key;
 	const char *values[CHOICES];
 	bool limited;			/* does nothing without a limit */
+	bool ours;			/* PyTorch's cache has no such setting */
 } settings[GM_SEARCH_SETTINGS] = {
-	{ "max_split_size_mb", { "21", "32", "64", "128", "256", "512", "1024" }, false },
-	{ "roundup_power2_divisions", { "1", "2", "4", "8", "16", NULL }, false },
-	{ "large_segment_size_mb", { "12", "32", "64", "128", "256", "512", NULL }, false },
-	{ "garbage_collection_threshold", { "0.5", "0.6", "0.7", "0.8", "0.9", NULL }, true },
-	{ "max_non_split_rounding_mb", { "32", "64", "128", "256", NULL }, false },
+	{ "max_split_size_mb", { "21", "32", "64", "128", "256", "512", "1024" }, false, false },
+	{ "roundup_power2_divisions", { "1", "2", "4", "8", "16", NULL }, false, false },
+	{ "large_segment_size_mb", { "12", "32", "64", "128", "256", "512", NULL }, false, false },
+	{ "garbage_collection_threshold", { "0.5", "0.6", "0.7", "0.8", "0.9", NULL }, true, false },
+	{ "max_non_split_rounding_mb", { "32", "64", "128", "256", NULL }, false, false },
+	{ "shared_segments", { "0", "0.05", "0.25", "0.5", "1", NULL }, false, true },
 };
 #define SETTINGS GM_SEARCH_SETTINGS
 #define MOST (SETTINGS * CHOICES)	/* tried at a time */
@@ -42,8 +44,15 @@ static const struct setting {
 
 const char *const gm_search_settings[SETTINGS + 1] = {
 	"max_split_size_mb",	     "roundup_power2_divisions",     "large_segment_size_mb",
-	"max_non_split_rounding_mb", "garbage_collection_threshold", NULL
+	"max_non_split_rounding_mb", "garbage_collection_threshold", "shared_segments", NULL
 };
+
+/* Can setting @s do anything? */
+static bool applies(const struct gm_search *search, size_t s)
+{
+	return (!settings[s].limited || search->limit != GM_HEAP_UNLIMITED) &&
+	       (!settings[s].ours || search->trace->device_bytes);
+}
 
 static size_t planned(const struct gm_search *search)
 {
@@ -51,7 +60,7 @@ static size_t planned(const struct gm_search *search)
 
 	for (size_t s = 0; s < SETTINGS; s++)
 		for (size_t v = 0; v < CHOICES && settings[s].values[v]; v++)
-			count += !settings[s].limited || search->limit != GM_HEAP_UNLIMITED;
+			count += applies(search, s);
 	return count;
 }
 
@@ -117,7 +126,7 @@ static int plan(struct gm_search *search, const struct gm_point *point, struct g
 	memset(one, 0, sizeof(*one));
 	one->point = *point;
 	describe(search, point, one);
-	if (gm_options_heap_parse(config, one->conf, true, error))
+	if (gm_trace_config(config, search->trace, one->conf, true, error))
 		return -EINVAL;
 	config->limit = search->limit;
 	return 0;
@@ -144,7 +153,7 @@ static bool saves(const struct gm_tried *start, const struct gm_tried *tried)
  * and what might be recommended are run with other orders of addresses. */
 static int run_orders(const struct gm_search *search, const struct gm_heap_config *config, struct gm_tried *tried)
 {
-	struct gm_simulate_how how = { .capacity = config->limit };
+	struct gm_simulate_how how = { .capacity = config->limit, .lag = GM_SEARCH_LAG };
 	int r = gm_simulate(search->trace, config, &how, &tried->run);
 
 	tried->low = tried->high = gm_tried_peak(tried);
@@ -289,7 +298,7 @@ static int each_alone(struct gm_search *search, size_t order[], size_t place[], 
 	int r;
 
 	for (size_t s = 0; s < SETTINGS; s++)
-		if (!settings[s].limited || search->limit != GM_HEAP_UNLIMITED)
+		if (applies(search, s))
 			count += values_of(s, &start, points + count);
 	r = try(search, points, count);
 	*ret_count = 0;
@@ -378,9 +387,9 @@ static int conclude(struct gm_search *search)
 		search->best = gm_search_best(search, NULL);
 		return 0;
 	}
-	gm_options_heap_parse(&config, search->conf, true, error);
-	return gm_simulate(search->trace, &config, &(struct gm_simulate_how){ .capacity = GM_HEAP_UNLIMITED },
-			   &search->unlimited);
+	gm_trace_config(&config, search->trace, search->conf, true, error);
+	return gm_simulate(search->trace, &config, &(struct gm_simulate_how){ .capacity = GM_HEAP_UNLIMITED,
+			   .lag = GM_SEARCH_LAG }, &search->unlimited);
 }
 
 /* The start's settings on the pages heap. What that takes depends on how far the GPU is behind, not on addresses. */
@@ -391,7 +400,7 @@ static int try_pages(struct gm_search *search)
 	char error[GM_OPTION_ERROR_BYTES];
 	int r = 0;
 
-	gm_options_heap_parse(&config, search->conf, true, error);
+	gm_trace_config(&config, search->trace, search->conf, true, error);
 	config.class = &gm_pages_heap;
 	config.limit = search->limit;
 	search->pages_low = UINT64_MAX;

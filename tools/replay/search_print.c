@@ -81,7 +81,8 @@ static void print_head(const struct gm_history *history, const struct gm_search 
 	if (history->devices)
 		snprintf(device, sizeof(device), " of device %d", history->device);
 	if (history->reserved_peak)
-		snprintf(reserved, sizeof(reserved), ", %s reserved when it ran", gm_show_bytes(history->reserved_peak));
+		snprintf(reserved, sizeof(reserved), ", %s reserved when it ran",
+			 gm_show_bytes(history->reserved_peak));
 	gm_show_line(stdout, "  ", "%s: %llu allocations%s, %s live at the peak%s", gm_show_clean(word),
 		     (unsigned long long)start->run.allocations, device,
 		     gm_show_bytes((int64_t)start->run.peak_live_bytes), reserved);
@@ -106,13 +107,14 @@ static bool changes_nothing(const struct gm_tried *start, const struct gm_tried 
 
 static void print_tried(const struct gm_search *search, const struct gm_tried *tried, bool narrow)
 {
-	int used = printf("%*s %8.3f %*lld %8lld  %-*s", narrow ? 11 : 14, gm_show_bytes((int64_t)gm_tried_peak(tried)),
+	int used = printf("%*s %8.3f %*lld %8lld  %-*s", narrow ? 11 : 14,
+			  gm_show_bytes((int64_t)gm_tried_peak(tried)),
 			  share(gm_tried_peak(tried), tried->run.peak_live_bytes), narrow ? 6 : 12,
 			  (long long)tried->run.stats.num_device_alloc,
 			  (long long)tried->run.stats.num_alloc_retries, narrow ? 13 : 30, ran_out(tried, narrow));
 
 	gm_groups_put_key(stdout, GM_BY_KIND, tried != search->tried ? tried->what : search->conf[0] ? search->conf :
-			  "(PyTorch's defaults)", (size_t)used);
+			  search->trace->device_bytes ? "(gpumem's defaults)" : "(PyTorch's defaults)", (size_t)used);
 }
 
 /* "102.00 MiB less" of one trial against the start. */
@@ -172,6 +174,8 @@ static void print_alone(const struct gm_search *search)
 
 		if (!strcmp(gm_search_settings[s], "garbage_collection_threshold") &&
 		    search->limit == GM_HEAP_UNLIMITED)
+			continue;
+		if (!strcmp(gm_search_settings[s], "shared_segments") && !search->trace->device_bytes)
 			continue;
 		char *text;
 		size_t length;

@@ -3,6 +3,8 @@
  */
 #include "tools/replay/replay.h"
 
+#include "preload/options/options.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,8 @@
 #include "tools/read/input.h"
 #include "tools/read/table.h"
 #include "tools/show/show.h"
+
+#define COMMENTS_MOST 10000u	/* before the first line of a trace */
 
 static int fail(struct gm_trace *trace, uint32_t number, const char *what)
 {
@@ -157,11 +161,19 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 bool gm_trace_is(const char *path)
 {
 	gzFile file = gzopen(path, "rb");
-	int first = file ? gzgetc(file) : -1;
+	char text[2048] = "#";
+	size_t comments = 0;
 
+	for (; file && strchr("#\r\n", text[0]) && gzgets(file, text, sizeof(text)); comments++)
+		if (comments > COMMENTS_MOST)
+			break;
 	if (file)
 		gzclose(file);
-	return first > 0 && strchr("#arfe\r\n", first);
+	text[strcspn(text, "\r\n")] = '\0';
+	if (text[0] == '#')		/* there is nothing else */
+		return comments > 0;
+	return !strcmp(text, "e") || (text[0] && strchr("arf", text[0]) && text[1] == ' ' && text[2] >= '0' &&
+				      text[2] <= '9');
 }
 
 /* ---- what a history needs ---- */
@@ -268,4 +280,30 @@ void gm_trace_free(struct gm_trace *trace)
 	free(trace->lines);
 	trace->lines = NULL;
 	trace->count = 0;
+}
+
+/* The last value of @key in @conf, "KEY:VALUE,..."; NULL: it has none. */
+static const char *value_in(const char *conf, const char *key)
+{
+	const char *found = NULL;
+	size_t length = strlen(key);
+
+	for (const char *at = strstr(conf, key); at; at = strstr(at + 1, key))
+		if ((at == conf || at[-1] == ',') && at[length] == ':')
+			found = at + length + 1;
+	return found;
+}
+
+int gm_trace_config(struct gm_heap_config *ret, const struct gm_trace *trace, const char *conf, bool others,
+		    char *ret_error)
+{
+	const char *part = value_in(conf, "shared_segments");
+	double shared = part ? strtod(part, NULL) : trace->shared_segments;
+	int r = gm_options_heap_parse(ret, conf, others, ret_error);
+
+	if (trace->device_bytes && shared < 1)
+		ret->shared_most = (uint64_t)(shared * (double)trace->device_bytes);
+	if (strstr(conf, GM_WOULD_EXPANDABLE))
+		ret->class = &gm_pages_heap;
+	return r;
 }

@@ -44,7 +44,7 @@ static int try(const struct gm_trace *trace, const char *setting, uint64_t limit
 
 	snprintf(conf, sizeof(conf), "%s%s%s", trace->conf, trace->conf[0] && setting[0] ? "," : "",
 		 strcmp(setting, GM_WOULD_EXPANDABLE) ? setting : "");
-	r = gm_options_heap_parse(&config, conf, true, error);
+	r = gm_trace_config(&config, trace, conf, true, error);
 	if (pages)
 		config.class = &gm_pages_heap;
 	return r ? r : run(trace, &config, limit, ret_served, ret_peak);

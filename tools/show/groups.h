@@ -119,8 +119,8 @@ void gm_groups_put_key(FILE *out, enum gm_by by, const char *key, size_t used);
 #define GM_FRAME_TEXT 2100
 const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT]);
 
-/* The stack, a line a frame, innermost first, after @indent blanks: four on a terminal with no room for more, whose lines
- * are cut to its width (gm_site_fit) unless every frame is shown. */
+/* The stack, a line a frame, innermost first, after @indent blanks. A terminal with no room for more has four, and its
+ * lines are cut to its width (gm_site_fit) unless every frame is shown. */
 void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent);
 
 /* The same as a list of { name, file, line, module }. NULL: out of memory. */
