@@ -133,6 +133,9 @@ struct writing {
 	char path[4096];
 };
 
+/* The name of the file of the last snapshot that could not be written there. One snapshot is written at a time. */
+static char wanted[1024];
+
 static void write_file(void *arg)
 {
 	char journal[GM_PATH_BYTES], fallback[GM_PATH_BYTES + 64];
@@ -142,6 +145,8 @@ static void write_file(void *arg)
 				  sizeof(w->path)), found;
 
 	w->result = r;
+	if (r)
+		set_path(wanted, w->path);
 	if (!r || r == -ENOSPC || r == -EDQUOT)
 		return;
 	directory_of(gm_state.journal, journal);
@@ -159,7 +164,7 @@ static void say_failed(const struct writing *w, enum gm_request reason)
 {
 	bool kept = reason == GM_REQUEST_EXIT && gm_state.journal[0];
 
-	gm_say("the ", w->request->reason, " snapshot could not be written to ", w->template, ": ",
+	gm_say("the ", w->request->reason, " snapshot could not be written to ", wanted, ": ",
 	       gm_error_text(w->result), kept ? "; gpumem recover makes one of the journal: " : "",
 	       kept ? gm_state.journal : "");
 }
@@ -202,7 +207,7 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	note_path(gm_recorder_header(), reason, writing.path);
 	link_for_run(reason, number, writing.path);
 	if (writing.refused)
-		gm_say("the ", request.reason, " snapshot could not be written to ", writing.template,
+		gm_say("the ", request.reason, " snapshot could not be written to ", wanted,
 		       " (", gm_error_text(writing.refused), "): it is in ", writing.path);
 	else if (gm_state.options.verbose)
 		gm_say_always("snapshot (", request.reason, "): ", writing.path);

@@ -28,7 +28,7 @@ int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_reques
 
 /* Write the JSON to a file named by @template (outfile.h). @number is appended to the reason, as in
  * "signal-1"; 0: none. If the directory cannot be written, @fallback_dir is used (NULL: none). Returns 0
- * and the path, or -errno. */
+ * and the path, or -errno and the path that was wanted, as long as there is room. */
 int gm_snapshot_write(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		      const char *template, unsigned int number, const char *fallback_dir,
 		      char *ret_path, size_t ret_path_bytes);

@@ -60,6 +60,7 @@ int gm_snapshot_write(const struct gm_copy *copy, const struct gm_snapshot_reque
 	if (!words.time_us)
 		words.time_us = gm_copy_wall_us(copy, copy->end_tsc ? copy->end_tsc :
 						 header->clock.stamp[1]);
+	gm_outfile_expand(template, &words, ret_path, ret_path_bytes);
 	/* Try again if the host has closed every descriptor, and ours with them. */
 	for (unsigned int tries = 0; tries < TRIES; tries++) {
 		r = gm_outfile_open(&out, template, fallback_dir, &words);

@@ -1,6 +1,7 @@
 """Where snapshots are written: directories that are missing, /dev/null, nothing half, nothing that stays in memory."""
 import glob
 import os
+import re
 import shutil
 import signal
 import stat
@@ -47,6 +48,8 @@ with Room() as room:
     done = ended(room, uid=USER, output=shared + "/results/%p.json", TMPDIR=room.out)
     check("in a stranger's directory none is made: said, and written elsewhere", not os.listdir(shared) and "could not be written to" in done.stderr,
           (done, os.listdir(shared)))
+    check("and the name is that of the file, not the template's", re.search(r"could not be written to %s/results/\d+\.json \(" % re.escape(shared), done.stderr) and
+          "%p" not in done.stderr, done)
 
 # ---- memory is no place for files that stay -----------------------------------------------------------------------------
 with Room() as room:

@@ -96,6 +96,9 @@ with Room() as room:
     path = glob.glob(room.out + "/gpumem.app_training.*.exit.json")
     check("one process: its peak, its leaks, where it is", done.returncode == 0 and not done.stdout and len(path) == 1 and re.search(
         r"^gpumem: process \d+ \(app_training\) ended: peak [0-9.]+ MiB, 6\.00 MiB in 6 blocks never freed: %s$" % re.escape(path[0]), done.stderr, re.M), done)
+    clean = run(room, TRAINING, "--steps", "6")
+    check("no leak: that is said", re.search(r"^gpumem: process \d+ \(app_training\) ended: peak [0-9.]+ MiB, every block was freed: ", clean.stderr, re.M) and
+          " 0 block" not in clean.stderr, clean)
     words = ["/usr/bin/env", "-C", room.out, GPUMEM, "run", "--", TRAINING, "--leak", "--steps", "6"]
     for columns, most, *words in ((0, 80, *words), (90, 90, *words), (60, 60, GPUMEM, "run", "--", "true")):
         with Screen(words, columns=columns, **room.env(preload=False)) as screen:

@@ -236,9 +236,10 @@ static void print_recommended(const struct gm_history *history, const struct gm_
 	FILE *out;
 
 	if (!search->best) {
-		gm_show_line(stdout, "  ", "none is better than %s by more than the simulation may be wrong (%.0f%%, or "
-			     "what the addresses make of it: %s to %s)", in_force(search), 100 * GM_SEARCH_ERROR,
-			     gm_show_bytes((int64_t)start->low), gm_show_bytes((int64_t)start->high));
+		gm_show_line(stdout, "  ", "none is better than %s by more than the simulation may be wrong "
+			     "(%.0f%%, or what the addresses make of it: %s to %s)", in_force(search),
+			     100 * GM_SEARCH_ERROR, gm_show_bytes((int64_t)start->low),
+			     gm_show_bytes((int64_t)start->high));
 		return;
 	}
 	gm_show_heading(stdout, "%s%s", history->variable, gm_show_clean(best->conf));

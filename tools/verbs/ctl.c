@@ -300,8 +300,8 @@ static void print_device(uint32_t number, const struct gm_control_device *device
 		printf(" (%s)", gm_limit_name(device->limited_by));
 	putchar('\n');
 	if (changed && device->limit < device->reserved)
-		printf("device %u: what is reserved stays; nothing more is taken until less than the limit is\n",
-		       number);
+		gm_show_line(stdout, "  ", "device %u: more than the limit is reserved. The program keeps it, but gets "
+			     "no new memory from the driver until enough of it was given back", number);
 }
 
 static void print_text(const struct ask *ask)

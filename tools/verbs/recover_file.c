@@ -179,9 +179,11 @@ static int write_snapshot(const struct gm_recover_for *of, struct gm_recovered *
 	if (!r)
 		r = make_safe(texts[1]);
 	if (r) {
-		snprintf(texts[2], sizeof(texts[2]), r == -EBADMSG ? "damaged: %s" :
-			 "the snapshot could not be written: %s",
-			 r == -EBADMSG ? "its snapshot would be out of all proportion" : strerror(-r));
+		if (r == -EBADMSG)
+			snprintf(texts[2], sizeof(texts[2]), "damaged: its snapshot would be out of all proportion");
+		else
+			snprintf(texts[2], sizeof(texts[2]), "the snapshot could not be written to %.3900s: %s",
+				 texts[1], strerror(-r));
 		ret->error = texts[2];
 		return r;
 	}

@@ -333,15 +333,18 @@ static void describe(FILE *out, const struct gm_run_process *process)
 			gm_show_clean(process->command), gm_show_clean(process->note));
 		return;
 	}
-	fprintf(out, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
+	fprintf(out, "gpumem: process %lld (%s) %s%s%s: peak %s, ",
 		(long long)process->pid, gm_show_clean(process->command),
 		process->dead && !gm_signal_is_wish(process->how) ? "died" : "ended",
 		!process->dead || !strcmp(process->how, "killed") ? "" :
 		gm_signal_is_wish(process->how) ? " by " : " of ",
 		process->dead && strcmp(process->how, "killed") ? process->how : "",
-		gm_show_bytes(process->peak), gm_show_bytes(process->live),
-		gm_show_count(process->blocks, "block"));
-	fputs(process->dead ? " live" : " never freed", out);
+		gm_show_bytes(process->peak));
+	if (process->blocks)
+		fprintf(out, "%s in %s %s", gm_show_bytes(process->live), gm_show_count(process->blocks, "block"),
+			process->dead ? "live" : "never freed");
+	else
+		fputs(process->peak ? "every block was freed" : "nothing was allocated", out);
 	if (process->dead)
 		fprintf(out, ", %u in flight", process->in_flight);
 	if (process->ooms)
