@@ -104,4 +104,34 @@ with Room() as room:
     check("--all is more than --top", "... and" not in run.stdout, run.stdout)
     run = gpumem("leaks", "./" * 40 + odd, cwd=room.path)
     check("a command that is too long is not printed", "... and 40 more stacks: the same with --all\n" in run.stdout, run.stdout[-200:])
+
+# ---- the peak of what the program held, however long the GPU uses what was freed -----------------------------------------
+WAITS = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or cuda.cuCtxSetCurrent(context)
+def get(size):
+    at = ctypes.c_uint64()
+    assert not cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(size))
+    return at
+kept = get(1000)
+cuda.cuStreamCreate(ctypes.byref(stream), 1)
+cuda.cuStreamBeginCapture_v2(stream, 2)         # the cache cannot ask the GPU what it is done with
+for n in range(5):
+    assert not cuda.cuMemFree_v2(get(40 << 20))
+"""
+for options, slack in (({}, 0), ({"exit_history": 3}, 2 << 20), ({"history": 0}, 2 << 20), ({"allocator": "native"}, 0)):
+    with Room() as room:
+        run = room.run([sys.executable, "-c", WAITS], free="deferred", output=room.out + "/waits.json", **options)
+        path, held = room.out + "/waits.json", (40 << 20) + 1000
+        summary = gpumem("summary", path).stdout
+        shown = re.search(r"peak (\S+) MiB", summary)
+        check("waits, %s: the peak of summary has what the GPU may use" % options, run.returncode == 0 and shown and
+              abs(float(shown.group(1)) - (40 if options.get("allocator") else 200)) < 0.1, (run, summary))
+        within, over = gpumem("check", "--max-peak", str(held + slack), path), gpumem("check", "--max-peak", str(held - 1), path)
+        check("waits, %s: check's has what the program held" % options, within.returncode == 0 and over.returncode == 1, (within, over))
+        check("waits, %s: and it says so where they differ" % options, ("with freed blocks that the GPU still used" in over.stdout) == (not options.get("allocator")) and
+              (slack or "device 0: peak 40.00 MiB" in over.stdout), over)
+        check("waits, %s: as JSON, too" % options, slack or '"value": %d' % held in gpumem("check", "--json", "--max-peak", str(held - 1), path).stdout)
 finish()

@@ -147,17 +147,26 @@ static int add_all_held(struct gm_lives *lives, const struct gm_snapshot *snapsh
 
 static int64_t highest(const struct gm_lives *lives, const char *device, int pool, int64_t *ret_row);
 
-/* Does the history show the peak of each pool of @device as it was counted? Not where events were dropped or left out,
- * or where a peak was reset. */
-static bool is_whole(const struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device, const char *name)
+/* Were no events dropped or left out? */
+static bool has_all(const struct gm_snapshot *snapshot)
 {
 	static const char *const missing[] = { "dropped", "filtered_small", "filtered_actions", "paused" };
 	const json_t *history = gm_json_object(snapshot->root, "history");
-	int64_t row;
 
 	for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++)
 		if (gm_json_number(history, missing[i]))
 			return false;
+	return true;
+}
+
+/* Does the history show the peak of each pool of @device as it was counted? Not where events were dropped or left out,
+ * or where a peak was reset. */
+static bool is_whole(const struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device, const char *name)
+{
+	int64_t row;
+
+	if (!has_all(snapshot))
+		return false;
 	for (size_t p = 0; p < snapshot->pool_count; p++) {
 		int64_t sum = 0;
 
@@ -318,4 +327,31 @@ bool gm_life_at(const struct gm_life *life, int64_t row)
 		return life->died == GM_LIFE_LIVE && !life->freed;
 	return (life->born == GM_LIFE_BEFORE || (int64_t)life->born <= row) &&
 	       (life->died == GM_LIFE_LIVE || (int64_t)life->died > row);
+}
+
+int64_t gm_lives_held_peak(const struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device)
+{
+	struct gm_table held = { NULL, 0, 0 };		/* address -> bytes + 1 */
+	int64_t now = 0, peak = 0;
+	/* PyTorch's snapshots do not say whether all events are there. */
+	bool said = json_is_integer(json_object_get(gm_json_object(snapshot->root, "history"), "dropped"));
+	int r = said && has_all(snapshot) ? 0 : -1;
+
+	for (size_t i = 0; !r && i < lives->row_count; i++) {
+		const struct gm_row *row = &lives->rows[i];
+		uint64_t before;
+
+		if (row->device != device || row->size < 0 || !strcmp(row->kind, "ipc") ||
+		    (strcmp(row->action, "alloc") && strncmp(row->action, "free_", 5)))
+			continue;
+		before = gm_table_take(&held, row->address, 1);
+		now = gm_wrap_subtract(now, before ? (int64_t)(before - 1) : 0);
+		if (strcmp(row->action, "alloc"))
+			continue;
+		now = gm_wrap_add(now, row->size);
+		peak = now > peak ? now : peak;
+		r = gm_table_put(&held, row->address, 1, (uint64_t)row->size + 1);
+	}
+	gm_table_free(&held);
+	return r ? r : peak;
 }

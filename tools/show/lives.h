@@ -58,6 +58,10 @@ int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, in
  * who held them (@lives->held_known), as gm_lives_shown_peak. *@ret_row: GM_LIVES_PEAK, or the row. */
 int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
+/* The most bytes that the program held on @device at once, by the requests of the history: a block ends when the
+ * program frees it, whenever the GPU is done with it. Returns -1 where the history is not whole, or -ENOMEM. */
+int64_t gm_lives_held_peak(const struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device);
+
 /* Was @life live after @row (-1: before the first)? GM_LIVES_END: is it live in the end, and not freed? */
 #define GM_LIVES_END INT64_MIN
 #define GM_LIVES_PEAK (INT64_MIN + 1)	/* for whoever reads @held; no life was there */
