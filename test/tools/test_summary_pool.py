@@ -230,7 +230,7 @@ def faults():
             "pool mine: 1 call handed out again what was not freed, which then ended",
             "pool mine: 2 calls handed out what lies in no memory that is known"], text[-1500:])
         check("faults: idle is what lies in its pieces", re.search(
-            r"\nmine +2\.00 MiB +2\.00 MiB +7\.50 KiB +1 +7\.50 KiB +4\nother +0 B +512 B +8\.00 KiB +1 +8\.00 KiB +1\n", text), text[-1500:])
+            r"\n +2\.00 MiB +2\.00 MiB +7\.50 KiB +1 +7\.50 KiB +4  mine\n +0 B +512 B +8\.00 KiB +1 +8\.00 KiB +1  other\n", text), text[-1500:])
 
 
 def stacks():
