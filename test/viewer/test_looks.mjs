@@ -128,6 +128,27 @@ test("in a small window after an out-of-memory no control is covered", { skip },
 	});
 });
 
+test("a refused request that is above the bytes in sight is not written over them", { skip }, async () => {
+	const json = join(room, "ghost.json");
+	writeFileSync(json, gunzipSync(readFileSync(join(DATA, "torch-oom.json.gz"))));
+	await visit(pageOf("ghost", json), {}, async (page) => {
+		const written = async (terms) => {
+			await page.evaluate((wanted) => gpumem.set({ terms: wanted }), terms);
+			await settle(page);
+			await page.evaluate(() => {
+				const { fillText } = CanvasRenderingContext2D.prototype;
+				globalThis.texts = [];
+				CanvasRenderingContext2D.prototype.fillText = function (text, ...more) { globalThis.texts.push(text); fillText.call(this, text, ...more); };
+				gpumem.view.paint();
+			});
+			await settle(page);
+			return page.evaluate(() => globalThis.texts.some((text) => /refused/.test(text)));
+		};
+		assert.equal(await written([]), true);
+		assert.equal(await written(["size<4096"]), false);
+	});
+});
+
 test("on paper there is the view, light, without its controls", { skip }, () => visit(training, { hash: "view=tables", dark: true }, async (page) => {
 	await page.emulateMedia({ media: "print" });
 	assert.equal(await page.locator(".table .vlist-row").first().isVisible(), true);

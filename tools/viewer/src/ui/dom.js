@@ -80,6 +80,17 @@ export const fit = (canvas) => {
 	return { context, width, height, ratio };
 };
 
+/* @paint, once in the next frame, however often it is called before. */
+export const inFrame = (paint) => {
+	let waiting = 0;
+	return () => {
+		waiting ||= requestAnimationFrame(() => {
+			waiting = 0;
+			paint();
+		});
+	};
+};
+
 /* @text, cut to @room pixels of canvas @c; "": there is room for less than three letters. */
 export const cut = (c, text, room) => {
 	if (text.length * 4 <= room && c.measureText(text).width <= room)

@@ -3,28 +3,21 @@ import { shorten } from "../model/stacks.js";
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/* As `gpumem` itself writes them: the largest unit that leaves it at 1 or more. */
-export const bytes = (value) => {
-	const sign = value < 0 ? "-" : "";
+/* @value in the largest unit that leaves it at 1 or more; @digits(number, unit) writes the number. */
+const inUnits = (value, digits) => {
 	let rest = Math.abs(value), unit = 0;
 	while (rest >= 1024 && unit < UNITS.length - 1) {
 		rest /= 1024;
 		unit++;
 	}
-	/* Of an eighth C rounds to the even digit, and toFixed() up. */
-	const even = rest * 8 % 4 === 1 ? rest - 0.005 : rest;
-	return `${sign}${unit ? even.toFixed(2) : rest} ${UNITS[unit]}`;
+	return `${value < 0 ? "-" : ""}${digits(rest, unit)} ${UNITS[unit]}`;
 };
 
+/* As `gpumem` itself writes them. Of an eighth C rounds to the even digit, and toFixed() up. */
+export const bytes = (value) => inUnits(value, (rest, unit) => unit ? (rest * 8 % 4 === 1 ? rest - 0.005 : rest).toFixed(2) : rest);
+
 /* The same for an axis, whose numbers are round. */
-export const roundBytes = (value) => {
-	let rest = Math.abs(value), unit = 0;
-	while (rest >= 1024 && unit < UNITS.length - 1) {
-		rest /= 1024;
-		unit++;
-	}
-	return `${value < 0 ? "-" : ""}${Number(rest.toFixed(3))} ${UNITS[unit]}`;
-};
+export const roundBytes = (value) => inUnits(value, (rest) => Number(rest.toFixed(3)));
 
 /* Thousands apart. The browser's own needs 20 ms before the first number. */
 const grouped = (number) => {

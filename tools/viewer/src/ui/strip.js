@@ -2,7 +2,7 @@
  * strip.js - the whole axis, small, above every view: what is live, the window, the cursor, the peak. Dragging chooses
  * a window, or moves it; a click moves the cursor of views that show a moment.
  */
-import { fit, h, variable } from "./dom.js";
+import { fit, h, inFrame, variable } from "./dom.js";
 import { beforeText, bytes } from "./format.js";
 
 const LEFT = 16, EDGE = 6;
@@ -29,14 +29,7 @@ export class Strip {
 	place(x) { return LEFT + (x / this.app.span) * this.inner; }
 	at(px) { return Math.max(0, Math.min(this.app.span, ((px - LEFT) / this.inner) * this.app.span)); }
 
-	paint() {
-		if (this.painting)
-			return;
-		this.painting = requestAnimationFrame(() => {
-			this.painting = 0;
-			this.paintNow();
-		});
-	}
+	paint = inFrame(() => this.paintNow());
 
 	paintNow() {
 		const { app, data } = this;

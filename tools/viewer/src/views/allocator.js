@@ -3,7 +3,7 @@
  * long as all the memory that the driver gave; and the list of events beside it.
  */
 import { css } from "../ui/color.js";
-import { cut, fit, h, placeTip, replace, switcher, variable, wheelFactor } from "../ui/dom.js";
+import { cut, fit, h, inFrame, placeTip, replace, switcher, variable, wheelFactor } from "../ui/dom.js";
 import { beforeText, bytes, plural } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Events } from "./events.js";
@@ -160,17 +160,13 @@ export class Allocator {
 		}
 	}
 
-	paint() {
-		if (!this.painting)
-			this.painting = requestAnimationFrame(() => {
-				this.painting = 0;
-				if (!this.data || !this.element.isConnected)
-					return;
-				this.lay();
-				if (this.pieces)
-					this.paintNow();
-			});
-	}
+	paint = inFrame(() => {
+		if (!this.data || !this.element.isConnected)
+			return;
+		this.lay();
+		if (this.pieces)
+			this.paintNow();
+	});
 
 	hatch(c) {
 		const tile = h("canvas", { width: 6, height: 6 }), t = tile.getContext("2d");

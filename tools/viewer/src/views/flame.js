@@ -3,7 +3,7 @@
  * function to the full width, a double click filters every view by it.
  */
 import { css, hueOf, oklch } from "../ui/color.js";
-import { cut, fit, h, placeTip, replace, switcher, toggle, variable } from "../ui/dom.js";
+import { cut, fit, h, inFrame, placeTip, replace, switcher, toggle, variable } from "../ui/dom.js";
 import { bytes, count, percent, plural } from "../ui/format.js";
 import { testOf } from "../model/filter.js";
 
@@ -136,14 +136,7 @@ export class Flame {
 
 	/* ---- painting ---- */
 
-	paint() {
-		if (!this.painting)
-			this.painting = requestAnimationFrame(() => {
-				this.painting = 0;
-				if (this.data && this.element.isConnected)
-					this.paintNow();
-			});
-	}
+	paint = inFrame(() => this.data && this.element.isConnected && this.paintNow());
 
 	x(bytesAt) { return SIDE + ((bytesAt - this.data.begin[this.root]) / (this.data.weight[this.root] || 1)) * this.wide; }
 

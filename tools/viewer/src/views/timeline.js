@@ -4,7 +4,7 @@
  */
 import { css, hueOf, oklch } from "../ui/color.js";
 import { alongTicks, byteTicks } from "../ui/axes.js";
-import { cut, fit, h, switcher, variable } from "../ui/dom.js";
+import { cut, fit, h, inFrame, switcher, variable } from "../ui/dom.js";
 import { beforeText, bytes, duration } from "../ui/format.js";
 import { Legend, byChoice } from "../ui/legend.js";
 import { Pointer } from "./timeline_pointer.js";
@@ -164,14 +164,15 @@ export class Timeline {
 
 	/* ---- painting ---- */
 
-	paint() {
-		if (this.painting)
-			return;
-		this.painting = requestAnimationFrame(() => {
-			this.painting = 0;
-			if (this.picture && this.element.isConnected)
-				this.paintNow();
-		});
+	paint = inFrame(() => this.picture && this.element.isConnected && this.paintNow());
+
+	/* Draw nothing beyond the picture, until restore(). */
+	clip(c) {
+		const { box } = this;
+		c.save();
+		c.beginPath();
+		c.rect(box.left, box.top, box.width, box.height);
+		c.clip();
 	}
 
 	paintNow() {
@@ -183,10 +184,7 @@ export class Timeline {
 		c.clearRect(0, 0, width, height);
 		c.fillStyle = variable("--canvas");
 		c.fillRect(box.left, box.top, box.width, box.height);
-		c.save();
-		c.beginPath();
-		c.rect(box.left, box.top, box.width, box.height);
-		c.clip();
+		this.clip(c);
 		const { view } = picture;
 		const left = this.x(view.from), right = this.x(view.to), top = this.y(view.high), bottom = this.y(view.low);
 		c.imageSmoothingEnabled = false;
@@ -230,12 +228,9 @@ export class Timeline {
 
 	/* What lies over the stripes: lines, marks, what is pinned or pointed at. */
 	paintOver() {
-		const { context: c, width, height } = fit(this.top), { box } = this;
+		const { context: c, width, height } = fit(this.top);
 		c.clearRect(0, 0, width, height);
-		c.save();
-		c.beginPath();
-		c.rect(box.left, box.top, box.width, box.height);
-		c.clip();
+		this.clip(c);
 		this.paintLines(c);
 		this.paintPinned(c);
 		this.pointer.paint(c);
@@ -356,6 +351,8 @@ export class Timeline {
 			return;
 		const wide = Math.min(120, box.width / 4), left = Math.max(box.left + 1, x - wide), top = Math.max(box.top + 2, this.y(ghost.base + ghost.bytes));
 		const tall = this.y(ghost.base) - top;
+		if (tall <= 0)
+			return;		/* it is above the bytes in sight, as those that a filter leaves */
 		c.fillStyle = variable("--ghost");
 		c.fillRect(left, top, wide, tall);
 		c.strokeStyle = c.fillStyle = variable("--bad");
