@@ -11,7 +11,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from screen import Screen  # noqa: E402
 from tap import B, BUSY, FAKE, GPUMEM, Room, check, finish  # noqa: E402
-from verbs import gpumem, journals_begun, wait_for  # noqa: E402
+from verbs import gpumem, journals_begun, killed_journal, wait_for  # noqa: E402
 
 # A cache whose look-up is inlined into the thread that serves: the look-up keeps the memory.
 SOURCE = r"""
@@ -170,9 +170,9 @@ with Room() as room:
     check("and not with --no-lines", not gpumem("summary", "--no-lines", bare).stderr)
 
     # ---- a call site in 80 columns: what is left out is what tells least ------------------------------------------------
-    def seen(*words, columns=80):
+    def seen(*words, columns=80, **environment):
         """The lines that a terminal of so many columns shows."""
-        with Screen([GPUMEM, *words], columns=columns) as screen:
+        with Screen([GPUMEM, *words], columns=columns, **environment) as screen:
             screen.ended(60 * BUSY)
             return [line.split("\r")[-1] for line in re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", screen.raw.decode(errors="replace")).split("\r\n")]
 
@@ -194,6 +194,9 @@ with Room() as room:
         lines = seen(*words)
         check("%s: a terminal's lines have at most its 80 columns" % " ".join(words[:-1] + [os.path.basename(words[-1])]), len(lines) > 3 and
               not any(len(line) > 80 for line in lines), [line for line in lines if len(line) > 80][:5])
+    killed_journal(room)
+    lines = seen("recover", GPUMEM_JOURNAL=room.journals)
+    check("recover: its hint, too", all(len(line) <= 80 for line in lines if ".journal" not in line) and "in place of the journal" in " ".join(map(str.strip, lines)), lines)
     listed = seen("options"), gpumem("options").stdout.splitlines()
     check("options: a terminal's lines have at most its 80 columns", len(listed[0]) > 100 and all(len(line) <= 80 for line in listed[0]))
     check("options: a line each in a file, and as much", max(map(len, listed[1])) > 150 and

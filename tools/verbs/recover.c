@@ -308,8 +308,8 @@ static void recover_unnamed(struct gm_recover_for *of, bool all)
 	if (!report->seen)
 		puts("no journal of a dead process was found");
 	else if (!all && report->seen > report->alive)
-		puts("(gpumem recover PID, FILE or DIR makes a snapshot of what you name, --all of each, in place\n"
-		     " of the journal)");
+		gm_show_line(stdout, " ", "(gpumem recover PID, FILE or DIR makes a snapshot of what you name, --all "
+			     "of each, in place of the journal)");
 }
 
 int gm_verb_recover(int argc, char **argv)
