@@ -308,6 +308,8 @@ static void stamp(struct gm_heap *heap, unsigned int pool, const struct gm_block
 	uint64_t first = (block->address - region->base) / GM_HEAP_PAGE;
 	uint64_t last = (gm_pages_end(block) - 1 - region->base) / GM_HEAP_PAGE;
 
+	if (block->address < region->base || gm_pages_end(block) > region->top)
+		return;				/* somebody has cut the journal short: the block's record is empty */
 	for (uint64_t i = first; now && i <= last; i++)
 		region->freed[i] = now;		/* no moment was later */
 }

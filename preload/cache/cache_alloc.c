@@ -13,6 +13,7 @@
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 #include "preload/order/order.h"
+#include "recorder/journal/state.h"
 
 #define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
 
@@ -338,8 +339,9 @@ static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdev
 		if (r)
 			return fail(heap, call, r, ret_result);
 	}
-	if (unlikely(!call->alloc.address))
-		return false;		/* its record was lost while we were at it */
+	/* Its record was lost while we were at it, so the address may be of nothing, or of what another has. */
+	if (unlikely(gm_get(&gm_rec.lost)))
+		return false;
 	*dptr = call->alloc.address;
 	if (unlikely(gm_cache_unusual & GM_CACHE_FILLS))
 		fill(heap, call->alloc.address, call->alloc.requested);

@@ -106,6 +106,7 @@ struct gm_recorder {
 	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint32_t) left_out;	/* bits (1 << enum gm_action) of events that are not written */
 	uint32_t history;		/* 1: the journal has room for events */
+	_Atomic(uint32_t) lost;		/* enum gm_lost; set before any table is empty */
 	_Atomic(uint32_t) domain_count;	/* how many there are; a pool's domain is added with the pool */
 
 	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
@@ -137,9 +138,7 @@ struct gm_recorder {
 	_Atomic(uint64_t) left;		/* bytes left at the last review; UINT64_MAX: no limit */
 	_Atomic(uint32_t) review;	/* 1: the helper thread shall call gm_recorder_review */
 
-	/* for gm_recorder_lose: somebody has truncated the file */
-	struct gm_region layout[GM_REGION_COUNT];
-	_Atomic(uint32_t) lost;		/* enum gm_lost */
+	struct gm_region layout[GM_REGION_COUNT];	/* for gm_recorder_lose: somebody has truncated the file */
 
 	/* where the file is, to remove it */
 	char directory[1024];

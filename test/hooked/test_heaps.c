@@ -175,6 +175,44 @@ START_TEST(test_heap_cannot_be_made)
 }
 END_TEST
 
+/* ---- the journal was cut short ---- */
+
+/* Two threads are within cudaMalloc when the tables become empty. The first splits a block, whose size it read before and
+ * whose address it reads after: what remains begins at an address that is none, and the second finds that. The driver
+ * serves it then. */
+START_TEST(test_lost_within_a_call)
+{
+	CUdeviceptr kept[64], p[256], base;
+	struct gm_block was[64];
+	uint32_t id[64];
+	size_t size;
+
+	setenv("GPUMEM_THREAD_CACHE", _i / 2 ? "yes" : "no", 1);
+	start(_i % 2, "1GiB");
+	for (unsigned int i = 0; i < 64; i++)
+		OK(cuMemAlloc_v2(&kept[i], 512 + 512 * (i % 7)));
+	for (unsigned int i = 0; i < 64; i += 2) {
+		id[i] = gm_cache_block(kept[i], &was[i]);
+		OK(cuMemFree_v2(kept[i]));
+		was[i] = gm_rec.blocks[id[i]];
+	}
+	ck_assert(gm_recorder_lose(gm_rec.base));	/* and gm_cache_lost() has not been called */
+	for (unsigned int i = 0; i < 64; i += 2) {
+		was[i].address = 0x800;
+		gm_rec.blocks[id[i]] = was[i];
+	}
+	for (unsigned int i = 0; i < 256; i++) {
+		OK(cuMemAlloc_v2(&p[i], 512 << i % 8));
+		OK(cuMemGetAddressRange_v2(&base, &size, p[i]));
+		ck_assert_uint_eq(base, p[i]);
+	}
+	for (unsigned int i = 0; i < 256; i++)
+		OK(cuMemFree_v2(p[i]));
+	for (unsigned int i = 1; i < 64; i += 2)
+		OK(cuMemFree_v2(kept[i]));
+}
+END_TEST
+
 /* ---- no record left ---- */
 
 /* The tables are full while a large block is free: what is asked for then takes just that of the device, and the rest
@@ -291,6 +329,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, test_green_context, 0, 4);
 	tcase_add_test(tc, test_heap_cannot_be_made);
+	tcase_add_loop_test(tc, test_lost_within_a_call, 0, 4);
 	tcase_add_loop_test(tc, test_no_record_left, 0, 2);
 	tcase_add_test(tc, test_torch_from_the_driver);
 	tcase_add_loop_test(tc, test_caches_above, 0, 2);
