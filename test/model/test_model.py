@@ -2,7 +2,7 @@
 # timeout: 900
 """Thousands of random programs (model.c), alone and with the cache: no race, no hang, no wrong word, no wrong result.
 
-MODEL_PROGRAMS=N runs N programs in place of 4,000; MODEL_FIRST=N begins with another seed.
+MODEL_PROGRAMS=N runs N programs in place of 1,600; MODEL_FIRST=N begins with another seed.
 """
 import os
 import re
@@ -16,7 +16,7 @@ from tap import B, GPUMEM, Room, check, finish, journals_place, tell  # noqa: E4
 MODEL = os.path.join(B, "test/model/model")
 RULES = os.path.join("build", "rules", "libgpumem.so")
 JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
-PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "4000"))
+PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "1600"))
 FIRST = int(os.environ.get("MODEL_FIRST", "1"))
 # Without files on a disk, stacks and snapshots, on which thousands of short programs would spend their time.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir=journals_place())

@@ -43,6 +43,7 @@
 #define CELLS 48u
 #define OWN 8u				/* the first cells are of a heap of the thread's own */
 #define ALL_OWN (THREADS * CELLS + 1)
+#define STEPS UINT64_C(1500)
 #define SMALL_CAPACITY (UINT64_C(96) << 20)
 
 enum { NOTHING, LIVE, PENDING };
@@ -54,6 +55,7 @@ struct shared {				/* also of a process that is killed */
 		_Atomic(uint32_t) busy;	/* cell + 1, of all, that may be either way */
 		_Atomic(uint64_t) steps;
 	} threads[THREADS];
+	_Atomic(uint64_t) allowed;	/* steps of each thread, which then waits for more */
 	_Atomic(bool) stop;
 };
 static struct shared *shared;
@@ -186,6 +188,10 @@ static void *work(void *arg)
 	struct thread *me = &shared->threads[w->number];
 
 	while (!shared->stop) {
+		if (me->steps >= shared->allowed) {
+			usleep(100);
+			continue;
+		}
 		step(w, me);
 		me->steps++;
 	}
@@ -197,6 +203,7 @@ static void begin_shared(void)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
 	ck_assert_ptr_ne(shared, MAP_FAILED);
+	shared->allowed = UINT64_MAX;
 }
 
 static void run_workers(pthread_t *threads, struct worker *workers, unsigned int seed,
@@ -340,8 +347,8 @@ static void settle(struct gm_copy *copy)
 /* Every copy taken meanwhile is one moment; with so little history, of what there is of it. */
 START_TEST(every_live_copy_is_one_moment)
 {
-	/* Each of a whole trace takes longer than the one before. */
-	unsigned int copies = (unsigned int)aux_effort(_i % 2 ? COPIES : COPIES / 10), whole = 0;
+	/* Each of a whole trace takes longer than the one before, so the trace is kept short. */
+	unsigned int copies = (unsigned int)aux_effort(_i % 2 ? COPIES : COPIES / 5), whole = 0;
 	unsigned int hurried = 0;
 	unsigned int seed = 20251120 + (unsigned int)_i;
 	static struct places tables;
@@ -349,6 +356,8 @@ START_TEST(every_live_copy_is_one_moment)
 	pthread_t threads[THREADS];
 
 	begin_shared();
+	if (!(_i % 2))
+		shared->allowed = STEPS;
 	run_workers(threads, workers, seed, _i % 2 ? 16 * 63 : 4194304);
 	for (unsigned int i = 0; i < THREADS; i++)	/* a loaded machine starts them late */
 		for (int wait = 0; wait < 60000 && shared->threads[i].steps <= 100; wait++)
@@ -356,6 +365,8 @@ START_TEST(every_live_copy_is_one_moment)
 	for (unsigned int i = 0; i < copies; i++) {
 		struct gm_copy copy;
 
+		if (!(_i % 2))		/* enough for all of the copy */
+			shared->allowed += STEPS;
 		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
 		settle(&copy);
 		/* A holder of a lock that was off its processor for long: the copy says so itself. */
@@ -567,7 +578,7 @@ static void check_stopped(int fd)
 /* Whatever the instruction that a program dies at, its journal shows one moment. */
 START_TEST(stopped_at_every_instruction)
 {
-	unsigned long steps = 0, checked = 0, stride = aux_effort(1) > 1 ? 1 : 7;
+	unsigned long steps = 0, checked = 0, stride = aux_effort(1) > 1 ? 1 : 23;
 	unsigned long phase = (unsigned long)time(NULL) % stride;
 	char path[sizeof(aux_report.path)];
 	int pipes[2], fd, status;
