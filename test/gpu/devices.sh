@@ -96,7 +96,7 @@ if "$python" -c 'import torch' 2>/dev/null; then
 	fi
 fi
 if [ "${devices[0]}" != "${devices[1]}" ]; then
-	for word in app_multidev app_lives waits; do
+	for word in app_multidev app_graph app_lives app_pools app_vmm waits; do
 		scripts/gpu-check.sh --no-python --only $word >"$room/ours" 2>&1
 		grep -E '^(pass|FAIL|skip)' "$room/ours"
 		passed=$((passed + $(grep -c '^pass' "$room/ours")))
