@@ -152,7 +152,9 @@ full = json.loads(replay("--heap", "pages", "--json", "--capacity", "10GiB", "te
 check("too small a device: out of memory is counted, and nothing is taken past it", full["ooms"] > 0 and full["retries"] > 0 and
       full["peak_reserved_bytes"] <= 10 << 30, full)
 for words in (["--heap", "pages", "--search"], ["--lag", "3"], ["--heap", "paged"], ["--heap", "pages", "--lag", "x"],
-              ["--heap", "pages", "--verify", "test/traces/streams.stats.json"]):
+              ["--heap", "pages", "--verify", "test/traces/streams.stats.json"], ["--output", "x.json", "--search"],
+              ["--output", "x.json", "--heap", "pages"], ["--output", "x.png"],
+              ["--output", "x.json", "--verify", "test/traces/streams.stats.json"]):
     done = replay(*words, TRACES[0])
     check("%s: refused" % " ".join(words), done.returncode == 2 and done.stderr, done)
 
@@ -195,6 +197,43 @@ with tempfile.TemporaryDirectory() as room:
           tight["peak_reserved_bytes"] <= 14 << 30, tight)
     none = json.loads(replay("test/traces/gpt.trace.gz", "--json", "--capacity", "1GiB").stdout)
     check("far too small a device: out of memory is counted", none["ooms"] > 0, none)
+
+    # A replay as a snapshot: its events, added up by this test, make what the replay says and what is there at the end.
+    for more in ([], ["--capacity", "14GiB"], ["--conf", "max_split_size_mb:64"]):
+        out = os.path.join(room, "replayed.json")
+        said = json.loads(replay("test/traces/gpt.trace.gz", "--json", *more, "-o", out).stdout)
+        check("-o %s: the answer is the same" % more, said == json.loads(replay("test/traces/gpt.trace.gz", "--json", *more).stdout))
+        with open(out, encoding="utf-8") as file:
+            document = json.load(file)
+        reserved = peak = 0
+        segments, live, pending, counts = {}, {}, {}, {}
+        for event in document["device_traces"][0]:
+            action, at, size = event["action"], event["addr"], event["size"]
+            counts[action] = counts.get(action, 0) + 1
+            if action == "segment_alloc":
+                segments[at] = size
+                reserved += size
+                peak = max(peak, reserved)
+            elif action == "segment_free":
+                reserved -= segments.pop(at)
+            elif action == "alloc":
+                assert at not in live and at not in pending
+                live[at] = size
+            elif action == "free_requested":
+                pending[at] = live.pop(at)
+            elif action == "free_completed":
+                assert pending.pop(at) == size
+        blocks = {block["address"]: block for segment in document["segments"] for block in segment["blocks"]}
+        check("-o %s: the events make the peak" % more, peak == said["peak_reserved_bytes"] and counts.get("oom", 0) == said["ooms"] and
+              counts["alloc"] + counts.get("oom", 0) == said["allocations"], (peak, counts, said))
+        check("-o %s: and the end" % more, {segment["address"]: segment["total_size"] for segment in document["segments"]} == segments and
+              {at: block["size"] for at, block in blocks.items() if block["state"] == "active_allocated"} == live and
+              {at: block["size"] for at, block in blocks.items() if block["state"] == "active_awaiting_free"} == pending and
+              all(sum(block["size"] for block in segment["blocks"]) == segment["total_size"] for segment in document["segments"]))
+        told = subprocess.run([GPUMEM, "summary", "--json", out], capture_output=True, text=True, timeout=120, check=False)
+        check("-o %s: summary reads it" % more, told.returncode == 0 and json.loads(told.stdout), told.stderr)
+    done = replay("test/traces/gpt.trace.gz", "-o", os.path.join(room, "nowhere", "x.json"))
+    check("-o: what cannot be written is said", done.returncode == 1 and "could not be written" in done.stderr, done)
 
     fifo = os.path.join(room, "fifo")
     os.mkfifo(fifo)

@@ -23,12 +23,13 @@
 #include "tools/read/input.h"
 #include "tools/read/load.h"
 #include "tools/show/show.h"
+#include "tools/write/output.h"
 
 #define NO_SNAPSHOT "not a snapshot: "	/* as gm_load begins */
 #define UNSAID (UINT64_MAX - 1)	/* no size that is read comes out so */
 
 struct wish {
-	const char *trace, *conf, *verify;
+	const char *trace, *conf, *verify, *output;
 	int heap;			/* 0 segments, 1 pages */
 	size_t lag;
 	uint64_t capacity, limit;	/* limit: UNSAID, or of --limit, be it "unlimited" */
@@ -304,6 +305,26 @@ static int no_memory(const struct wish *wish)
 	return GM_EXIT_FAILED;
 }
 
+/* Run it, and write what happens to @wish->output. Returns the exit status. */
+static int write_replay(const struct wish *wish, const struct gm_trace *trace, const struct gm_heap_config *config,
+			struct gm_simulate_how how, struct gm_simulation *run)
+{
+	struct gm_output output;
+	int r = gm_output_open(&output, wish->output, false), closed;
+
+	if (!r) {
+		how.into = gm_replayed_open(output.file, wish->conf ? wish->conf : trace->conf);
+		r = how.into ? gm_simulate(trace, config, &how, run) : -ENOMEM;
+		closed = how.into ? gm_replayed_close(how.into) : 0;
+		r = gm_output_close(&output, r ? r : closed);
+	}
+	if (!r)
+		return 0;
+	fprintf(stderr, "gpumem replay: %s: the output could not be written: %s\n", gm_show_clean(wish->output),
+		gm_limit_why(r));
+	return GM_EXIT_FAILED;
+}
+
 static int replay(const struct wish *wish)
 {
 	const struct gm_simulate_how how = { .follow = wish->verify, .capacity = wish->capacity };
@@ -320,6 +341,10 @@ static int replay(const struct wish *wish)
 	} else if (!r && wish->heap) {
 		config.class = &gm_pages_heap;
 		r = replay_pages(wish, &history.trace, &config) ? no_memory(wish) : 0;
+	} else if (!r && wish->output) {
+		r = write_replay(wish, &history.trace, &config, how, &run);
+		if (!r && strcmp(wish->output, "-"))
+			(wish->json ? print_json : print_text)(&run);
 	} else if (!r && gm_simulate(&history.trace, &config, &how, &run)) {
 		r = no_memory(wish);
 	} else if (!r && wish->verify) {
@@ -340,7 +365,7 @@ int gm_verb_replay(int argc, char **argv)
 		{ "conf", GM_ARG_TEXT, &wish.conf }, { "device", GM_ARG_DEVICE, &device },
 		{ "capacity", GM_ARG_LIMIT, &wish.capacity }, { "verify", GM_ARG_TEXT, &wish.verify },
 		{ "heap", GM_ARG_WORD, &wish.heap }, { "lag", GM_ARG_COUNT, &wish.lag },
-		{ "json", GM_ARG_FLAG, &wish.json }, { NULL, 0, NULL }
+		{ "output", GM_ARG_TEXT, &wish.output }, { "json", GM_ARG_FLAG, &wish.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, 1);
 
@@ -348,8 +373,10 @@ int gm_verb_replay(int argc, char **argv)
 		return status;
 	wish.device = device ? (int)strtol(device, NULL, 10) : -1;
 	if ((wish.verify && (wish.conf || wish.search || wish.heap)) || (wish.heap && wish.search) ||
-	    (wish.lag != SIZE_MAX && !wish.heap))
+	    (wish.lag != SIZE_MAX && !wish.heap) || (wish.output && (wish.verify || wish.search || wish.heap)))
 		return gm_usage_wrong("replay");
+	if (gm_output_check("replay", wish.output, ".json"))
+		return GM_EXIT_USAGE;
 	wish.trace = argv[optind];
 	return gm_show_end("replay", replay(&wish));
 }

@@ -6,6 +6,7 @@
 #define GM_TOOLS_REPLAY_H
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -128,6 +129,7 @@ struct gm_simulate_how {
 	uint64_t capacity;		/* of the ideal device, GM_HEAP_UNLIMITED: no end */
 	uint64_t lag;			/* pages heap: as in gm_trace_needs, operations */
 	unsigned int order;		/* of the ideal device's addresses: 0 rising, 1 falling, 2 .. mixed */
+	struct gm_replayed *into;	/* is told all that happens; NULL: nobody */
 	/* Tests': how many rules of the heap are broken, asked now and then, and at the end. */
 	int (*check)(struct gm_heap *heap, uint32_t first_segment);
 };
@@ -135,6 +137,26 @@ struct gm_simulate_how {
 /* Run @trace under @config. Returns 0, -ENOMEM, or -E2BIG. */
 int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config,
 		const struct gm_simulate_how *how, struct gm_simulation *ret);
+
+/* ---- replayed.c -------------------------------------------------------------------------------- */
+
+/*
+ * A replay as a snapshot in PyTorch's form: what would have happened, without call sites. A moment is the number of the
+ * operation, in microseconds.
+ */
+
+/* Begin it in @file. NULL: no memory. */
+struct gm_replayed *gm_replayed_open(FILE *file, const char *conf);
+
+/* @action, in PyTorch's words, at @moment. */
+void gm_replayed_event(struct gm_replayed *into, uint64_t moment, const char *action, uint64_t address, uint64_t bytes,
+		       uint64_t stream);
+
+/* What there is at the end. */
+void gm_replayed_heap(struct gm_replayed *into, const struct gm_heap *heap, uint32_t first_segment);
+
+/* Returns 0, -ENOMEM, or the error of the file, which stays open. */
+int gm_replayed_close(struct gm_replayed *into);
 
 /* ---- search.c --------------------------------------------------------------------------------- */
 

@@ -134,6 +134,19 @@ static void *memory(void *arg, size_t bytes)
 	return *place;
 }
 
+/* ---- who is told ---- */
+
+static void tell(struct simulation *sim, const char *action, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	if (sim->how.into)
+		gm_replayed_event(sim->how.into, sim->operations, action, address, bytes, stream);
+}
+
+static void tell_block(struct simulation *sim, const char *action, uint32_t block)
+{
+	tell(sim, action, sim->blocks[block].address, sim->blocks[block].size, sim->blocks[block].stream);
+}
+
 /* ---- the driver ---- */
 
 /* The next call of the driver in the recording, of @op; NULL and a difference when it is another. */
@@ -192,6 +205,7 @@ static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *re
 			return -ENOMEM;
 		use(sim, bytes);
 		*ret_address = ideal_address(sim, bytes);
+		tell(sim, "segment_alloc", *ret_address, bytes, stream);
 		return 0;
 	}
 	line = recorded_call(sim, GM_TRACE_SEGMENT_ALLOC);
@@ -213,9 +227,9 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	struct simulation *sim = arg;
 	const struct gm_trace_line *line;
 
-	(void)stream;
 	if (!sim->how.follow) {
 		sim->used -= bytes;
+		tell(sim, "segment_free", address, bytes, stream);
 		return;
 	}
 	line = recorded_call(sim, GM_TRACE_SEGMENT_FREE);
@@ -298,8 +312,9 @@ static void synchronize(void *arg)
 
 /* ---- the run ---- */
 
-static void refuse(struct simulation *sim, uint64_t bytes)
+static void refuse(struct simulation *sim, uint64_t bytes, uint64_t stream)
 {
+	tell(sim, "oom", 0, bytes, stream);
 	if (!sim->result->failed++)
 		sim->result->failed_bytes = bytes;
 }
@@ -315,7 +330,7 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 	r = gm_heap_alloc(sim->heap, &request, &id);
 	sim->result->allocations++;
 	if (r == -ENOMEM || (r && !sim->how.follow)) {	/* larger than the heap's own limit: likewise */
-		refuse(sim, line->bytes);
+		refuse(sim, line->bytes, line->stream);
 		sim->result->missed++;
 		if (sim->how.follow && line->address)
 			differ(sim, "line %u: the replay runs out of memory, the recording did not",
@@ -327,6 +342,7 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 		return;
 	}
 	sim->block_of[line->id] = id;
+	tell_block(sim, "alloc", id);
 	sim->live += line->bytes;
 	if (sim->live > sim->result->peak_live_bytes)
 		sim->result->peak_live_bytes = sim->live;
@@ -351,7 +367,7 @@ static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 	if (!line->bytes || (sim->how.capacity == GM_HEAP_UNLIMITED && sim->heap->config.limit == GM_HEAP_UNLIMITED))
 		return;
 	if (gm_heap_alloc(sim->heap, &request, &id)) {
-		refuse(sim, line->bytes);
+		refuse(sim, line->bytes, line->stream);
 		return;
 	}
 	gm_heap_free_requested(sim->heap, id);
@@ -366,7 +382,7 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 	if (line->bytes > sim->how.capacity || sim->used > sim->how.capacity - line->bytes)
 		gm_heap_release(sim->heap, true, &freed);
 	if (line->bytes > sim->how.capacity || sim->used > sim->how.capacity - line->bytes) {
-		refuse(sim, line->bytes);
+		refuse(sim, line->bytes, line->stream);
 		sim->result->missed++;
 		return;
 	}
@@ -382,6 +398,7 @@ static void request(struct simulation *sim, uint32_t block)
 	if (!block || sim->blocks[block].state != GM_BLOCK_ACTIVE)
 		return;
 	sim->live -= sim->blocks[block].requested;
+	tell_block(sim, "free_requested", block);
 	gm_heap_free_requested(sim->heap, block);
 }
 
@@ -389,6 +406,7 @@ static void complete(struct simulation *sim, uint32_t *block)
 {
 	if (*block && sim->blocks[*block].state == GM_BLOCK_PENDING) {
 		sim->held -= sim->blocks[*block].size;
+		tell_block(sim, "free_completed", *block);
 		gm_heap_free_completed(sim->heap, *block);
 	}
 	*block = GM_NONE;
@@ -500,6 +518,8 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 	}
 	ret->ns = now_ns() - ret->ns;
 	ret->operations = sim.operations;
+	if (!r && how->into)
+		gm_replayed_heap(how->into, sim.heap, sim.first_segment);
 	if (!r) {
 		ret->stats = sim.stats;
 		ret->pages_moved = config->class == &gm_pages_heap ? gm_pages(sim.heap)->moved : 0;
