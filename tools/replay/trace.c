@@ -170,7 +170,7 @@ bool gm_trace_is(const char *path)
 	if (file)
 		gzclose(file);
 	text[strcspn(text, "\r\n")] = '\0';
-	if (text[0] == '#')		/* there is nothing else */
+	if (text[0] == '#' || !text[0])	/* comments and empty lines, and nothing else so far */
 		return comments > 0;
 	return !strcmp(text, "e") || (text[0] && strchr("arf", text[0]) && text[1] == ' ' && text[2] >= '0' &&
 				      text[2] <= '9');
