@@ -279,8 +279,8 @@ static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), v
  * @last: all such failures, up to the newest. */
 static void take_oom(bool last)
 {
-	struct gm_copy copy;
-	uint64_t time_us, number;
+	struct gm_copy copy, ready;
+	uint64_t time_us, ready_us, number;
 
 	gm_oom_begun();
 	for (unsigned int tries = 0; tries < (last ? COPIES : 1) && gm_oom_owed(); tries++) {
@@ -292,6 +292,15 @@ static void take_oom(bool last)
 		} else {
 			time_us = gm_wall_us();
 			r = make_copy(&copy);
+			/* The failed thread was still making its copy, and may have gone on and freed before this one
+			 * was made: then its own is ready now, and shows the moment. */
+			if (gm_oom_take_copy(&ready, &ready_us)) {
+				gm_copy_free(&copy);
+				copy = ready;
+				time_us = ready_us;
+				r = 0;
+				gm_copy_renew_names(&copy);
+			}
 		}
 		if (!r) {
 			/* The copy shows no failure if there was no memory for the records. */
