@@ -285,6 +285,9 @@ static bool fail(const struct gm_cache_heap *heap, struct gm_call *call, int r, 
 {
 	enum gm_limit which;
 
+	/* From tables that were lost meanwhile nothing follows. */
+	if (gm_get(&gm_rec.lost))
+		return false;
 	call->exhausted = r == -ENOMEM;
 	/* No room for a segment, which may be much more than was asked for, or no addresses for pages: the
 	 * driver's turn, for just that. (Past a limit of ours there is nobody else to ask.) */

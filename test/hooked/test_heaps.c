@@ -188,6 +188,7 @@ START_TEST(test_lost_within_a_call)
 	size_t size;
 
 	setenv("GPUMEM_THREAD_CACHE", _i / 2 ? "yes" : "no", 1);
+	setenv("GPUMEM_MEMORY_LIMIT", "32MiB", 1);
 	start(_i % 2, "1GiB");
 	for (unsigned int i = 0; i < 64; i++)
 		OK(cuMemAlloc_v2(&kept[i], 512 + 512 * (i % 7)));
@@ -208,6 +209,8 @@ START_TEST(test_lost_within_a_call)
 	}
 	for (unsigned int i = 0; i < 256; i++)
 		OK(cuMemFree_v2(p[i]));
+	OK(cuMemAlloc_v2(&p[0], 64 * MIB));		/* the limit's count is lost, too */
+	OK(cuMemFree_v2(p[0]));
 	for (unsigned int i = 1; i < 64; i += 2)
 		OK(cuMemFree_v2(kept[i]));
 }
