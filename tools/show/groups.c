@@ -414,15 +414,24 @@ static bool are_of_builds(struct gm_group *const *list, size_t count)
 	return false;
 }
 
-int gm_groups_join_builds(struct gm_groups *groups, size_t *ret_into)
+int gm_groups_join_builds(struct gm_groups *groups, size_t **ret_into)
 {
-	struct gm_group **list = calloc(groups->count + 1, sizeof(*list));
+	struct gm_group **list;
+	size_t *into;
 
-	if (!list)
+	*ret_into = NULL;
+	if (groups->by != GM_BY_SITE)
+		return 0;
+	list = calloc(groups->count + 1, sizeof(*list));
+	into = calloc(groups->count + 1, sizeof(*into));
+	if (!list || !into) {
+		free(list);
+		free(into);
 		return -ENOMEM;
+	}
 	for (size_t i = 0; i < groups->count; i++) {
 		list[i] = &groups->list[i];
-		ret_into[i] = i;
+		into[i] = i;
 	}
 	qsort(list, groups->count, sizeof(*list), by_function);
 	for (size_t i = 0, end; i < groups->count; i = end) {
@@ -432,22 +441,19 @@ int gm_groups_join_builds(struct gm_groups *groups, size_t *ret_into)
 			continue;
 		list[i]->key = joined_name(groups, &list[i], end - i);
 		for (size_t k = i + 1; k < end; k++)
-			ret_into[list[k] - groups->list] = (size_t)(list[i] - groups->list);
+			into[list[k] - groups->list] = (size_t)(list[i] - groups->list);
 	}
 	free(list);
+	*ret_into = into;
 	return 0;
 }
 
 int gm_groups_merge_builds(struct gm_groups *groups)
 {
 	size_t *into, kept = 0;
-	int r;
+	int r = gm_groups_join_builds(groups, &into);
 
-	if (groups->by != GM_BY_SITE)
-		return 0;
-	into = calloc(groups->count + 1, sizeof(*into));
-	r = into ? gm_groups_join_builds(groups, into) : -ENOMEM;
-	for (size_t i = 0; !r && i < groups->count; i++) {
+	for (size_t i = 0; into && i < groups->count; i++) {
 		struct gm_group *from = &groups->list[i], *to = &groups->list[into[i]];
 
 		if (to == from) {
@@ -462,7 +468,7 @@ int gm_groups_merge_builds(struct gm_groups *groups)
 		}
 		to->name = to->name ? to->name : from->name;
 	}
-	groups->count = r ? groups->count : kept;
+	groups->count = into ? kept : groups->count;
 	free(into);
 	return r;
 }

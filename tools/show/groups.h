@@ -89,9 +89,9 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 		  int64_t row, struct gm_suppressions *known);
 
 /* Once all was added: which groups by site are of one function in two builds of its module, whose lines moved. They
- * count as the first of them, which gets the name of all: @ret_into[i] is the place of group i's. Returns 0 or
- * -ENOMEM. */
-int gm_groups_join_builds(struct gm_groups *groups, size_t *ret_into);
+ * count as the first of them, which gets the name of all: (*@ret_into)[i] is the place of group i's; free() it. NULL:
+ * nothing is joined, since the groups are not by site. Returns 0 or -ENOMEM. */
+int gm_groups_join_builds(struct gm_groups *groups, size_t **ret_into);
 
 /* Add these up in @groups, if they are by site. Returns 0 or -ENOMEM. */
 int gm_groups_merge_builds(struct gm_groups *groups);

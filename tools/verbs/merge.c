@@ -145,13 +145,9 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 static int join_builds(struct merge *merge, struct gm_groups *groups)
 {
 	size_t *into, kept = 0;
-	int r;
+	int r = gm_groups_join_builds(groups, &into);
 
-	if (groups->by != GM_BY_SITE)
-		return 0;
-	into = calloc(groups->count + 1, sizeof(*into));
-	r = into ? gm_groups_join_builds(groups, into) : -ENOMEM;
-	for (size_t i = 0; !r && i < merge->row_count; i++) {
+	for (size_t i = 0; into && !r && i < merge->row_count; i++) {
 		struct row *from = &merge->rows[i], *to = &merge->rows[into[i]];
 
 		for (size_t n = 0; to != from && n < merge->rank_count; n++) {
