@@ -343,7 +343,7 @@ static int replay(const struct wish *wish)
 		r = replay_pages(wish, &history.trace, &config) ? no_memory(wish) : 0;
 	} else if (!r && wish->output) {
 		r = write_replay(wish, &history.trace, &config, how, &run);
-		if (!r && strcmp(wish->output, "-"))
+		if (!r && strcmp(wish->output, "-") && strcmp(wish->output, "/dev/stdout"))
 			(wish->json ? print_json : print_text)(&run);
 	} else if (!r && gm_simulate(&history.trace, &config, &how, &run)) {
 		r = no_memory(wish);
