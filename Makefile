@@ -278,13 +278,18 @@ $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC) $(OPTION_SRC))
 
 # ---- the command -------------------------------------------------------------------------------
 # On an older glibc it needs libpthread and libdl, of which a newer one has stubs.
-$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OLD_SRC)) $(BUILD)/libgm_core.a
+TOOLS_LIBS = $(JANSSON_LIBS) $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
+$(BUILD)/gpumem: $(call obj,tools/verbs/main.c $(OLD_SRC)) $(BUILD)/libgm_tools.a $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) \
-		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -Wl,-z,now,-z,relro,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(TOOLS_LIBS) -pthread -Wl,-z,now,-z,relro,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
 	$(if $(HAVE_LIBDW),,@echo '  gpumem will show names but no source lines: no libdw headers here (Debian: libdw-dev)')
 	$(if $(HAVE_HTTP),,@echo '  gpumem serve will say that it cannot: no libmicrohttpd headers here (Debian: libmicrohttpd-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
+
+# All of the command but its main(): tests and fuzz targets take from it what they use.
+$(BUILD)/libgm_tools.a: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # Which of these libraries were installed. The file changes when that does, and the two are compiled again.
 $(call obj,tools/symbols/dwarf.c tools/symbols/demangle.c tools/verbs/serve.c): $(BUILD)/obj/tools/libraries
@@ -394,15 +399,14 @@ define UNIT_RULE
 $(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/$(1)/%.c.o $(UNIT_AUX) $(BUILD)/libgm_core.a
 	@mkdir -p $$(@D)
 	$$(call say,LD,$$@)
-	$$(Q)$$(CC) $$(SANFLAGS) -rdynamic -o $$@ $$^ $$(UNIT_LDFLAGS_$$*) $$(CHECK_LIBS) $$(JANSSON_LIBS) -pthread -ldl
+	$$(Q)$$(CC) $$(SANFLAGS) -rdynamic -o $$@ $$(filter %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group \
+		$$(UNIT_LDFLAGS_$$*) $$(CHECK_LIBS) $$(JANSSON_LIBS) -pthread -ldl
 endef
 $(foreach room,$(UNIT_ROOMS),$(eval $(call UNIT_RULE,$(room))))
 
 # The replay is the command's.
-REPLAY := $(call obj,tools/replay/simulate.c tools/replay/trace.c tools/read/table.c tools/read/limit.c \
-	  tools/read/json_read.c tools/read/value.c tools/read/input.c tools/read/snapshot.c tools/show/show.c)
-$(BUILD)/test/unit/test_heap_traces: $(REPLAY)
-UNIT_LDFLAGS_test_heap_traces = $(ZLIB_LIBS)
+$(BUILD)/test/unit/test_heap_traces: $(BUILD)/libgm_tools.a
+UNIT_LDFLAGS_test_heap_traces = $(TOOLS_LIBS)
 
 # Libraries that the unwinder's tests load and unload. They are not instrumented in any variant.
 UNWIND_LIBS := $(patsubst test/unit/unwind/%,$(BUILD)/test/unit/unwind/%.so, \
@@ -561,28 +565,22 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) -cudart none -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
 
-# What reads others' files, for its fuzz target.
-$(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/value.c \
-	tools/read/snapshot.c tools/read/snapshot_read.c tools/read/table.c tools/read/input.c tools/read/limit.c tools/torch/torch_read.c \
-	tools/write/out.c tools/write/writer.c tools/show/show.c recorder/modules/names.c)
-
 # The rules of a journal.
 $(BUILD)/test/fuzz/fuzz_journal: $(call obj,test/unit/journal/aux_check.c)
 
-# The verbs themselves. The target includes main.c, under another name.
-$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)))
-FUZZ_LIBS_fuzz_verbs = $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
+# The target of the verbs includes main.c, under another name.
+$(BUILD)/test/fuzz/fuzz_pickle $(BUILD)/test/fuzz/fuzz_verbs: $(BUILD)/libgm_tools.a
 
 # A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.
 $(BUILD)/test/fuzz/%: $(BUILD)/obj/test/fuzz/%.c.o $(BUILD)/libgm_core.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(JANSSON_LIBS) $(FUZZ_LIBS_$*) -pthread -ldl
+	$(Q)$(CC) $(SANFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(TOOLS_LIBS) -pthread -ldl
 
 $(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) $(BENCH_LIBS_$*) -pthread -ldl
+	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(BENCH_LIBS_$*) -pthread -ldl
 $(BUILD)/test/bench/fill: $(BUILD)/obj/test/bench/fill.c.o $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -591,8 +589,8 @@ $(BUILD)/test/bench/trivial.so: test/bench/trivial.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 $(WARN) $(CFLAGS) -fPIC -shared -isystem $(CUDA_INC) -o $@ $< -ldl
-$(BUILD)/test/bench/bench_heaps: $(REPLAY)
-BENCH_LIBS_bench_heaps = $(JANSSON_LIBS) $(ZLIB_LIBS)
+$(BUILD)/test/bench/bench_heaps: $(BUILD)/libgm_tools.a
+BENCH_LIBS_bench_heaps = $(TOOLS_LIBS)
 
 # ---- installation ------------------------------------------------------------------------------
 PREFIX  ?= /usr/local
