@@ -1,5 +1,5 @@
 /*
- * held.c - the pieces that a pool holds: see held.h.
+ * held.c - the sorted list of the pieces that a pool holds: see held.h.
  */
 #define _GNU_SOURCE
 #include "preload/pools/held.h"

@@ -1,8 +1,10 @@
 /*
- * held.h - the pieces of memory that a pool holds, by address.
+ * held.h - the pieces of memory that a pool holds, sorted by address.
  *
- * A sorted list in memory of its own (mmap, grows): pools hold tens to thousands of pieces, and new
- * ones come mostly behind the others. Thread context: the caller's lock. Signal context: none.
+ * The list is an array in its own memory (mmap, grows). A sorted array suffices, because pools hold tens to
+ * thousands of pieces, and most new pieces have the highest address.
+ *
+ * Thread context: the caller holds the pool's lock. Signal context: none.
  */
 #ifndef GM_PRELOAD_POOLS_HELD_H
 #define GM_PRELOAD_POOLS_HELD_H
@@ -12,15 +14,15 @@
 
 struct gm_held_piece {
 	uint64_t address, end;
-	uint32_t block;			/* its record */
-	uint32_t context;		/* with which it dies; 0: it outlives contexts */
+	uint32_t block;			/* id of the piece's record in the pool's domain */
+	uint32_t context;		/* id of the context that ends the piece; 0: outlives contexts */
 	uint8_t kind;			/* enum gm_kind */
 };
 
-struct gm_held_list { struct gm_held_piece *at; size_t count, bytes, last; };
+struct gm_held_list { struct gm_held_piece *at; size_t count, bytes, last; };	/* @last: index found last */
 
-/* The first piece that ends after @address: its index, @list->count when there is none. Blocks are mostly
- * handed out where the last one was, which is looked at first. */
+/* Return the index of the first piece that ends after @address; @list->count: none. Tries the piece of the last
+ * search first, because most blocks lie in the same piece as the block before. */
 static inline size_t gm_held_from(struct gm_held_list *list, uint64_t address)
 {
 	size_t low = 0, high = list->count;
@@ -40,7 +42,7 @@ static inline size_t gm_held_from(struct gm_held_list *list, uint64_t address)
 	return low;
 }
 
-/* Insert @piece at @index, where it belongs. 0 or -ENOMEM. */
+/* Insert @piece at @index, which must keep the list sorted. Returns 0 or -ENOMEM. */
 int gm_held_insert(struct gm_held_list *list, size_t index, const struct gm_held_piece *piece);
 void gm_held_remove(struct gm_held_list *list, size_t index);
 

@@ -1,15 +1,15 @@
 /*
- * libc10.c - PyTorch's pool: the functions that its CUDA allocator tells of every block.
+ * libc10.c - PyTorch's pool: the functions by which its CUDA allocator reports every block.
  *
- * libc10_cuda.so calls them through its PLT for each block that it hands out or takes back, with a lock
- * of its own held, and for each request that it cannot serve; libc10.so defines them, and passes them to
- * PyTorch's profiler. We are loaded before it, so that ours are called; each call is noted, and passed
- * on to the libc10 that its caller belongs to. A process may have several.
+ * libc10.so defines them, for PyTorch's profiler. libc10_cuda.so calls them through its PLT: for each block that it
+ * hands out or takes back, while it holds a lock of its own, and for each request that it cannot serve. This library
+ * defines them too, and is loaded before libc10.so, so the calls come here. Each call is recorded and passed on to the
+ * libc10 of its caller, because a process may have several.
  *
- * The size is that of the block, which PyTorch has rounded; a block that is freed while another stream
- * uses it is told at the free, as free_requested in PyTorch's own record.
+ * The reported size is that of the block, which PyTorch has rounded up. A block that is freed while another stream uses
+ * it is reported at the free, when PyTorch's own history says free_requested.
  *
- * Thread context: any; PyTorch holds locks. Signal context: none.
+ * Thread context: any; PyTorch holds locks. Signal context: none. Lock: "lock" (rank pool), for @tellers.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@
 #include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
 
-#define TELLERS 256u			/* objects that call us; the place of one that is gone is used again */
+#define TELLERS 256u			/* entries for objects that call us; those of unloaded objects are reused */
 #define CUDA 1				/* c10::DeviceType */
 
 struct device { int8_t type, index; };	/* c10::Device, passed in a register */
@@ -29,8 +29,8 @@ typedef void usage_fn(void *block, int64_t bytes, size_t allocated, size_t reser
 		      struct device device);
 typedef void oom_fn(int64_t bytes, size_t allocated, size_t reserved, struct device device);
 
-/* Both signatures that there have been: with size_t (2.0 and later), and with int64_t. They are one to
- * whoever is called: all are 64-bit integers. */
+/* PyTorch has had two signatures: with size_t (since 2.0) and with int64_t. One function type serves both, because all
+ * these arguments are 64-bit integers. */
 enum { NEW, OLD, SIGNATURES };
 static const char *const usage_names[SIGNATURES] = {
 	"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
@@ -41,26 +41,30 @@ static const char *const oom_names[SIGNATURES] = {
 	"_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
 };
 
-/* An object that calls us, and what it means: looked for once, and looked at again after a dlclose. A place is
- * written while its generation is 0. Whoever reads it without the lock believes the range if the generation is
- * that of now before and after. From then on the place stays as it is: its object, which is calling us, is loaded. */
+/* An object that calls us (a libc10_cuda.so), and the real functions for its calls. They are looked up once, and checked
+ * again after a dlclose.
+ *
+ * An entry is filled in only while its generation is 0. A reader without the lock trusts the range if the generation
+ * equals the current one both before and after it reads the range. From then on the reader may use the whole entry: the
+ * entry is not reused while its object is loaded, and the object is loaded because it is calling us. */
 struct teller {
-	_Alignas(64) _Atomic(uint32_t) generation;	/* of the modules when it was looked at last; 0: free */
-	_Atomic(uintptr_t) start, bytes;	/* of the caller's object */
-	usage_fn *usage[SIGNATURES];	/* NULL: nobody has it */
+	_Alignas(64) _Atomic(uint32_t) generation;	/* gm_modules_generation() at the last check; 0: unused */
+	_Atomic(uintptr_t) start, bytes;	/* range of the caller's object */
+	usage_fn *usage[SIGNATURES];	/* the real functions; NULL: no object defines it */
 	oom_fn *oom[SIGNATURES];
-	uint16_t module;		/* of the caller; 0: the stack has to tell */
-	_Atomic(struct gm_program_pool *) pools[GM_MAX_DEVICES];	/* NULL: not asked for yet, or none */
-	struct gm_object caller, real;	/* the caller's object; the one that has the functions */
+	uint16_t module;		/* for all calls from the object; 0: depends on the stack */
+	_Atomic(struct gm_program_pool *) pools[GM_MAX_DEVICES];	/* NULL: not opened yet, or there is none */
+	struct gm_object caller, real;	/* the caller's object; the object with the real functions */
 	uint64_t caller_identity, real_identity;
 };
 static struct teller tellers[TELLERS];
 static _Atomic(uint32_t) teller_count;
-static _Atomic(struct teller *) met = tellers;	/* one that called lately */
-static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* who changes them */
+static _Atomic(struct teller *) met = tellers;	/* the entry of a recent caller, which is tried first */
+static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* for changes of @tellers and @teller_count */
 
-/* ---- who calls, and whom it means --------------------------------------------------------------- */
+/* ---- find the caller's entry -------------------------------------------------------------------- */
 
+/* Return what distinguishes @object from another object at its place; 0: no object. */
 static uint64_t identity_of(const struct gm_object *object)
 {
 	struct gm_object_identity identity;
@@ -68,13 +72,14 @@ static uint64_t identity_of(const struct gm_object *object)
 	return object->start && gm_object_identify(object, &identity) ? identity.hash : 0;
 }
 
+/* Fill in @teller for code at @caller in object @of. The caller holds the lock, or owns @teller. */
 static void look_for(struct teller *teller, const struct gm_object *of, uintptr_t caller)
 {
 	struct gm_object object;
 
 	teller->caller = *of;
 	teller->real = (struct gm_object){ 0 };
-	gm_set_release(&teller->start, of->start);	/* behind the 0 in @generation, as is all that follows */
+	gm_set_release(&teller->start, of->start);	/* release: readers see generation 0 before the new range */
 	gm_set_release(&teller->bytes, of->end - of->start);
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++)
 		gm_set(&teller->pools[d], NULL);
@@ -91,8 +96,7 @@ static void look_for(struct teller *teller, const struct gm_object *of, uintptr_
 	teller->real_identity = identity_of(&teller->real);
 }
 
-/* Something was unloaded since: is it still what it was? Who is called from an object keeps that loaded,
- * and that what it needs. */
+/* Objects may have been unloaded: are both objects of the entry still the ones that were looked up? */
 static bool still_there(const struct teller *teller)
 {
 	struct gm_object caller, real = { 0 };
@@ -103,11 +107,11 @@ static bool still_there(const struct teller *teller)
 					identity_of(&real) == teller->real_identity));
 }
 
-/* A place for one more; NULL: all objects are there still. Without exact look-ups an object may be missed that is
- * there, and in a call of ours: so its place is not used again. */
+/* Return an unused entry; when the table is full, the entry of an unloaded object; NULL: all objects are still loaded.
+ * Without exact look-ups no entry is reused, because the look-up may miss a loaded object that is calling us. */
 static struct teller *free_place_locked(uint32_t generation)
 {
-	static uint32_t looked;		/* the generation in which all were seen to be there */
+	static uint32_t looked;		/* the generation in which all objects were last found loaded */
 	uint32_t count = gm_get(&teller_count);
 
 	if (count < TELLERS) {
@@ -129,7 +133,7 @@ static struct teller *free_place_locked(uint32_t generation)
 	return NULL;
 }
 
-/* NULL: no place is left for it, or the lock was not free in time. */
+/* Find or make the entry of @object. Returns NULL when the table is full, or the lock was not free in time. */
 static struct teller *teller_slow(const struct gm_object *object, uintptr_t caller)
 {
 	struct teller *found = NULL;
@@ -159,10 +163,11 @@ static struct teller *teller_slow(const struct gm_object *object, uintptr_t call
 	return found;
 }
 
+/* Look up the object of @caller and return its entry. If the table has no entry for the object, fill in @spare. */
 __attribute__((noinline))
 static struct teller *teller_anew(uintptr_t caller, struct teller *spare)
 {
-	struct gm_object object = { 0 };	/* stays so for code that is no object's */
+	struct gm_object object = { 0 };	/* stays zero for code outside of objects (JIT) */
 	struct teller *teller = gm_object_find(caller, &object) ? teller_slow(&object, caller) : NULL;
 
 	if (!teller) {
@@ -173,6 +178,7 @@ static struct teller *teller_anew(uintptr_t caller, struct teller *spare)
 	return teller;
 }
 
+/* Is @teller a valid entry whose object contains @caller? Reads without the lock: see struct teller. */
 static inline bool is_of(const struct teller *teller, uintptr_t caller, uint32_t generation)
 {
 	return gm_get_acquire(&teller->generation) == generation &&
@@ -180,7 +186,8 @@ static inline bool is_of(const struct teller *teller, uintptr_t caller, uint32_t
 	       gm_get_acquire(&teller->generation) == generation;
 }
 
-/* The newest first: older ones may be gone. NULL: it is to be looked for. */
+/* Search the table without the lock, from the newest entry, because older objects may have been unloaded. Returns NULL if
+ * no entry matches. */
 static struct teller *teller_known(uintptr_t caller)
 {
 	for (uint32_t i = gm_get_acquire(&teller_count); i-- > 0;)
@@ -189,8 +196,8 @@ static struct teller *teller_known(uintptr_t caller)
 	return NULL;
 }
 
-/* Never NULL: who has no place among the tellers is looked for in @spare at every call. That takes
- * longer, but the profiler gets the call. */
+/* Return the entry of @caller. Never NULL: an object without an entry is looked up into @spare at every call, which is
+ * slower, but PyTorch's profiler still gets its call. */
 __attribute__((noinline))
 static struct teller *teller_of(uintptr_t caller, struct teller *spare)
 {
@@ -202,7 +209,7 @@ static struct teller *teller_of(uintptr_t caller, struct teller *spare)
 	return teller;
 }
 
-/* ---- what is told ------------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------------------ */
 
 __attribute__((noinline))
 static struct gm_program_pool *open_pool(struct teller *teller, uint32_t device)
@@ -211,7 +218,7 @@ static struct gm_program_pool *open_pool(struct teller *teller, uint32_t device)
 	uint8_t domain = gm_pool_open(GM_POOL_LIBC10, device, gm_pool_name_id("pytorch"), key);
 	struct gm_program_pool *pool = gm_pool_of(domain);
 
-	gm_set_release(&teller->pools[device], pool);	/* behind what makes the pool known */
+	gm_set_release(&teller->pools[device], pool);	/* release: after the stores that make the pool ready */
 	return pool;
 }
 
@@ -225,7 +232,7 @@ static inline struct gm_program_pool *pool_of(struct teller *teller, int device)
 	return gm_likely(pool) ? pool : open_pool(teller, (uint32_t)device);
 }
 
-/* What the profiler is told is told here first. */
+/* Record a report, then pass it on to the real function. @bytes is negative when a block is taken back. */
 GM_LIVES_INLINE void tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes, size_t allocated,
 				size_t reserved, struct device device, const void *caller)
 {
@@ -243,7 +250,7 @@ GM_LIVES_INLINE void tell_usage(struct teller *teller, unsigned int which, void 
 		teller->usage[which](block, bytes, allocated, reserved, device);
 }
 
-/* By another caller than the last one, or an old PyTorch's. */
+/* As tell_usage, but look @caller up first: it does not match @met, or uses the old signature. */
 __attribute__((noinline))
 static void tell_usage_of(unsigned int which, void *block, int64_t bytes, size_t allocated, size_t reserved,
 			  struct device device, const void *caller)
@@ -275,7 +282,7 @@ static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, siz
 	gm_oom_report_pool(&failure);
 }
 
-/* Both functions, by a signature. Also called for memory of the host, while PyTorch profiles it. */
+/* Define both functions with one signature. PyTorch calls them for host memory, too, while its profiler runs. */
 #define SIGNATURE(which, usage_name, oom_name) \
 	GM_PUBLIC usage_fn usage_name; \
 	GM_PUBLIC oom_fn oom_name; \
@@ -308,7 +315,7 @@ SIGNATURE(NEW, _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE,
 SIGNATURE(OLD, _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE,
 	  _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE)
 
-/* ---- versions that tell nothing ------------------------------------------------------------------ */
+/* ---- versions that report nothing ---------------------------------------------------------------- */
 
 void gm_libc10_loaded(const char *path)
 {

@@ -1,5 +1,5 @@
 /*
- * next_symbol.c - the next definition of a function: see next_symbol.h.
+ * next_symbol.c - find the next definition of a function: see next_symbol.h.
  */
 #define _GNU_SOURCE
 #include "preload/pools/next_symbol.h"
@@ -11,14 +11,14 @@
 #include "recorder/journal/probe.h"
 #include "recorder/modules/object_symbol.h"
 
-#define OBJECTS_MOST 8192		/* in a name space; the list may change while it is read */
+#define OBJECTS_MOST 8192		/* read no more: the list may change meanwhile, so its end may not come */
 #define PATH_MOST 1024
 #define NAME_MOST 256
 #define DYNAMIC_MOST 512
 
 extern const char __ehdr_start[] GM_HIDDEN;
 
-struct path { char text[PATH_MOST]; size_t directory; };	/* its length, with the slash */
+struct path { char text[PATH_MOST]; size_t directory; };	/* @directory: its length, with the last slash */
 
 static bool read_map(uintptr_t at, struct link_map *ret)
 {
@@ -35,7 +35,7 @@ static void read_path(const struct link_map *map, struct path *ret)
 	ret->directory = slash ? (size_t)(slash - ret->text) + 1 : 0;
 }
 
-/* The first object in the name space of the one at @at; in the program's own, where that is 0. */
+/* Return the first link map in the name space of the link map at @at; 0: in the program's own name space. */
 static uintptr_t first_map(uintptr_t at)
 {
 	struct link_map map;
@@ -52,6 +52,8 @@ static bool is_ours(const struct gm_object *object)
 	return object->start == (uintptr_t)__ehdr_start;
 }
 
+/* Return the address of @name if the object of @map defines it and is not this library; else 0. *@ret_object: the
+ * object, also without the function. */
 static uintptr_t find_in(const struct link_map *map, const char *name, struct gm_object *ret_object)
 {
 	struct gm_symbols symbols;
@@ -62,7 +64,7 @@ static uintptr_t find_in(const struct link_map *map, const char *name, struct gm
 	return gm_symbols_find(&symbols, name, NULL);
 }
 
-/* Does the object of @map need one whose file is called @file? */
+/* Does the object of @map need the file @file (DT_NEEDED)? The first pass finds the string table. */
 static bool needs(const struct link_map *map, const char *file)
 {
 	char text[NAME_MOST];
@@ -88,8 +90,9 @@ static bool needs(const struct link_map *map, const char *file)
 	return false;
 }
 
-/* What speaks for an object that has the function; 0: it has not. A caller that has it and lies before us in the
- * list found us by RTLD_NEXT: what lies before us, the caller itself above all, is not meant. */
+/* Bits that rank an object with the function: the largest sum wins; 0: the object lacks the function. If the caller's
+ * own object has the function and precedes this library in the list, the caller found us by RTLD_NEXT: drop the caller's
+ * object and all others before this library. */
 enum { HAS_IT = 1, LOADED_LATER = 2, NEIGHBOUR = 4, NEEDED = 8, ITSELF = 16 };
 
 uintptr_t gm_next_symbol(uintptr_t caller, const char *name, struct gm_object *ret_object)

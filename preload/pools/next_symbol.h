@@ -1,11 +1,10 @@
 /*
- * next_symbol.h - the function that a caller would have got if this library did not define one of
- * that name.
+ * next_symbol.h - find the function that a caller would have called if this library did not define that name.
  *
- * dlsym(RTLD_NEXT) does not see what was loaded RTLD_LOCAL, as Python loads everything; and dlopen
- * takes the loader's lock, which another thread may hold while it waits for a lock of our caller's.
- * So the list of loaded objects and their tables are read as they lie in memory
- * (recorder/modules/object_symbol.h).
+ * Reads the loader's list of objects and their symbol tables directly from memory (recorder/modules/object_symbol.h),
+ * for two reasons:
+ *   - dlsym(RTLD_NEXT) does not see objects that were loaded RTLD_LOCAL, and Python loads all objects that way;
+ *   - dlopen takes the loader's lock, and a thread that holds it may be waiting for a lock of our caller.
  *
  * Thread context: any. Signal context: allowed. No lock, no malloc, errno kept.
  */
@@ -16,15 +15,18 @@
 
 #include "recorder/modules/object.h"
 
-/* The function @name for code at @caller, from an object in the caller's name space that is not this
- * library. Of several, one from an object that the caller's object needs (DT_NEEDED); of several such,
- * one in the same directory, where libraries of one package are; else one that was loaded later. The
- * caller's own comes first; an interposer that was preloaded before this library gets what comes behind it.
- * Returns its address and @ret_object; 0 where no object defines it. */
+/* Find the function @name for code at @caller. Searches the objects of the caller's link-map name space, except this
+ * library. If several objects define @name, the order of preference is:
+ *   1. the caller's own object, unless that is an interposer preloaded before this library: such an interposer gets
+ *      only definitions behind this library;
+ *   2. an object that the caller's object needs (DT_NEEDED);
+ *   3. an object in the caller's directory, because that is where the libraries of one package lie;
+ *   4. an object that was loaded after the caller's.
+ * Returns the function's address and the object that defines it; 0: no object does. */
 uintptr_t gm_next_symbol(uintptr_t caller, const char *name, struct gm_object *ret_object);
 
-/* Does the loaded object that is called @file (the last part of its path, up to the first ".so") lack
- * @name? False where no such object is loaded. */
+/* Is an object @file loaded that does not define @name? @file is the last part of its path, without ".so" and what
+ * follows that. */
 bool gm_object_lacks(const char *file, const char *name);
 
 #endif

@@ -1,8 +1,11 @@
 /*
  * pools.c - a pool's blocks and the pieces that it holds: see pools.h.
  *
- * Blocks are in the pool's table (recorder/record/lives.h), which needs no lock. Pieces are in a list under
- * the pool's lock, because they come and go seldom: what a block needs of them is in an array by address.
+ * Live blocks are in the pool's table (recorder/record/lives.h), which needs no lock. Pieces change seldom, so they are
+ * in a list under the pool's lock. An array by address (struct gm_granule) repeats what a new block has to know about
+ * its piece, so that most blocks take no lock.
+ *
+ * Thread and signal context, locks: as pools.h.
  */
 #include "preload/pools/pools.h"
 
@@ -16,12 +19,12 @@
 #include "recorder/record/lives_change.h"
 
 #define NAME_BYTES 256u
-#define MANY 4096u			/* blocks that a model of PyTorch's has at once */
-#define ADDRESSES (UINT64_C(1) << 57)	/* that a program can have */
+#define MANY 4096u			/* about as many blocks as a PyTorch model has at once */
+#define ADDRESSES (UINT64_C(1) << 57)	/* bound of a program's addresses */
 
 static struct gm_program_pool pools[GM_MAX_POOLS];
 static _Atomic(uint32_t) pool_count;
-static struct gm_lock making = { .rank = GM_RANK_POOL };
+static struct gm_lock making = { .rank = GM_RANK_POOL };	/* for new pools */
 
 struct gm_program_pool *gm_pool_of(uint8_t domain)
 {
@@ -30,8 +33,9 @@ struct gm_program_pool *gm_pool_of(uint8_t domain)
 	return domain >= GM_DOMAIN_POOLS && index < gm_get_acquire(&pool_count) ? &pools[index] : NULL;
 }
 
-/* ---- which pools there are ---- */
+/* ---- the list of pools ---- */
 
+/* Return the domain of a pool; 0: none. @source GM_POOL_NONE: of any source and key. */
 static uint8_t find_pool(enum gm_pool_source source, uint32_t device, uint32_t name, uint64_t key)
 {
 	for (uint8_t d = GM_DOMAIN_POOLS; d < GM_DOMAIN_POOLS + gm_get_acquire(&pool_count); d++) {
@@ -69,7 +73,7 @@ static uint8_t make_pool(enum gm_pool_source source, uint32_t device, uint32_t n
 	domain = pool->granules ? gm_record_pool(source, device, name, key) : 0;
 	if (!domain)
 		return 0;
-	/* Without room each block asks again. */
+	/* A failure needs no action, because later blocks try again. */
 	gm_lives_begin(&pool->lives, domain, source == GM_POOL_LIBC10 ? MANY : 0);
 	pool->lock.rank = GM_RANK_POOL;
 	gm_set(&pool->low, UINT64_MAX);
@@ -94,14 +98,14 @@ uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name,
 	return domain;
 }
 
-/* ---- what is known of addresses ---- */
+/* ---- granules ---- */
 
-/* Store @word, or 0, for each granule that [@address, @end) has the whole of. */
+/* A piece [@address, @end) begins (@held) or ends: set or clear the held word of each granule that it covers wholly. */
 static void tell_granules(struct gm_program_pool *pool, uint64_t address, uint64_t end, uint8_t kind, bool held)
 {
 	uint64_t step = UINT64_C(1) << GM_GRANULE_BITS;
 
-	if (end - address > (uint64_t)GM_GRANULES << GM_GRANULE_BITS)	/* each entry once */
+	if (end - address > (uint64_t)GM_GRANULES << GM_GRANULE_BITS)	/* visit each entry once */
 		end = address + ((uint64_t)GM_GRANULES << GM_GRANULE_BITS);
 	for (uint64_t at = (address + step - 1) & ~(step - 1); at + step <= end; at += step) {
 		struct gm_granule *granule = gm_granule_of(pool, at);
@@ -113,7 +117,7 @@ static void tell_granules(struct gm_program_pool *pool, uint64_t address, uint64
 	}
 }
 
-/* May a block be live that begins in [@address, @end)? */
+/* May live blocks begin in [@address, @end)? Can be true without any, because granules share entries. */
 static bool may_be_live(const struct gm_program_pool *pool, uint64_t address, uint64_t end)
 {
 	uint64_t last = (end - 1) >> GM_GRANULE_BITS;
@@ -124,6 +128,7 @@ static bool may_be_live(const struct gm_program_pool *pool, uint64_t address, ui
 	return false;
 }
 
+/* End all live blocks that begin in [@address, +@size). */
 static void end_blocks(struct gm_program_pool *pool, uint64_t address, uint64_t size)
 {
 	uint64_t ended = 0, at;
@@ -132,9 +137,9 @@ static void end_blocks(struct gm_program_pool *pool, uint64_t address, uint64_t 
 		gm_count(&gm_granule_of(pool, at)->live, -1);
 }
 
-/* ---- pieces ---- */
+/* ---- pieces: the caller holds the pool's lock ---- */
 
-/* A piece ends, with what is handed out in it. */
+/* End a piece and the blocks that are live in it. */
 static void drop_piece(struct gm_program_pool *pool, size_t index)
 {
 	struct gm_held_piece *piece = &pool->held.at[index];
@@ -146,7 +151,7 @@ static void drop_piece(struct gm_program_pool *pool, size_t index)
 	gm_held_remove(&pool->held, index);
 }
 
-/* Find what of the driver's has @address. */
+/* Find the allocation of the cache or the driver that contains @address. Returns false when none is known. */
 static bool find_piece(struct gm_program_pool *pool, uint8_t device, uint64_t address, struct gm_piece *ret)
 {
 	uint32_t comings = gm_record_comings(device);
@@ -169,7 +174,8 @@ static bool find_piece(struct gm_program_pool *pool, uint8_t device, uint64_t ad
 	return false;
 }
 
-/* What has @address is held from now on, at @index of the list or before. */
+/* Add the allocation that contains @address to the pool's pieces. @small: count it in the small class. Returns false
+ * when no allocation is known there, or there is no room. */
 static bool hold(struct gm_program_pool *pool, uint8_t domain, uint8_t device, uint64_t address, bool small)
 {
 	struct gm_held_piece piece;
@@ -189,7 +195,7 @@ static bool hold(struct gm_program_pool *pool, uint8_t domain, uint8_t device, u
 		.address = found.address, .end = found.address + found.size, .context = found.context,
 		.kind = found.kind,
 	};
-	/* What was there before went without our seeing it. */
+	/* Drop the pieces that overlap it: their memory must have been freed by a call that we did not see. */
 	for (index = gm_held_from(&pool->held, piece.address);
 	     index < pool->held.count && pool->held.at[index].address < piece.end;)
 		drop_piece(pool, index);
@@ -207,7 +213,8 @@ static bool hold(struct gm_program_pool *pool, uint8_t domain, uint8_t device, u
 	return true;
 }
 
-/* All of [@address, @end) is held, as far as anything is known of it. False: of some of it nothing is. */
+/* Add every known allocation in [@address, @end) to the pool's pieces. Returns false when a part of the range is in
+ * no piece afterwards. */
 static bool hold_all(struct gm_program_pool *pool, uint8_t domain, uint64_t address, uint64_t end, bool small)
 {
 	uint8_t device = (uint8_t)gm_pool_at(domain)->device;
@@ -231,7 +238,8 @@ static bool hold_all(struct gm_program_pool *pool, uint8_t domain, uint64_t addr
 	return all;
 }
 
-/* [@address, +@size) is given back to the driver; @size 0: the piece that begins there, if one does. */
+/* End the pieces that overlap [@address, +@size), because this memory is about to be freed. @size 0: end the piece that
+ * begins at @address. Takes the pool's lock. */
 static void pool_going(struct gm_program_pool *pool, uint64_t address, uint64_t size)
 {
 	uint64_t end = address + (size ? size : 1);
@@ -272,9 +280,9 @@ static void context_ended(uint32_t context, CUcontext handle, const struct gm_en
 
 const struct gm_context_watcher gm_pools_of_contexts = { .ended = context_ended };
 
-/* ---- what is told ---- */
+/* ---- blocks, for reporters ---- */
 
-/* The piece in which @address lies; NULL where nothing is known of it. */
+/* Return the piece that contains @address; NULL: none. The caller holds the pool's lock. */
 static inline const struct gm_held_piece *piece_at(struct gm_program_pool *pool, uint64_t address)
 {
 	size_t index = gm_held_from(&pool->held, address);

@@ -1,20 +1,21 @@
 /*
- * pools.h - what the program hands out of the memory that it got: pools of libc10 (PyTorch), of
- * NVTX's memory extension, and of programs that call gpumem_pool_* (gpumem.h).
+ * pools.h - application pools: allocators of the program that hand out blocks of memory which they got from the driver.
  *
- *   pools.c        the pieces that a pool holds, and the functions for those who report
- *   pools_change.h a block is handed out, and taken back
- *   held.c         the pieces, by address
- *   libc10.c       PyTorch's functions, defined here and passed on
- *   next_symbol.c  where the real ones are
+ * A pool is reported by PyTorch (libc10), by NVTX's memory extension, or by calls of gpumem_pool_* (gpumem.h).
  *
- * A pool holds whatever of the driver's memory it has handed a block out of: that piece is found,
- * and recorded, with the first block in it. It ends when the program gives it back, with what is
- * still handed out in it.
+ *   pools.c        the pieces that a pool holds, and the functions for reporters
+ *   pools_change.h hand out a block, take back a block
+ *   held.c         the list of pieces, by address
+ *   libc10.c       PyTorch's functions: defined here, passed on to the real ones
+ *   next_symbol.c  find the real ones
  *
- * Nothing here calls the driver, and every wait has an end, because callers hold locks of their
- * own. Thread context: any, while the library runs. Signal context: none. Lock: a pool's
- * (GM_RANK_POOL), never two.
+ * No reporter names the pieces. When a pool hands out the first block in an allocation of the driver or the cache,
+ * that allocation is looked up and recorded as a piece of the pool. The piece ends when the program frees the
+ * allocation; blocks that are still live in the piece end with it.
+ *
+ * Nothing here calls the driver, and every wait has a limit, because callers hold locks of their own.
+ *
+ * Thread context: any, while the library runs. Signal context: none. Lock: a pool's (GM_RANK_POOL), never two.
  */
 #ifndef GM_PRELOAD_POOLS_H
 #define GM_PRELOAD_POOLS_H
@@ -28,29 +29,30 @@
 #include "recorder/record/lives.h"
 #include "recorder/record/pools.h"
 
-#define GM_LARGEST_USUAL (UINT64_C(1) << 40)	/* sums of all blocks that there can be, none larger, stay in 64 bits */
-#define GM_GRANULE_BITS 21u		/* 2 MiB: the driver's large pages, of which pools get whole ones */
+#define GM_LARGEST_USUAL (UINT64_C(1) << 40)	/* sizes up to this cannot add up to 2^64, however many blocks */
+#define GM_GRANULE_BITS 21u		/* 2 MiB: the driver's large page; most pieces consist of whole ones */
 #define GM_GRANULES 65536u		/* in the array; addresses 128 GiB apart share an entry */
 
-/* What is known of 2 MiB of addresses. */
+/* The entry of 2 MiB of addresses. */
 struct gm_granule {
-	_Atomic(uint64_t) held;		/* held_word() (pools.c) where one piece has all of it; else 0 */
-	_Atomic(uint64_t) live;		/* blocks handed out that begin in it (or in one that shares the entry) */
+	_Atomic(uint64_t) held;		/* gm_granule_word() if one piece covers the whole granule; else 0 */
+	_Atomic(uint64_t) live;		/* how many live blocks begin in the granules that share this entry */
 };
 
-/* A pool of the program's. */
+/* An application pool. */
 struct gm_program_pool {
-	struct gm_lives lives;
+	struct gm_lives lives;		/* table of live blocks */
 	struct gm_granule *granules;
 	struct gm_lock lock;
 	struct gm_held_list held;	/* lock: @lock */
-	_Atomic(uint64_t) low, high;	/* all of @held lies between them; without the lock, too */
-	/* where nothing of the driver's was found, and gm_record_comings then */
+	_Atomic(uint64_t) low, high;	/* every piece lies in [low, high); they only widen; read without @lock */
+	/* The last failed search: no driver allocation in [vain_low, vain_high), and gm_record_comings() before it.
+	 * lock: @lock */
 	uint64_t vain_low, vain_high;
 	uint32_t vain_comings;
 };
 
-/* Can something be recorded now, in this process? */
+/* Is the library recording in this process (and not in a forked child of it)? */
 static inline bool gm_pools_recording(void)
 {
 	uint32_t word = gm_state_word();
@@ -59,45 +61,47 @@ static inline bool gm_pools_recording(void)
 		(word == GM_STATE_RUNNING_CHECKED && gm_state_is_mine())) && gm_header_get();
 }
 
-/* The id of a pool's name, of which at most 256 bytes are kept; 0: it has none, or there is no room. */
+/* Return the string id of a pool's or block's name, which is cut to 256 bytes; 0: @name is empty, or there is no
+ * room. */
 uint32_t gm_pool_name_id(const char *name);
 
-/* The pool of (@source, @device, @name, @key), made when it is new; @name: a string id. Returns its
- * domain; 0 when there is none. */
+/* Return the domain of the pool (@source, @device, @name, @key), and create the pool if there is none. @name: a string
+ * id. Returns 0 when nothing is recorded, @device or @name is invalid, there is no room for another pool, or the lock
+ * was not free in time. */
 uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name, uint64_t key);
 
-/* The domain of the first pool that has @name and @device, whatever its source; 0: none. */
+/* Return the domain of the first pool with @name and @device, whatever its source; 0: none. */
 uint8_t gm_pool_find(const char *name, uint32_t device);
 
-/* The pool of that domain; NULL: there is none. */
+/* Return the pool of @domain; NULL: none. */
 struct gm_program_pool *gm_pool_of(uint8_t domain);
 
-/* @pool hands [@address, +@size) out; it takes the block at @address back. @caller:
- * __builtin_return_address(0) of the function that the program called; @module: its module, if stacks need
- * not tell, or 0. @pool may be NULL. Returns 0; -EINVAL; -ENOENT where nothing is handed out at @address; -ENOMEM,
- * -ETIMEDOUT. All but -EINVAL are counted. */
+/* gm_pool_give: record that @pool hands out [@address, +@size) in the order of @stream. gm_pool_take: record that @pool
+ * takes the block at @address back. @caller: __builtin_return_address(0) of the function that the program called.
+ * @module: the module to use if no stack is captured; 0: find it by @caller. @pool may be NULL.
+ * Return 0; -EINVAL; -ENOENT when no block is live at @address; -ENOMEM; -ETIMEDOUT. All errors except -EINVAL are
+ * counted in the pool's record. */
 int gm_pool_give(struct gm_program_pool *pool, uint64_t address, uint64_t size, uint64_t stream, const void *caller,
 		 uint16_t module);
 int gm_pool_take(struct gm_program_pool *pool, uint64_t address);
 
-/* The size of the block that is handed out at @address; 0: there is none. */
+/* Return the size of the live block at @address; 0: none. */
 uint64_t gm_pool_size_at(uint8_t domain, uint64_t address);
 
-/* The block at @address has this name from now on; @name: a string id. */
+/* Give the live block at @address the name @name, a string id; 0 removes the name. */
 void gm_pool_name(uint8_t domain, uint64_t address, uint32_t name);
 
-/* The device in whose memory @address lies; where that is not known, the one on which the thread
- * worked last. */
+/* Return the device whose memory contains @address; if it is not known, the device that this thread used last. */
 uint8_t gm_pool_device_of(uint64_t address);
 
-/* The pool takes back all blocks in [@address, +@size). */
+/* Record that the pool takes back all blocks in [@address, +@size). */
 void gm_pool_take_all(uint8_t domain, uint64_t address, uint64_t size);
 
-/* An object at @path was loaded: if it is a PyTorch whose blocks are not reported here, print that,
- * once and under option verbose. Takes no lock and looks up no module. */
+/* Called when an object at @path was loaded. If it is a PyTorch that does not report its blocks, print that, once and
+ * under option verbose. Takes no lock and looks up no module. */
 void gm_libc10_loaded(const char *path);
 
-/* Ends the pieces that pools hold in a context that ends. */
+/* When a context ends, ends the pieces that pools hold in it. */
 extern const struct gm_context_watcher gm_pools_of_contexts GM_HIDDEN;
 
 /* ---- for pools_change.h and pools.c ---- */
@@ -112,11 +116,13 @@ static inline uint64_t gm_granule_word(uint64_t address, uint8_t kind)
 	return ((address >> GM_GRANULE_BITS) + 1) << 8 | kind;
 }
 
-/* The kind of the memory of [@address, @end), found under the pool's lock: pieces that were not known become known. A
- * block in memory of which nothing is known counts as outside. */
+/* Return the kind (enum gm_kind) of the memory at @address, and add unknown allocations in [@address, @end) to the
+ * pool's pieces. If a part of the range is in no known allocation, the block counts as "outside". Takes the pool's
+ * lock. */
 uint8_t gm_pool_kind_slow(struct gm_program_pool *pool, uint64_t address, uint64_t end);
 
-/* Blocks may lie in one another, but not so that the sums of their sizes pass 64 bits. */
+/* Are @address and @size valid for a block? Blocks may overlap, so a block above GM_LARGEST_USUAL is refused if it would
+ * bring the pool's live bytes beyond 2^57: sums of sizes must fit into 64 bits. */
 bool gm_pool_is_possible(const struct gm_program_pool *pool, uint64_t address, uint64_t size);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * pools_change.c - a block of a pool for those who report seldom enough to call: see pools_change.h.
+ * pools_change.c - gm_pool_give and gm_pool_take as ordinary functions, for reporters with few calls: see
+ * pools_change.h.
  */
 #include "preload/pools/pools_change.h"
 

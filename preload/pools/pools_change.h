@@ -1,8 +1,8 @@
 /*
- * pools_change.h - a pool hands out a block, and takes it back: what every tensor of PyTorch's goes through (pools.h).
+ * pools_change.h - a pool hands out a block or takes it back: the path of every PyTorch tensor (pools.h).
  *
- * Inlined into PyTorch's function (libc10.c) as well as into those of pools.h, because a call, and what it passes and
- * saves, would cost as much as the counters.
+ * Inlined into PyTorch's function (libc10.c) and into the functions of pools.h, because a call with its arguments and
+ * saved registers would cost as much as the counters.
  *
  * Thread context, signal context, locks: as pools.h.
  */
@@ -17,12 +17,14 @@
 #include "recorder/record/lives_change.h"
 #include "recorder/stacks/stacks.h"
 
+/* Return the kind of the memory of [@address, @end), whose first granule has the number @first. Takes no lock if pieces
+ * of one kind cover the first and the last granule. */
 GM_LIVES_INLINE uint8_t gm_pool_kind_of(struct gm_program_pool *pool, uint64_t address, uint64_t end, uint64_t first)
 {
 	uint64_t word = gm_get(&pool->granules[first % GM_GRANULES].held), last = (end - 1) >> GM_GRANULE_BITS;
 	uint8_t kind = (uint8_t)word;
 
-	/* One kind: another piece that follows at once is found the slow way. */
+	/* Granules between the first and the last are not checked. A last granule of another kind takes the slow path. */
 	if (gm_likely(word >> 8 == first + 1) &&
 	    (gm_likely(first == last) ||
 	     gm_get(&gm_granule_of(pool, end - 1)->held) == gm_granule_word(end - 1, kind)))
@@ -30,7 +32,7 @@ GM_LIVES_INLINE uint8_t gm_pool_kind_of(struct gm_program_pool *pool, uint64_t a
 	return gm_pool_kind_slow(pool, address, end);
 }
 
-/* gm_pool_give and gm_pool_take of a @pool that there is. */
+/* As gm_pool_give and gm_pool_take, but @pool must not be NULL. */
 GM_LIVES_INLINE int gm_pool_give_now(struct gm_program_pool *pool, uint64_t address, uint64_t size, uint64_t stream,
 				     const void *caller, uint16_t module)
 {
@@ -40,7 +42,7 @@ GM_LIVES_INLINE int gm_pool_give_now(struct gm_program_pool *pool, uint64_t addr
 	int r;
 
 	gm_lives_prepare(&pool->lives, address);
-	/* Most are so small, and lie so low, that nothing else has to be looked at. */
+	/* A small block at a usual address needs no further check. The -1 also sends size 0 and address 0 there. */
 	if (gm_unlikely(size - 1 >= GM_LARGEST_USUAL || address - 1 >= GM_LARGEST_USUAL << 8) &&
 	    !gm_pool_is_possible(pool, address, size))
 		return -EINVAL;
@@ -69,7 +71,7 @@ GM_LIVES_INLINE int gm_pool_give_now(struct gm_program_pool *pool, uint64_t addr
 GM_LIVES_INLINE int gm_pool_take_now(struct gm_program_pool *pool, uint64_t address)
 {
 	uint32_t stack = gm_stacks_wanted() && gm_history_context() != GM_CONTEXT_STATE ?
-			 GM_STACK_OF_BLOCK : GM_NONE;	/* a walk of its own would double the cost */
+			 GM_STACK_OF_BLOCK : GM_NONE;	/* to walk the stack of the free would double the cost */
 	int r;
 
 	gm_lives_prepare(&pool->lives, address);
