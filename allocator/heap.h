@@ -78,8 +78,8 @@ struct gm_heap_ops {
 	 * the request. If the lock cannot be taken again (false), the call ends with -ETIMEDOUT. */
 	bool (*lock)(void *arg, bool grown);
 	void (*unlock)(void *arg);
-	/* Wait for freed blocks that are not reusable yet, and complete their frees; NULL: nothing. Called
-	 * unlocked. */
+	/* Complete the frees of blocks that the GPU no longer uses; may wait for the GPU. NULL: there are no such
+	 * blocks. Called unlocked. */
 	void (*synchronize)(void *arg);
 	/* The pages heap uses these in place of driver_alloc and driver_free. Called unlocked. Addresses and bytes
 	 * are multiples of GM_HEAP_PAGE.
@@ -96,16 +96,16 @@ struct gm_heap_ops {
 	int (*map)(void *arg, uint64_t address, uint64_t bytes);
 	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);
 	void (*trim)(void *arg);
-	/* Shall a request that would make the heap grow past its live memory, and a little more, rather wait for
+	/* A request would make the heap grow past its live memory and the slack (GM_PAGES_SLACK). Shall it wait for
 	 * freed memory that is not passed yet? If so, gm_heap_alloc returns -EBUSY. Called locked; NULL: no. */
 	bool (*waits)(void *arg);
 	/* Has moving pages taken too much time lately, while there is memory to spare? If so, the heap gets more
 	 * memory before it moves pages. Called locked; NULL: no. */
 	bool (*costly)(void *arg);
-	/* moment: return the moment of a free that is complete now in the order of its stream: a number that never
-	 * falls; 0: every stream and the host are already past that free. passed: return the last moment such that
-	 * every stream and the host are past all frees up to it; for frees in the order of @stream, UINT64_MAX: of
-	 * any stream. Called locked. */
+	/* moment: return the point of a free that is complete now in the order of its stream: a number that never
+	 * falls; 0: every stream and the host are already past that free. passed: return the last point such that
+	 * every stream and the host are past all frees up to it. @stream: count only the frees in the order of that
+	 * stream; UINT64_MAX: the frees of all streams. Called locked. */
 	uint64_t (*moment)(void *arg);
 	uint64_t (*passed)(void *arg, uint64_t stream);
 	/* True: only pages whose frees every stream and the host are past may be unmapped, because mapping is not
@@ -137,7 +137,7 @@ struct gm_heap_setup {
 struct gm_heap_request {
 	uint64_t bytes;			/* as the program requested, 1 or more */
 	uint64_t stream;
-	bool whole;			/* give it a segment of its own size (segments heap, above 1 MiB) */
+	bool whole;			/* serve it only from a segment of its own size (segments heap, above 1 MiB) */
 };
 
 /* The functions of a class. The inline functions of the same names below describe them. */
@@ -239,15 +239,15 @@ static inline int gm_heap_release(struct gm_heap *heap, bool synchronize, uint64
 	return heap->class->release(heap, synchronize, ret_bytes);
 }
 
-/* Begin a period: memory is unused if it is idle from now until gm_heap_release_unused is called. A heap that collects
- * has no periods, because it counts the age of its blocks in requests. */
+/* Begin a period. Memory that stays idle from now until gm_heap_release_unused is called is "unused". A segments heap
+ * that collects has no periods, because it counts the age of its blocks in requests. */
 static inline void gm_heap_begin_period(struct gm_heap *heap)
 {
 	heap->class->begin_period(heap);
 }
 
-/* Give back memory that has been idle since the period began, as gm_heap_release does: one segment, or @most bytes
- * where that is more. Before the first period nothing is unused. 0 bytes: nothing is left. */
+/* Give unused memory back to the driver: at most @most bytes, but always one segment if there is one. Before the first
+ * period no memory is unused. Returns as gm_heap_release; 0 bytes: no unused memory is left. */
 static inline int gm_heap_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 {
 	return heap->class->release_unused(heap, most, ret_bytes);
@@ -259,7 +259,7 @@ static inline uint64_t gm_heap_largest(struct gm_heap *heap)
 	return heap->class->largest(heap);
 }
 
-/* Prefetch what freeing block @id reads. With many live blocks this is not in the processor's caches. */
+/* Prefetch the records that a free of block @id reads. With many live blocks they are not in the processor's caches. */
 static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
@@ -291,16 +291,16 @@ static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t byte
 
 /* ---- heap_stats.c ---- */
 
-/* Count a segment that comes from the driver or goes back; or only bytes of one. */
+/* Count a segment that comes from the driver (@comes) or goes back; the second function: only bytes of a segment. */
 void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
 void gm_heap_count_reserved(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
-/* Count a block of @size bytes that is handed out; whose free is requested; whose free is complete. */
+/* Count a block of @size bytes: out: it is handed out; asked: its free is requested; done: its free is complete. */
 void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size,
 		       uint64_t requested);
 void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
 void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			uint64_t requested);
-/* Count @blocks more free blocks of @bytes in all that share their segment with other blocks; negative: fewer. */
+/* Count @blocks more free blocks, of @bytes in total, in segments with several blocks; negative: fewer. */
 void gm_heap_count_splits(struct gm_heap *heap, unsigned int pool, int64_t blocks, int64_t bytes);
 void gm_heap_count_oversize(struct gm_heap *heap, struct gm_stat *stat, int by);
 void gm_heap_count_one(struct gm_heap *heap, int64_t *counter);
@@ -325,7 +325,7 @@ static inline void gm_heap_set_state(struct gm_heap *heap, struct gm_block *bloc
 	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
 }
 
-/* Count @bytes more that could go back to the driver; negative: fewer. */
+/* Count @bytes more as idle, because they could go back to the driver; negative: fewer. */
 static inline void gm_heap_count_idle(struct gm_heap *heap, int64_t bytes)
 {
 	__atomic_store_n(&heap->idle, heap->idle + (uint64_t)bytes, __ATOMIC_RELAXED);

@@ -3,13 +3,14 @@
  *
  * Source of the rules: PyTorch's CUDACachingAllocator (malloc, alloc_block,
  * garbage_collect_cached_blocks, release_available_cached_blocks, release_cached_blocks).
- * The lock is given up around every call of the driver; what was found before is not trusted after.
+ * The lock is released around every call of the driver. What was read before the call may no longer hold after it.
  */
 #include "allocator/segments_heap.h"
 
 #include <errno.h>
 
-/* False: it could not be had again, and nothing of the heap may be touched any more. */
+/* Take the domain's lock again. Returns false when the lock is lost (not free in time): the caller must not touch the
+ * heap any more. */
 static bool lock(const struct gm_heap *heap, bool grown)
 {
 	return !heap->ops->lock || heap->ops->lock(heap->ops->arg, grown);
@@ -26,7 +27,8 @@ static bool may_go(const struct gm_heap *heap, uint64_t stream)
 	return !heap->ops->may_go || heap->ops->may_go(heap->ops->arg, stream);
 }
 
-/* A wholly free block back to the driver. Adds its bytes. Returns false when the lock is lost. */
+/* Give a wholly free segment, block @id, back to the driver and add its size to *@bytes. Returns false when the lock is
+ * lost. */
 static bool release(struct gm_heap *heap, uint32_t id, uint64_t *bytes)
 {
 	struct gm_block copy = heap->blocks[id];
@@ -38,7 +40,8 @@ static bool release(struct gm_heap *heap, uint32_t id, uint64_t *bytes)
 	return lock(heap, false);
 }
 
-/* A segment of @bytes from the driver, and the request served from it. */
+/* Get a segment of @bytes from the driver and serve the request from it. @size: the rounded request. Returns as
+ * gm_heap_alloc. */
 static int grow_by(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size, uint64_t bytes,
 		   uint32_t *ret_block)
 {
@@ -66,8 +69,9 @@ static int grow_by(struct gm_heap *heap, const struct gm_heap_request *request, 
 	return r;
 }
 
-/* One more segment: what the request is cut from; or no more than it takes, where that may not be cut or cannot be
- * had. */
+/* Add a segment of PyTorch's size and cut the request from it. If such a segment may not be cut, or the driver has no
+ * memory for it, add one of the request's own size, rounded to 2 MiB (only with request->whole or config.shared_most).
+ * @retry: count the call in num_alloc_retries. */
 static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
 		bool retry, uint32_t *ret_block)
 {
@@ -95,7 +99,7 @@ static double age(struct gm_heap *heap, uint32_t id)
 	return (double)(gm_segments(heap)->lookups[1] - heap->links[id].born);
 }
 
-/* Free the large segments that lay idle longer than the mean, until enough is reclaimed.
+/* Give large free segments of at least the mean age back to the driver, until the heap is down to the threshold.
  * Returns false when the lock is lost. */
 static bool collect(struct gm_heap *heap)
 {
@@ -133,8 +137,8 @@ static bool collect(struct gm_heap *heap)
 
 /* ---- release ---- */
 
-/* Oversize blocks of the request's stream: one that is large enough, else the largest ones. 1 when
- * that may do, 0 when not; -ETIMEDOUT: the lock is lost. */
+/* Give oversize blocks of @stream back to the driver: one that is large enough, else the largest ones until their sum
+ * is. Returns 1 if the request may fit now, else 0; -ETIMEDOUT: the lock is lost. */
 static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			      uint64_t stream)
 {
@@ -158,8 +162,9 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 	return total >= key;
 }
 
-/* Every segment that is wholly free and may go; the large pool first, as PyTorch does. Adds the bytes.
- * Returns false when the lock is lost. Where memory has run out, most calls find none, and are many. */
+/* Give every wholly free segment that may go back to the driver, the large pool first, as PyTorch does. Adds their
+ * sizes to *@bytes. Returns false when the lock is lost. The test of heap->idle comes first, because calls that find no
+ * such segment are frequent when memory has run out. */
 static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 {
 	for (unsigned int p = 2; p-- > 0;) {
@@ -197,7 +202,7 @@ void gm_segments_begin_period(struct gm_heap *heap)
 		gm_segments(heap)->lookups[p]++;
 }
 
-/* No segment is smaller than 2 MiB: most of the blocks that are no whole segment are passed over. */
+/* Skips blocks below 2 MiB, because none of them is a whole segment. */
 int gm_segments_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
@@ -233,7 +238,7 @@ int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *reques
 	if (r != -EAGAIN)
 		return r;
 	if (gm_heap_collects(heap)) {
-		gm_segments(heap)->lookups[gm_heap_pool_of(size)]++;	/* PyTorch counts this one */
+		gm_segments(heap)->lookups[gm_heap_pool_of(size)]++;	/* PyTorch counts this look-up */
 		if (!collect(heap))
 			return -ETIMEDOUT;
 	}

@@ -2,17 +2,17 @@
  * pages_grow.c - the pages heap and the driver: memory behind addresses, growth, giving back. See
  * pages_heap.h.
  *
- * The lock is given up around every call of the driver, and what was found before is checked again
- * after it. Only the holder of the growth lock comes here, so that no other thread changes unmapped
- * blocks, the ends of the regions and spare memory.
+ * The lock is released around every call of the driver. What was read before the call is checked again after it. The
+ * caller holds the device's growth lock, so no other thread changes unmapped blocks, the ends of the regions or spare
+ * memory.
  */
 #include "allocator/pages_heap.h"
 
 #include <errno.h>
 
-#define RESERVE (UINT64_C(1) << 40)	/* addresses asked for: they cost nothing */
-#define SMALL_SHARE 8u			/* of them, one part is for small requests */
-#define ATTEMPTS 128u			/* others take what was chosen in the meantime */
+#define RESERVE (UINT64_C(1) << 40)	/* bytes of addresses to reserve: unused addresses cost nothing */
+#define SMALL_SHARE 8u			/* an eighth of the addresses is for small requests */
+#define ATTEMPTS 128u			/* most steps of a request; other threads may undo a step by taking its place */
 
 void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
@@ -30,8 +30,8 @@ void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id
 	gm_pages_list(heap, pool, id);
 }
 
-/* Unmapped block *@id, in no list, from @from to @to alone: what is around it becomes blocks of their own. 0 or
- * -ENOSPC. */
+/* Cut unmapped block *@id, which is in no list, down to [@from, @to), and set *@id to that part. The parts before and
+ * after it become unmapped blocks in the list. Returns 0 or -ENOSPC. */
 static int isolate(struct gm_heap *heap, unsigned int pool, uint32_t *id, uint64_t from, uint64_t to)
 {
 	uint32_t front;
@@ -56,7 +56,8 @@ static int isolate(struct gm_heap *heap, unsigned int pool, uint32_t *id, uint64
 
 /* ---- serving ---- */
 
-/* The region's end moves on to @to: an unmapped block more. 0, -ENOSPC. */
+/* Move the region's end up to @to, and add these addresses as an unmapped block. Makes the region's segment if there is
+ * none. Returns 0; -ENOSPC, and nothing has changed. */
 static int extend(struct gm_heap *heap, unsigned int pool, uint64_t to)
 {
 	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
@@ -102,8 +103,9 @@ static int extend(struct gm_heap *heap, unsigned int pool, uint64_t to)
 	return 0;
 }
 
-/* Memory behind unmapped block @id, in no list, which becomes a free block of @stream, or a part of one (*ret_free).
- * 0, -ENOMEM, -ENOSPC, or -ETIMEDOUT; but for the last it is in its list again. */
+/* Map memory behind unmapped block @id, which is in no list, and make it a free block of @stream. *@ret_free: that
+ * block, joined with free neighbours. Returns 0; -ENOMEM (also over the limit), -ENOSPC or the error of ops->map, with
+ * the block in the list again; -ETIMEDOUT: the lock is lost. */
 static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream, uint32_t *ret_free)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -122,12 +124,12 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 		if (!gm_pages_lock(heap, false)) {
 			if (!r)
 				heap->ops->unmap(heap->ops->arg, address, bytes);
-			heap->ops->trim(heap->ops->arg);	/* nobody comes back for it */
+			heap->ops->trim(heap->ops->arg);	/* no other thread would give it back */
 			gm_pages_set_spare(own, 0);
 			return -ETIMEDOUT;
 		}
 		gm_pages_unlist(heap, pool, id);
-		gm_pages_set_stream(&heap->blocks[id], stream);	/* it was anybody's in the list */
+		gm_pages_set_stream(&heap->blocks[id], stream);	/* gm_pages_list had set GM_PAGES_ANY */
 	}
 	if (r) {
 		gm_pages_make_unmapped(heap, pool, id);
@@ -147,7 +149,8 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 	return 0;
 }
 
-/* The first block without memory at @place gets some, once there is a block (*ret_free, else GM_NONE). As map. */
+/* Take one step to give @place memory: if it ends beyond the region's end, extend the region (*@ret_free: GM_NONE);
+ * else map memory behind its first unmapped block. Returns as map(). */
 static int fill(struct gm_heap *heap, unsigned int pool, const struct gm_pages_place *place, uint64_t stream,
 		uint32_t *ret_free)
 {
@@ -156,7 +159,7 @@ static int fill(struct gm_heap *heap, unsigned int pool, const struct gm_pages_p
 
 	*ret_free = GM_NONE;
 	if (place->to > gm_pages(heap)->region[pool].top)
-		return extend(heap, pool, gm_pages_up(place->to));	/* it may be one with the last block now */
+		return extend(heap, pool, gm_pages_up(place->to));	/* may change place->first, so choose again */
 	while (heap->blocks[id].state != GM_BLOCK_UNMAPPED)
 		id = heap->blocks[id].next;
 	gm_pages_unlist(heap, pool, id);
@@ -168,7 +171,7 @@ static int fill(struct gm_heap *heap, unsigned int pool, const struct gm_pages_p
 	return map(heap, pool, id, stream, ret_free);
 }
 
-/* What is known of each page of a region. False: no memory. */
+/* Allocate the array @freed of a region of @bytes. Returns false when there is no memory. */
 static bool make_pages(struct gm_pages_heap *own, struct gm_pages_region *region, uint64_t bytes)
 {
 	if (!region->freed)
@@ -176,7 +179,8 @@ static bool make_pages(struct gm_pages_heap *own, struct gm_pages_region *region
 	return region->freed;
 }
 
-/* Addresses for both regions. 0, -ENOMEM or what the backend returned; -ETIMEDOUT. */
+/* Reserve the addresses of both regions. Returns 0; -ENOMEM; the error of ops->reserve; -ETIMEDOUT: the lock is
+ * lost. */
 static int reserve(struct gm_heap *heap)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -210,7 +214,7 @@ static int reserve(struct gm_heap *heap)
 	return 0;
 }
 
-/* Bytes of pages that the heap may get from the driver before it moves some, for @size more that are live. */
+/* Return how many bytes the heap may take from the driver before it moves pages, if @size more bytes become live. */
 static uint64_t budget(const struct gm_heap *heap, uint64_t size, bool costly)
 {
 	const struct gm_pages_heap *own = gm_pages((struct gm_heap *)heap);
@@ -221,14 +225,15 @@ static uint64_t budget(const struct gm_heap *heap, uint64_t size, bool costly)
 	return most > has ? gm_pages_down(most - has) : 0;
 }
 
-/* The lock, given up for a moment: what follows hands out, and is a change of its own. */
+/* Release the lock and take it again, so that handing out the block is a transaction of its own. */
 static bool turn(struct gm_heap *heap)
 {
 	gm_pages_unlock(heap);
 	return gm_pages_lock(heap, true);
 }
 
-/* From @place, if it has memory all over, block @id some of it. -EAGAIN: not any more, since others had the lock. */
+/* Serve the request from @place, all of which had memory; block @id is a part of it. Returns as gm_pages_claim;
+ * -EAGAIN: another thread has changed @place meanwhile; -ETIMEDOUT: the lock is lost. */
 static int serve(struct gm_heap *heap, unsigned int pool, uint32_t id, struct gm_pages_place *place, uint64_t size,
 		 const struct gm_heap_request *request, uint32_t *ret_block)
 {
@@ -246,7 +251,8 @@ static int find(struct gm_heap *heap, const struct gm_heap_request *request, uin
 	return turn(heap) ? gm_pages_find(heap, request, ret_block) : -ETIMEDOUT;
 }
 
-/* One step on the way to the request: pages moved, or mapped, or it is served. -EAGAIN: another step. */
+/* Take one step towards the request: move pages, map pages, or serve it. Returns 0 when it is served; -EAGAIN: take
+ * another step; -EBUSY: the request shall wait (ops->waits); or another error. */
 static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 		const struct gm_heap_request *request, uint32_t *ret_block)
 {
@@ -261,7 +267,7 @@ static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
 		return -ENOMEM;
 	if (!place.missing)
 		return gm_pages_claim(heap, pool, &place, size, request, ret_block);
-	/* What one of several streams has idle no other gets for a while: it is moved first. */
+	/* With several streams, move idle pages before growing, because other streams cannot use them for a while. */
 	fresh = own->several && !costly ? 0 : budget(heap, size, costly);
 	if (place.missing > own->spare + fresh) {
 		r = gm_pages_steal(heap, request->stream, place.missing - own->spare - fresh, &place, &got);
@@ -292,8 +298,8 @@ static bool trim(struct gm_heap *heap)
 	return gm_pages_lock(heap, false);
 }
 
-/* All free blocks that every stream may use become anybody's, in as many transactions as that takes: a page may have
- * parts of several. */
+/* Give all free blocks whose frees every stream is past to all streams, in as many transactions as needed. A page can
+ * only be unmapped when the free blocks on it are joined. Returns false when the lock is lost. */
 static bool tidy(struct gm_heap *heap)
 {
 	bool locked = true;
@@ -353,7 +359,8 @@ int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, 
 
 /* ---- giving back ---- */
 
-/* An unmapped block at the region's end is no more. */
+/* If the region's last block is unmapped, drop it and shorten the region. The region's segment ends with its last
+ * block. */
 static void shorten(struct gm_heap *heap, unsigned int pool)
 {
 	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
@@ -393,7 +400,7 @@ void gm_pages_detach(struct gm_heap *heap, uint32_t id)
 	shorten(heap, pool);
 }
 
-/* The pages go back that strip gave, and the addresses at the ends. */
+/* Give whole free pages (@most bytes, and all spare memory) back to the driver, and shorten both regions. */
 static int give_back(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 {
 	int r = gm_pages_strip_idle(heap, most, ret_bytes);
@@ -402,7 +409,7 @@ static int give_back(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 		return r;
 	shorten(heap, 0);
 	shorten(heap, 1);
-	*ret_bytes = gm_pages(heap)->spare;	/* a request that waited may have left some, too */
+	*ret_bytes = gm_pages(heap)->spare;	/* includes memory that a waiting request has left */
 	if (*ret_bytes)
 		gm_heap_count_one(heap, &heap->stats->num_device_free);
 	return *ret_bytes && !trim(heap) ? -ETIMEDOUT : 0;
@@ -423,7 +430,8 @@ void gm_pages_begin_period(struct gm_heap *heap)
 	gm_pages(heap)->unused = heap->idle;
 }
 
-/* One page is as good as another: what the heap never needed in the period is unused, wherever it lies now. */
+/* Pages are interchangeable, so @unused counts bytes that the heap did not need at any time of the period, and any idle
+ * pages may go back for them. */
 int gm_pages_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 {
 	struct gm_pages_heap *own = gm_pages(heap);

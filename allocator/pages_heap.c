@@ -1,8 +1,8 @@
 /*
  * pages_heap.c - the pages heap: finding, cutting, joining; and its class. See pages_heap.h.
  *
- * What a request takes from a free block with memory, and what a free gives back, is decided here, under the
- * lock and without a call of the driver. pages_place.c does the rest.
+ * This file serves requests from free blocks with memory, and takes freed blocks back. It neither releases the lock
+ * nor calls the driver. A request that needs pages moved or mapped goes to pages_grow.c.
  */
 #include "allocator/pages_heap.h"
 
@@ -13,7 +13,8 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 	struct gm_pages_heap *own = gm_pages(heap);
 
 	heap->stats->max_split_size = -1;
-	/* Blocks of many sizes are no harm here, and roundup_power2_divisions would be. */
+	/* Ignore roundup_power2_divisions: rounding would only waste memory, because blocks of many sizes do no harm
+	 * here. */
 	heap->plain = true;
 	own->live = own->live_peak = own->moved = own->spare = own->scanned = own->unused = 0;
 	own->used = own->several = false;
@@ -36,14 +37,14 @@ static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 
 /* ---- records ---- */
 
-/* Means nothing to a reader while the block is free: not logged. */
+/* Set the stream of a free block. Not logged, because readers ignore the stream of a free block. */
 void gm_pages_set_stream(struct gm_block *block, uint64_t stream)
 {
 	if (block->stream != stream)
 		__atomic_store_n(&block->stream, stream, __ATOMIC_RELAXED);
 }
 
-/* Whole handles that could go are idle. */
+/* Count the whole handles of a free block as idle, because they could be unmapped. @sign -1: no longer. */
 static void count_free(struct gm_heap *heap, unsigned int pool, const struct gm_block *block, int64_t sign)
 {
 	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
@@ -101,8 +102,8 @@ uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, 
 
 /* ---- finding ---- */
 
-/* Free block @id, in its set, with the neighbours that are anybody's, becomes anybody's. It stays its stream's
- * where there is no memory. */
+/* Give free block @id, which is in its set, to all streams, and join it with free neighbours that all streams may use.
+ * If there is no memory for the set, the block stays with its stream. */
 static void hand_to_all(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	uint64_t stream = heap->blocks[id].stream;
@@ -128,7 +129,8 @@ static void hand_to_all(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	}
 }
 
-/* Is every stream past the free block's frees? It may be what is left of a larger one. */
+/* Is every stream past all frees in free block @id, when point @done is passed? If the block is the rest of a larger
+ * one, links[].born can be later than its own frees, so the points of its pages count, too. */
 static bool is_past(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t done)
 {
 	const struct gm_block *block = &heap->blocks[id];
@@ -151,9 +153,9 @@ bool gm_pages_look_again(struct gm_heap *heap)
 	for (unsigned int p = 0; p < 2; p++)
 		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&own->pool[p], &at));) {
 			if (!gm_pages_may_tidy(heap))
-				return any;	/* the rest another time: a transaction has an end */
+				return any;	/* another call does the rest: the log of a transaction is limited */
 			if (heap->blocks[id].stream == GM_PAGES_ANY)
-				break;		/* they come last */
+				break;		/* GM_PAGES_ANY is the last stream in the set's order */
 			if (is_past(heap, p, id, gm_pages_done(heap, id, &known))) {
 				hand_to_all(heap, p, id);
 				any = true;
@@ -175,7 +177,7 @@ int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_
 	return 0;
 }
 
-/* The smallest free block of @stream that is large enough. It is in no set any more. */
+/* Remove the smallest sufficient free block of @stream from its set and return it; GM_NONE: none. */
 static uint32_t take(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream)
 {
 	uint32_t id = gm_free_set_take(&gm_pages(heap)->pool[pool], stream, size, UINT64_MAX);
@@ -193,7 +195,7 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	uint32_t front = GM_NONE;
 
 	if (gm_pages_adopt(heap, pool, id, request->stream)) {
-		gm_pages_insert(heap, pool, id, born);	/* as it was */
+		gm_pages_insert(heap, pool, id, born);	/* as before the call */
 		return -ENOSPC;
 	}
 	gm_pages_change_holes(heap, pool, heap->blocks[id].prev, heap->blocks[id].next);
@@ -211,7 +213,7 @@ int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 	} else {
 		gm_heap_set_state(heap, &heap->blocks[id], GM_BLOCK_ACTIVE);
 	}
-	/* Means nothing while free: not logged. */
+	/* Not logged, because readers ignore it in a free block. */
 	__atomic_store_n(&heap->blocks[id].requested, request->bytes, __ATOMIC_RELAXED);
 	gm_heap_count_out(heap, pool, heap->blocks[id].size, request->bytes);
 	own->live += heap->blocks[id].size;
@@ -231,7 +233,7 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 	uint32_t id;
 
 	if (__builtin_expect(own->stream != request->stream, 0)) {
-		own->several |= own->used;	/* the first one? */
+		own->several |= own->used;	/* unless this is the heap's first request */
 		own->stream = request->stream;
 	}
 	own->used = true;
@@ -240,7 +242,7 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 		if (pool && !gm_pages_find_beside(heap, pool, size, request, ret_block))
 			return 0;
 		id = take(heap, pool, size, GM_PAGES_ANY);
-		if (!id && gm_pages_look_again(heap)) {	/* at all free blocks: no sooner than it has to be */
+		if (!id && gm_pages_look_again(heap)) {	/* comes last, because it visits all free blocks */
 			if (pool && !gm_pages_find_beside(heap, pool, size, request, ret_block))
 				return 0;
 			id = take(heap, pool, size, GM_PAGES_ANY);
@@ -253,7 +255,7 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 
 /* ---- freeing ---- */
 
-/* May the free block beside one that is @stream's since now become one with it? */
+/* Can block @id (or GM_NONE) join its neighbour, a free block of @stream? @done: the point that every stream passed. */
 static bool joins(const struct gm_heap *heap, uint32_t id, uint64_t stream, uint64_t done)
 {
 	const struct gm_block *block = &heap->blocks[id];
@@ -275,7 +277,7 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
 	uint64_t own_stream = heap->blocks[id].stream;
-	/* With one, nothing is anybody's. */
+	/* With a single stream, no block becomes GM_PAGES_ANY. */
 	uint64_t done = gm_pages(heap)->several ? gm_pages_passed(heap, GM_PAGES_ANY) : 0;
 
 	if (gm_pages(heap)->several && done >= born)
@@ -293,7 +295,7 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	if (heap->blocks[id].state != GM_BLOCK_INACTIVE)
 		gm_heap_set_state(heap, &heap->blocks[id], GM_BLOCK_INACTIVE);
 	gm_pages_set_stream(&heap->blocks[id], stream);
-	if (gm_pages_insert(heap, pool, id, born)) {	/* the first that is anybody's, and no memory */
+	if (gm_pages_insert(heap, pool, id, born)) {	/* GM_PAGES_ANY is new in the set, and there is no memory */
 		gm_pages_set_stream(&heap->blocks[id], own_stream);
 		gm_pages_insert(heap, pool, id, born);
 	}
@@ -301,7 +303,7 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	return id;
 }
 
-/* The pages on which the block lies are as if some of them was freed @now. */
+/* Note for each page that contains a part of the block that this part was freed at point @now; 0: keep the points. */
 static void stamp(struct gm_heap *heap, unsigned int pool, const struct gm_block *block, uint64_t now)
 {
 	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
@@ -309,9 +311,9 @@ static void stamp(struct gm_heap *heap, unsigned int pool, const struct gm_block
 	uint64_t last = (gm_pages_end(block) - 1 - region->base) / GM_HEAP_PAGE;
 
 	if (block->address < region->base || gm_pages_end(block) > region->top)
-		return;				/* somebody has cut the journal short: the block's record is empty */
+		return;				/* somebody has truncated the journal: the block's record is empty */
 	for (uint64_t i = first; now && i <= last; i++)
-		region->freed[i] = now;		/* no moment was later */
+		region->freed[i] = now;		/* points never fall, so this is the latest */
 }
 
 static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)

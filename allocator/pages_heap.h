@@ -3,8 +3,8 @@
  *
  * A heap has one reservation of addresses in two regions, so that small requests (up to 1 MiB) do not hold the
  * pages of large ones. The memory behind the addresses consists of handles of one or more pages of 2 MiB, and a
- * handle is mapped and unmapped as a whole. A free block that fits no request keeps its addresses and gives its
- * whole handles away. The backend decides how large handles are, and tells by an array (ops->reserve).
+ * handle is mapped and unmapped as a whole. A free block that fits no request keeps its addresses, but its whole
+ * handles can move to other addresses. The backend chooses the sizes of handles (the array of ops->reserve).
  *
  *	addresses   |live|free|live|   unmapped   |live|  free   |live|free|            up to the region's end
  *	pages       |  p  |  p  | p |             |  p |  p  | p |  p  |                (p: memory is behind it)
@@ -15,9 +15,9 @@
  * that they come from free blocks, and from the driver only when free blocks have none.
  *
  * Streams: a free block belongs to the stream in whose order it was freed, and that stream may use it at once. When
- * every stream is past its free (ops->passed), any stream may use it. A whole page of it that was freed earlier may
- * be used earlier. With several streams, a stream's own free blocks are used or moved before the heap grows,
- * because other streams cannot use them for a while.
+ * every stream is past the block's free (ops->passed), any stream may use the block. Each page has a point of its own,
+ * so a page that was freed earlier than the rest of the block may move earlier. With several streams, a stream's own
+ * free blocks are used or moved before the heap grows, because other streams cannot use them for a while.
  *
  *   pages_heap.c    finding, cutting, joining; the class
  *   pages_place.c   choose the place of a request that no free block serves
@@ -31,7 +31,7 @@
 
 #include "allocator/heap.h"
 
-#define GM_PAGES_ANY UINT64_MAX		/* as the stream of a free block: every stream may use it */
+#define GM_PAGES_ANY UINT64_MAX		/* in the place of a free block's stream: every stream may use the block */
 /* A heap takes memory from the driver, rather than move pages, until it has the most that was ever live plus 1/64 of
  * that; plus 1/4 while moving takes too much time (ops->costly). */
 #define GM_PAGES_SLACK 64u
@@ -44,7 +44,7 @@ struct gm_pages_region {
 	struct gm_free_set unmapped;	/* unmapped blocks by the sizes of their holes (pages_place.c) */
 	uint32_t changed;		/* list of unmapped blocks outside that set, by links[].left and .right */
 	uint64_t listed;		/* how many blocks have ever become unmapped */
-	uint64_t *freed;		/* by page from @base on: the last moment at which a part of it was freed */
+	uint64_t *freed;		/* by page from @base on: the last point at which a part of it was freed */
 	const uint32_t *handles;	/* by page from @base on: see gm_heap_ops.reserve */
 };
 
@@ -54,11 +54,11 @@ struct gm_pages_heap {
 	struct gm_pages_region region[2];
 	uint64_t live, live_peak;	/* bytes whose free is not complete */
 	uint64_t spare;			/* bytes that ops->unmap keeps for ops->map; read unlocked */
-	uint64_t spare_freed;		/* the last moment at which some of @spare was freed */
+	uint64_t spare_freed;		/* the last point at which some of @spare was freed */
 	uint64_t unused;		/* bytes that have been idle since the period began, as far as is known */
 	uint64_t moved;			/* pages that were taken from free blocks for requests elsewhere */
-	uint64_t scanned;		/* no stream's free block was freed before this moment, as
-					 * gm_pages_look_again found; 0: look again */
+	uint64_t scanned;		/* every free block that belongs to a stream was freed at this point or later
+					 * (gm_pages_look_again); 0: not known */
 	uint64_t stream;		/* the only stream so far, unless @several */
 	bool used, several;
 	uint64_t addresses, address_bytes;	/* the reservation; 0: none yet */
@@ -102,7 +102,7 @@ static inline uint64_t gm_pages_index(const struct gm_pages_region *region, uint
 	return (address - region->base) / GM_HEAP_PAGE;
 }
 
-/* Return where the handle behind @address begins, and its bytes. */
+/* Return where the handle that is mapped at @address begins, and its bytes. */
 static inline uint64_t gm_pages_handle(const struct gm_pages_region *region, uint64_t address, uint64_t *ret_bytes)
 {
 	uint64_t first = gm_pages_index(region, address);
@@ -143,8 +143,7 @@ static inline bool gm_pages_usable(const struct gm_block *block, uint64_t stream
 	return block->stream == stream || block->stream == GM_PAGES_ANY;
 }
 
-/* Return the bytes of the whole pages from @from on, at most up to @to, whose frees every stream is past at moment
- * @done. */
+/* Return the bytes of the pages from @from on, at most up to @to, that were last freed at point @done or before. */
 static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint64_t from, uint64_t to,
 				     uint64_t done)
 {
@@ -171,17 +170,17 @@ static inline uint64_t gm_pages_handles_past(const struct gm_pages_region *regio
 
 /* ---- pages_heap.c ---- */
 
-/* Call ops->moment and ops->passed. Without them every free has moment 1, and none is passed. @stream GM_PAGES_ANY: in
- * the order of any stream. */
+/* Call ops->moment and ops->passed. Without them every free has point 1, and no point is passed. @stream GM_PAGES_ANY:
+ * the frees of all streams. */
 uint64_t gm_pages_moment(const struct gm_heap *heap);
 uint64_t gm_pages_passed(const struct gm_heap *heap, uint64_t stream);
 
-/* Return the last moment that is passed for the frees of free block @id, which are in the order of its stream. @known:
- * the result for an earlier block; zeroed at first. */
+/* Return the last point that is passed for the frees of free block @id, which are in the order of its stream. @known
+ * caches the result for the next block of that stream; zeroed at first. */
 struct gm_pages_done { uint64_t stream, done; };
 uint64_t gm_pages_done(const struct gm_heap *heap, uint32_t id, struct gm_pages_done *known);
 
-/* Give free blocks whose free every stream is past to all streams. Returns false when there is no new one. */
+/* Give the free blocks whose frees every stream is past to all streams. Returns false when there is no such block. */
 bool gm_pages_look_again(struct gm_heap *heap);
 
 int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
@@ -189,26 +188,26 @@ int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, u
 /* Has @stream a free block of its own with @least bytes? */
 bool gm_pages_freed_on(struct gm_heap *heap, uint64_t stream, uint64_t least);
 
-/* Give stream @to the free blocks that stream @from freed up to the moment @until, as if they were freed now. All later
- * work of @to comes after these frees. Returns their bytes. */
+/* Give stream @to the free blocks that stream @from freed up to the point @until, as if @to freed them now. The caller
+ * ensures that all later work of @to comes after these frees. Returns the bytes of the blocks. */
 uint64_t gm_pages_take_over(struct gm_heap *heap, uint64_t from, uint64_t to, uint64_t until);
 
-/* Put a free block with memory into its set, or take it out. gm_pages_insert returns 0; -ENOMEM when the stream is new
- * there and there is no memory. */
+/* Insert a free block with memory into its set, or remove it. @born: the point of its last free. gm_pages_insert
+ * returns 0; -ENOMEM when the stream is new in the set and there is no memory. */
 int gm_pages_insert(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t born);
 void gm_pages_remove(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
 /* gm_heap_join for blocks of a region. */
 uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, uint32_t second);
 
-/* Join block @id with its free neighbours, and put the result into its set as a block of @stream that was freed at
- * moment @born. The set must have had a block of @stream before. Returns the id of the joined block. */
+/* Join block @id with its free neighbours, and insert the result into its set as a block of @stream that was freed at
+ * point @born. The set must have had a block of @stream before. Returns the id of the joined block. */
 uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream,
 			 uint64_t born);
 
 /* A transaction can log only a limited number of words (undo.h). may_join: is there room to join two more blocks and
- * still hand one out? may_tidy: has the transaction hardly begun, so that there is room to give free blocks to all
- * streams? */
+ * then to hand one out? may_tidy: is there room to give a free block to all streams, because hardly anything has been
+ * logged yet? */
 #define GM_PAGES_HAND_OUT 96u
 #define GM_PAGES_TIDY 16u
 static inline bool gm_pages_may_join(const struct gm_heap *heap)
@@ -221,13 +220,13 @@ static inline bool gm_pages_may_tidy(const struct gm_heap *heap)
 	return !heap->undo->base || heap->undo->used < GM_PAGES_TIDY;
 }
 
-/* Serve the request with free block @id, which is in no set: cut it to size. Returns 0 and the block; -ENOSPC, and @id
- * is in its set again. */
+/* Serve the request with free block @id, which is in no set, and cut it to @size. Returns 0 and the block; -ENOSPC, and
+ * @id is in its set again. */
 int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
 		      const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* Make the block @stream's. This also gives the stream a tree in the set, so that no later insert can fail. Returns 0;
- * -ENOSPC, and nothing has changed. */
+/* Make @stream the stream of block @id. This also gives the stream a tree in the set, so that no later insert can fail.
+ * Returns 0; -ENOSPC, and nothing has changed. */
 int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream);
 
 void gm_pages_set_stream(struct gm_block *block, uint64_t stream);
@@ -242,18 +241,19 @@ struct gm_pages_place {
 	uint32_t first;			/* the block that contains @from; GM_NONE: the end of the region */
 };
 
-/* A hole is a run of adjacent free blocks, of which some have no memory. Unmapped blocks are in a set by the size of
- * their hole, whichever streams may use its parts. Unmapped blocks whose hole has changed are in a list until a place
- * is looked for. */
+/* A hole is a run of adjacent free blocks, with or without memory. Unmapped blocks are in a set by the size of their
+ * hole, which counts the free blocks of all streams. Unmapped blocks whose hole has changed are in a list until
+ * gm_pages_choose() sorts them into the set again. list and unlist: add block @id to the list, or remove it from the
+ * list or set. */
 void gm_pages_list(struct gm_heap *heap, unsigned int pool, uint32_t id);
 void gm_pages_unlist(struct gm_heap *heap, unsigned int pool, uint32_t id);
-#define GM_PAGES_CHANGED 0u		/* as the size of a block: the block is in the list */
+#define GM_PAGES_CHANGED 0u		/* in the place of links[].size: the block is in the list */
 
 /* Note that the hole around unmapped block @id has changed. */
 void gm_pages_change_hole(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
-/* The most blocks of a hole on either side of an unmapped block, so that all of them can be joined: fewer if stores are
- * logged, because a transaction can log only so many. */
+/* How many blocks on either side of an unmapped block can belong to its hole: as many as one transaction can join. With
+ * a log they are fewer, because a transaction can log only a limited number of words. */
 #define GM_PAGES_BESIDE 23u
 #define GM_PAGES_BESIDE_LOGGED 7u
 static inline unsigned int gm_pages_beside(const struct gm_heap *heap)
@@ -277,8 +277,8 @@ static inline void gm_pages_change_holes(struct gm_heap *heap, unsigned int pool
 }
 
 /* Choose the place where the fewest pages are missing; among equal ones the place in the smallest hole; among these
- * the place that was unmapped last. Not all holes are looked at, so another place may be a little better. Returns
- * false when there is none. */
+ * the place that was unmapped last. Does not look at all holes, so another place may be a little better. Returns false
+ * when there is no place. */
 bool gm_pages_choose(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
 		     struct gm_pages_place *ret);
 
@@ -292,15 +292,15 @@ bool gm_pages_is_whole(const struct gm_heap *heap, uint32_t id, uint64_t stream,
 int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_pages_place *place, uint64_t size,
 		   const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* Serve the request from adjacent free blocks, at least one of which is its stream's own, so that these are used before
- * blocks that all streams may use. Returns as gm_heap_find. */
+/* Serve the request from adjacent free blocks, at least one of which belongs to its stream. Called before blocks of
+ * GM_PAGES_ANY are searched, so that a stream uses its own memory first. Returns as gm_heap_find. */
 int gm_pages_find_beside(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			 const struct gm_heap_request *request, uint32_t *ret_block);
 
-/* ---- pages_move.c: both return 0 and how many bytes they took, -ENOSPC or -ETIMEDOUT ---- */
+/* ---- pages_move.c: both unmap pages, which become spare; they return 0 and the bytes; -ENOSPC; or -ETIMEDOUT ---- */
 
-/* Take @bytes of pages, or as many as there are, from free blocks whose pages may move for a request of @stream, but no
- * pages at @keep. */
+/* Take @bytes of pages, or as many as there are, from free blocks whose pages may move for a request of @stream. Takes
+ * no pages at @keep, the place of that request. */
 int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const struct gm_pages_place *keep,
 		   uint64_t *ret_bytes);
 /* Take the whole handles of free blocks whose frees every stream is past and that may go back (ops->may_go): all of
@@ -337,8 +337,8 @@ int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, 
 int gm_pages_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
 void gm_pages_begin_period(struct gm_heap *heap);
 int gm_pages_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
-/* As gm_heap_detach, for any free block: the block loses its memory, and the region ends before it if all blocks behind
- * it are free. For a heap that is about to end, because the rules about pages no longer hold afterwards. */
+/* As gm_heap_detach, for any free block: the block loses its memory, and if it is then the region's last block, the
+ * region is shortened. Only for a heap that is about to end, because the rules about pages do not hold afterwards. */
 void gm_pages_detach(struct gm_heap *heap, uint32_t id);
 
 #endif

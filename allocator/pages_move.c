@@ -1,14 +1,15 @@
 /*
- * pages_move.c - the pages heap: whose pages go when a request needs some. See pages_heap.h.
+ * pages_move.c - the pages heap: choose the pages that move to a request or go back to the driver, and unmap them. See
+ * pages_heap.h.
  *
- * The lock is given up around each call of the driver, and what was found before is checked again
- * after it.
+ * The lock is released around each call of the driver. What was read before the call is checked again after it.
  */
 #include "allocator/pages_heap.h"
 
 #include <errno.h>
 
-/* The whole handles of a block that do not lie in [@from, @to), the part before it or the one after. */
+/* Return the bytes of the block's whole handles outside of [@from, @to), and where they begin: the handles before that
+ * range or, if there are none, the handles after it. */
 static uint64_t outside(const struct gm_pages_region *region, const struct gm_block *block, uint64_t from, uint64_t to,
 			uint64_t *ret_at)
 {
@@ -20,7 +21,7 @@ static uint64_t outside(const struct gm_pages_region *region, const struct gm_bl
 	return bytes ? bytes : gm_pages_whole(region, to, end, ret_at);
 }
 
-/* The last moment when some of the pages from @from to @to were freed. */
+/* Return the last point at which a part of the pages in [@from, @to) was freed. */
 static uint64_t last_freed(const struct gm_pages_region *region, uint64_t from, uint64_t to)
 {
 	uint64_t last = 0;
@@ -33,8 +34,8 @@ static uint64_t last_freed(const struct gm_pages_region *region, uint64_t from, 
 	return last;
 }
 
-/* Take @bytes of whole handles, from @at on, from under free block @id, which is in its set. 0, -ENOSPC or
- * -ETIMEDOUT. */
+/* Unmap @bytes of whole handles at @at, inside free block @id, which is in its set; their memory becomes spare. Returns
+ * 0; -ENOSPC, and nothing has changed; -ETIMEDOUT: the lock is lost. */
 static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t at, uint64_t bytes)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -67,7 +68,7 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 	heap->ops->unmap(heap->ops->arg, at, bytes);
 	return gm_pages_lock(heap, false) ? 0 : -ETIMEDOUT;
 out_whole:
-	if (before) {				/* it was cut once, and cannot be again */
+	if (before) {				/* undo the first cut, because no record is left for the second */
 		gm_pages_remove(heap, pool, before);
 		id = gm_pages_join(heap, pool, before, id);
 	}
@@ -75,9 +76,11 @@ out_whole:
 	return -ENOSPC;
 }
 
+/* Whole handles [@at, +@bytes) inside free block @id, which can be unmapped; @place: the block's place in the set. */
 struct victim { uint32_t id; unsigned int pool; uint64_t at, bytes; struct gm_free_cursor place; };
 
-/* Of two, the one that gives less of those that give enough, else the one that gives more. */
+/* Replace *@best by the new candidate if it is better: the smaller one of two that have @wanted bytes, else the larger
+ * one. */
 static void prefer(struct victim *best, uint32_t id, unsigned int pool, uint64_t at, uint64_t bytes,
 		   uint64_t wanted)
 {
@@ -85,7 +88,8 @@ static void prefer(struct victim *best, uint32_t id, unsigned int pool, uint64_t
 		*best = (struct victim){ .id = id, .pool = pool, .at = at, .bytes = bytes };
 }
 
-/* Of the free blocks of @stream in @pool: the smallest that can give @bytes, else the one that gives most. */
+/* Find the smallest free block of @stream in @pool with @bytes of whole handles outside of @keep; if there is none, the
+ * block with the most. */
 static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream, uint64_t bytes,
 			const struct gm_pages_place *keep, struct victim *best)
 {
@@ -115,9 +119,9 @@ static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream
 	}
 }
 
-/* Of the free blocks that may go and that @stream may not use as they are, or (NULL) of all, behind @at: of their
- * handles those that every stream is past and that are not at @keep (NULL: nowhere). No other is looked for once
- * @enough is given. */
+/* Find the best run of handles whose frees every stream is past, outside of @keep (NULL: anywhere). Searches the free
+ * blocks behind cursor @at: with @stream those that *@stream may not use; with NULL those that may go back
+ * (ops->may_go). Ends when a run has @enough bytes. */
 static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *stream, uint64_t bytes, uint64_t enough,
 		      const struct gm_pages_place *keep, struct gm_free_cursor at, struct victim *best)
 {
@@ -128,7 +132,7 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 	uint64_t step, later, from, to;
 	uint32_t id;
 
-	while (best->bytes < enough && best->bytes != bytes &&	/* none is better than what gives just that */
+	while (best->bytes < enough && best->bytes != bytes &&	/* an exact fit is the best */
 	       (id = gm_free_set_next(&own->pool[pool], &at))) {
 		const struct gm_block *block = &heap->blocks[id];
 
@@ -152,8 +156,9 @@ static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *s
 	}
 }
 
-/* The best of all that are passed. @last was that before, so none gives more unless it is enough; one that gives as
- * much is looked for behind it, and many are found in one pass. */
+/* Find the best run of handles whose frees every stream is past. @last: the run that was taken before. If it was no
+ * longer than the @bytes that are still wanted, it was the longest run, so look behind it for a run of the same length:
+ * in this way one pass over the set finds many. Else, or if there is none, search the whole set. */
 static struct victim next_past(struct gm_heap *heap, uint64_t bytes, const struct gm_pages_place *keep,
 			       const struct victim *last)
 {
@@ -171,8 +176,8 @@ static struct victim next_past(struct gm_heap *heap, uint64_t bytes, const struc
 	return best;
 }
 
-/* Drop the handles that are not needed for @wanted bytes; and, unless @enough, the last one that is needed in part.
- * They are dropped from the end, unless that is in the middle of the block and the beginning is not. */
+/* Drop the victim's surplus handles from the end; if the left neighbour has memory, from the front. @enough: keep at
+ * least @wanted bytes; else keep at most @wanted bytes. */
 static void shorten(const struct gm_heap *heap, struct victim *victim, uint64_t wanted, bool enough)
 {
 	const struct gm_pages_region *region = &gm_pages((struct gm_heap *)heap)->region[victim->pool];
@@ -204,7 +209,7 @@ int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const 
 			victim = next_past(heap, wanted, keep, &victim);
 		} else {
 			victim.bytes = 0;
-			for (unsigned int i = 0; i < 4 && !(i == 2 && victim.bytes); i++)	/* its own first */
+			for (unsigned int i = 0; i < 4 && !(i == 2 && victim.bytes); i++)	/* own blocks first */
 				find_victim(heap, !(i & 1), streams[i / 2], wanted, keep, &victim);
 			for (unsigned int i = 0; !victim.bytes && gm_pages(heap)->several && i < 2; i++)
 				find_past(heap, !i, &stream, wanted, UINT64_MAX, NULL, (struct gm_free_cursor){ 0 },

@@ -1,15 +1,15 @@
 /*
  * segments_heap.c - the segments heap: finding, splitting, merging; and its class. See segments_heap.h.
  *
- * Source of the rules: PyTorch's CUDACachingAllocator (get_free_block, should_split,
- * alloc_found_block, free_block, try_merge_blocks). Where an order looks odd, it is PyTorch's, and
- * a counter of the traces depends on it.
+ * Source of the rules: PyTorch's CUDACachingAllocator (get_free_block, should_split, alloc_found_block, free_block,
+ * try_merge_blocks). Steps that are in an odd order are in PyTorch's order, because a counter in the traces
+ * (test/traces) depends on it.
  */
 #include "allocator/segments_heap.h"
 
 #include <errno.h>
 
-#define LOOKS 16u			/* at free blocks that are whole segments and too large */
+#define LOOKS 16u			/* most blocks that next_that_fits() tries */
 
 static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 {
@@ -34,7 +34,7 @@ static inline void store_state(struct gm_block *block, enum gm_block_state state
 	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
 }
 
-/* Of a block: read without the lock by who has a pointer that may be stale, and is told so. */
+/* Store a word of a block atomically, because look-ups of possibly stale pointers read it without the lock. */
 static void set_word(uint64_t *word, uint64_t value)
 {
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
@@ -46,7 +46,8 @@ static void set_segment(struct gm_block *block, uint32_t segment, uint8_t domain
 	__atomic_store_n(&block->domain, domain, __ATOMIC_RELAXED);
 }
 
-/* A block into its pool. Its stream was seen when its segment was made: no memory is needed. */
+/* Insert a free block into its pool. Cannot fail unless the stream is new, because gm_segments_adopt has made the
+ * stream's tree. */
 static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	return gm_free_set_insert(&gm_segments(heap)->pool[pool], id, gm_segments(heap)->lookups[pool]);
@@ -54,7 +55,7 @@ static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 
 /* ---- finding ---- */
 
-/* What a free block for @size bytes must be smaller than. */
+/* Return the bound below which a free block may serve @size bytes. */
 static inline uint64_t below_of(const struct gm_heap_config *config, uint64_t size)
 {
 	if (__builtin_expect(size < config->max_split_size, 1))
@@ -62,7 +63,7 @@ static inline uint64_t below_of(const struct gm_heap_config *config, uint64_t si
 	return size + config->max_non_split_rounding;
 }
 
-/* Would the block be cut? As PyTorch does it; where it may be. */
+/* Is the block to be cut for the request? PyTorch's rule, within the bound of config.shared_most. */
 static bool should_split(const struct gm_heap *heap, unsigned int pool,
 			 const struct gm_block *block, uint64_t size, bool whole)
 {
@@ -74,7 +75,8 @@ static bool should_split(const struct gm_heap *heap, unsigned int pool,
 	       (gm_heap_is_split(block) || gm_segments_may_share(heap, block->size, size));
 }
 
-/* A whole segment serves a much smaller request only if it may be cut. */
+/* May block @id serve a request of @size bytes? A whole large segment serves a much smaller request only if it may be
+ * cut. @whole: only an uncut segment of nearly @size bytes may. */
 static inline bool fits(const struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size, bool whole)
 {
 	const struct gm_block *block = &heap->blocks[id];
@@ -85,7 +87,8 @@ static inline bool fits(const struct gm_heap *heap, unsigned int pool, uint32_t 
 	       gm_segments_may_share(heap, block->size, size);
 }
 
-/* Block @id, which was taken out of the set, does not fit: one of the next ones that does, out of the set. */
+/* Block @id, which has been removed from the set, does not fit. Insert it again, and remove and return the next block
+ * in the set's order that fits; GM_NONE: none of the next LOOKS blocks does. */
 static __attribute__((noinline)) uint32_t next_that_fits(struct gm_heap *heap, unsigned int pool, uint32_t id,
 							  uint64_t size, uint64_t below,
 							  const struct gm_heap_request *request)
@@ -107,6 +110,7 @@ static __attribute__((noinline)) uint32_t next_that_fits(struct gm_heap *heap, u
 	return GM_NONE;
 }
 
+/* Remove the best free block for the request from @pool and return it; GM_NONE: none. */
 static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			       const struct gm_heap_request *request)
 {
@@ -123,7 +127,7 @@ static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t
 	return id;
 }
 
-/* Of the new record only its state is worth an entry in the log: it was unused. */
+/* Logs only the state of the new record, because the record was unused. */
 uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size, bool goes_back)
 {
 	uint32_t id = heap->ops->block_new(heap->ops->arg, goes_back);
@@ -159,8 +163,8 @@ uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size, bool go
 	return id;
 }
 
-/* PyTorch's alloc_found_block: @id is free, in no pool, and large enough. Returns the block; GM_NONE:
- * no record is left for a cut, and nothing has changed. */
+/* Serve the request with free block @id, which is in no pool and large enough (PyTorch's alloc_found_block). Returns
+ * the active block; GM_NONE: no record is left for a cut, and nothing has changed. */
 static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
 			 const struct gm_heap_request *request)
 {
@@ -183,7 +187,7 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 			gm_heap_count_splits(heap, pool, -1, -(int64_t)block->size);
 		gm_heap_set_state(heap, block, GM_BLOCK_ACTIVE);
 	}
-	set_word(&block->requested, request->bytes);	/* means nothing while free: not logged */
+	set_word(&block->requested, request->bytes);	/* not logged, because readers ignore it in a free block */
 	gm_heap_count_out(heap, pool, block->size, request->bytes);
 	if (block->size >= heap->config.max_split_size)
 		gm_heap_count_oversize(heap, &heap->stats->oversize_allocations, 1);
@@ -206,7 +210,7 @@ int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request
 		*ret_block = block;
 		return 0;
 	}
-	if (gm_heap_collects(heap))	/* it does not count in the age of what is free */
+	if (gm_heap_collects(heap))	/* a request that was not served does not age the free blocks */
 		gm_segments(heap)->lookups[pool]--;
 	if (!id)
 		return -EAGAIN;
@@ -233,7 +237,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 			heap->ops->segment_drop(heap->ops->arg, segment);
 		return -ENOSPC;
 	}
-	s->address = address;			/* both records were unused: see cut */
+	s->address = address;			/* not logged, because both records were unused */
 	s->size = bytes;
 	s->stream = request->stream;
 	s->first_block = id;
@@ -244,7 +248,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 	set_word(&block->stream, request->stream);
 	set_segment(block, segment, heap->domain);
 	gm_heap_set_state(heap, block, GM_BLOCK_INACTIVE);
-	/* In the pool and out again: so that the stream's tree exists and no later insert can fail. */
+	/* Insert and remove the block, so that the stream's tree exists and no later insert can fail. */
 	if (insert(heap, pool, id)) {
 		heap->ops->block_drop(heap->ops->arg, id);
 		heap->ops->segment_drop(heap->ops->arg, segment);
@@ -296,7 +300,7 @@ void gm_segments_detach(struct gm_heap *heap, uint32_t id)
 
 /* ---- freeing ---- */
 
-/* The larger one stays, so that what is told of it (page_map.h) concerns the smaller. */
+/* Keeps the id of the larger block, so that the page map has to relabel only the smaller one. */
 uint32_t gm_heap_join(struct gm_heap *heap, uint32_t first, uint32_t second)
 {
 	struct gm_block *a = &heap->blocks[first], *b = &heap->blocks[second];
@@ -331,7 +335,7 @@ uint32_t gm_heap_join(struct gm_heap *heap, uint32_t first, uint32_t second)
 	return stays;
 }
 
-/* A block that is nobody's any more into its pool, one with its free neighbours. */
+/* Merge block @id, whose free is complete, with its free neighbours and insert the result into @pool. */
 static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;

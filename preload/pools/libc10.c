@@ -41,12 +41,12 @@ static const char *const oom_names[SIGNATURES] = {
 	"_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
 };
 
-/* An object that calls us (a libc10_cuda.so), and the real functions for its calls. They are looked up once, and checked
- * again after a dlclose.
+/* An object that calls us (a libc10_cuda.so), and the real functions for its calls. They are looked up once, and
+ * checked again after a dlclose.
  *
  * An entry is filled in only while its generation is 0. A reader without the lock trusts the range if the generation
- * equals the current one both before and after it reads the range. From then on the reader may use the whole entry: the
- * entry is not reused while its object is loaded, and the object is loaded because it is calling us. */
+ * equals the current one both before and after it reads the range. From then on the reader may use the whole entry:
+ * the entry is not reused while its object is loaded, and the object is loaded because it is calling us. */
 struct teller {
 	_Alignas(64) _Atomic(uint32_t) generation;	/* gm_modules_generation() at the last check; 0: unused */
 	_Atomic(uintptr_t) start, bytes;	/* range of the caller's object */
@@ -186,8 +186,8 @@ static inline bool is_of(const struct teller *teller, uintptr_t caller, uint32_t
 	       gm_get_acquire(&teller->generation) == generation;
 }
 
-/* Search the table without the lock, from the newest entry, because older objects may have been unloaded. Returns NULL if
- * no entry matches. */
+/* Search the table without the lock, from the newest entry, because older objects may have been unloaded. Returns NULL
+ * if no entry matches. */
 static struct teller *teller_known(uintptr_t caller)
 {
 	for (uint32_t i = gm_get_acquire(&teller_count); i-- > 0;)

@@ -91,8 +91,8 @@ static bool needs(const struct link_map *map, const char *file)
 }
 
 /* Bits that rank an object with the function: the largest sum wins; 0: the object lacks the function. If the caller's
- * own object has the function and precedes this library in the list, the caller found us by RTLD_NEXT: drop the caller's
- * object and all others before this library. */
+ * own object has the function and precedes this library in the list, the caller found us by RTLD_NEXT: drop the
+ * caller's object and all others before this library. */
 enum { HAS_IT = 1, LOADED_LATER = 2, NEIGHBOUR = 4, NEEDED = 8, ITSELF = 16 };
 
 uintptr_t gm_next_symbol(uintptr_t caller, const char *name, struct gm_object *ret_object)

@@ -121,8 +121,8 @@ static inline uint64_t gm_granule_word(uint64_t address, uint8_t kind)
  * lock. */
 uint8_t gm_pool_kind_slow(struct gm_program_pool *pool, uint64_t address, uint64_t end);
 
-/* Are @address and @size valid for a block? Blocks may overlap, so a block above GM_LARGEST_USUAL is refused if it would
- * bring the pool's live bytes beyond 2^57: sums of sizes must fit into 64 bits. */
+/* Are @address and @size valid for a block? Blocks may overlap, so a block above GM_LARGEST_USUAL is refused if it
+ * would bring the pool's live bytes beyond 2^57: sums of sizes must fit into 64 bits. */
 bool gm_pool_is_possible(const struct gm_program_pool *pool, uint64_t address, uint64_t size);
 
 #endif

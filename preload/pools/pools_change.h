@@ -24,7 +24,8 @@ GM_LIVES_INLINE uint8_t gm_pool_kind_of(struct gm_program_pool *pool, uint64_t a
 	uint64_t word = gm_get(&pool->granules[first % GM_GRANULES].held), last = (end - 1) >> GM_GRANULE_BITS;
 	uint8_t kind = (uint8_t)word;
 
-	/* Granules between the first and the last are not checked. A last granule of another kind takes the slow path. */
+	/* Granules between the first and the last are not checked. A last granule of another kind takes the slow
+	 * path. */
 	if (gm_likely(word >> 8 == first + 1) &&
 	    (gm_likely(first == last) ||
 	     gm_get(&gm_granule_of(pool, end - 1)->held) == gm_granule_word(end - 1, kind)))
