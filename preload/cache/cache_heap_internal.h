@@ -1,16 +1,15 @@
 /*
  * cache_heap_internal.h - what the files of the cache's heaps share: see cache_heap.h.
  *
- *   cache_heap.c           the heaps by number and by place; their private memory; usage rows
+ *   cache_heap.c           heaps by number and by place; their private memory; usage rows
  *   cache_heap_alloc.c     alloc, grow: one operation each
- *   cache_heap_free.c      free, complete; which heap a block is of
+ *   cache_heap_free.c      free, complete; the heap of a block
  *   cache_heap_whole.c     empty, drop, limits, counters, segments
  *   cache_heap_records.c   the ops of a heap: records in the tables, the lock, segment events
- *   thread_cache.h         blocks that were just freed, for the next request of their thread for that size
+ *   thread_cache.h         blocks that were just freed, for the next request of the same thread and size
  *
- * A locked section is the time that the domain's lock is held without a break: one change, and
- * within it one transaction with an operation number of its own. The heap stores through gm_undo
- * into that transaction's undo area.
+ * In a locked section the thread holds the domain's lock without a break. A section is one change, and each of its
+ * transactions has an operation number of its own. The heap stores through gm_undo into the transaction's undo area.
  *
  * Thread context: the holder of the domain's lock unless a function says otherwise.
  */
@@ -27,24 +26,24 @@
 struct gm_section {
 	struct gm_change change;
 	struct gm_txn txn;
-	const struct gm_alloc *alloc;	/* for which segments come; NULL: none */
-	uint64_t op;			/* the operation's own number; 0 none */
+	const struct gm_alloc *alloc;	/* the allocation that needs segments; NULL: none */
+	uint64_t op;			/* number of the operation; 0: none */
 	uint64_t tsc;			/* stamp of its events; 0: each is stamped when it is written */
-	uint64_t last_op;		/* the slot's, before the locked section */
-	uint32_t stack;			/* of the code that drops the heap */
-	bool held;			/* the domain's lock is */
-	bool drops;			/* it drops the heap: no other section enters it any more */
-	bool moves_nothing;		/* no block becomes free or is handed out: allowed in a suspended heap, too */
+	uint64_t last_op;		/* last_op of the slot before the section */
+	uint32_t stack;			/* stack of the code that drops the heap */
+	bool held;			/* the domain's lock is held */
+	bool drops;			/* it drops the heap, which no other section may enter any more */
+	bool moves_nothing;		/* it frees no block and hands none out, so it may enter a suspended heap */
 };
 
 /* ---- locked sections ----
  *
- * Between enter and end the thread holds the domain's lock. They are inlined, because as calls they
- * were a fifth of the cost of a block from the heap.
- * */
+ * The thread holds the domain's lock from enter to end. These functions are inlined, because as calls they took a
+ * fifth of the time of an allocation from the heap.
+ */
 
-/* Initialise a locked section, member by member: to clear all of it would take longer than the
- * section. */
+/* Initialise a locked section member by member, because clearing all of it would take longer than the section
+ * itself. */
 static inline void gm_section_make(struct gm_section *section, bool moves_nothing)
 {
 	section->alloc = NULL;
@@ -56,8 +55,8 @@ static inline void gm_section_make(struct gm_section *section, bool moves_nothin
 	section->moves_nothing = moves_nothing;
 }
 
-/* Begin a locked section under @op (0: a number of its own), in two steps: the lock; the transaction. 0; as
- * gm_change_enter; -ENODEV: dropped, or held. */
+/* Take the domain's lock for a section under @op (0: a number of its own); gm_section_open then begins the
+ * transaction. Returns 0; the errors of gm_change_enter; -ENODEV: the heap is dropped or suspended. */
 static inline __attribute__((always_inline)) int
 gm_section_enter(struct gm_cache_heap *heap, struct gm_section *section, uint64_t op)
 {
@@ -82,11 +81,11 @@ gm_section_open(struct gm_cache_heap *heap, struct gm_section *section)
 		section->last_op = section->change.writer.slot->last_op;
 	gm_change_begin(&section->change, &section->txn);
 	heap->undo.used = 0;
-	__asm__("" : "+r"(section));	/* it goes when the locked section ends: gcc warns that it may not */
+	__asm__("" : "+r"(section));	/* gcc would warn that this pointer may outlive @section */
 	heap->section = section;
 }
 
-/* Both. */
+/* Enter and open. */
 static inline __attribute__((always_inline)) int
 gm_section_begin(struct gm_cache_heap *heap, struct gm_section *section, uint64_t op)
 {
@@ -97,8 +96,8 @@ gm_section_begin(struct gm_cache_heap *heap, struct gm_section *section, uint64_
 	return r;
 }
 
-/* With the lock held and no transaction open: begin one of @heap's, with an operation number of its
- * own; and end it. */
+/* Begin a transaction of @heap with an operation number of its own, and end it (gm_section_close). The lock is held
+ * and no transaction is open before. */
 static inline void gm_section_turn(struct gm_cache_heap *heap, struct gm_section *section)
 {
 	section->change.op = gm_writer_op(&section->change.writer);
@@ -119,8 +118,7 @@ static inline void gm_section_end(struct gm_cache_heap *heap, struct gm_section 
 	gm_change_leave(&section->change);
 }
 
-/* The same where nothing was stored and no event written: the operation number may be used
- * again. */
+/* End a section that stored nothing and wrote no event, so that its operation number may be used again. */
 static inline void gm_section_cancel(struct gm_cache_heap *heap, struct gm_section *section)
 {
 	if (gm_likely(section->change.writer.slot))
@@ -128,7 +126,7 @@ static inline void gm_section_cancel(struct gm_cache_heap *heap, struct gm_secti
 	gm_section_end(heap, section);
 }
 
-/* End the transaction and begin another one with a number of its own, under the same lock. */
+/* End the transaction and begin another one under the same lock, with an operation number of its own. */
 static inline void gm_section_next(struct gm_cache_heap *heap, struct gm_section *section)
 {
 	gm_txn_end(&section->txn);
@@ -139,14 +137,13 @@ static inline void gm_section_next(struct gm_cache_heap *heap, struct gm_section
 
 /* ---- cache_heap_records.c ---- */
 
-/* Take some records ahead, in a transaction, as struct gm_cache_heap says; give some of them back. */
+/* Take some block records into the heap's reserve (@kept), in a transaction; give some of them back. */
 void gm_cache_heap_keep_records(struct gm_cache_heap *heap);
 void gm_cache_heap_drop_records(struct gm_cache_heap *heap);
 
 /* ---- cache_heap_alloc.c, cache_heap_free.c ---- */
 
-/* Returns @r, the result of a call that recorded nothing; counts it where a lock could not be
- * had. */
+/* Return @r, the result of a call that recorded nothing. If a lock could not be taken, count the lost operation. */
 static inline int gm_cache_heap_lost(int r)
 {
 	if (r == -ETIMEDOUT)
@@ -161,8 +158,7 @@ static inline bool gm_cache_heap_is_live(const struct gm_block *block)
 	return state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING;
 }
 
-/* Write events of one block that differ in the action only: those of its free or of its
- * allocation. */
+/* Write the events of one free or one allocation of a block: they differ in the action only. */
 static inline __attribute__((always_inline)) void
 gm_cache_heap_trace_at(const struct gm_change *change, const struct gm_block *block, uint64_t tsc,
 		   uint64_t stream, uint32_t stack, const enum gm_action *actions,
@@ -180,7 +176,7 @@ gm_cache_heap_trace_at(const struct gm_change *change, const struct gm_block *bl
 		return;
 	like.context = segment->context;
 	like.kind = segment->kind;
-	like.module = block->module;	/* not the one for which the segment was made */
+	like.module = block->module;	/* not the module for which the segment was made */
 	for (unsigned int i = 0; i < count; i++)
 		list[i] = (struct gm_traced){ actions[i], block->address, block->requested };
 	gm_change_trace(change, &like, tsc, stream, stack, list, count);
@@ -199,8 +195,8 @@ gm_cache_heap_trace(const struct gm_change *change, const struct gm_block *block
 			   stack, actions, count);
 }
 
-/* Block @id has been handed out, at @tsc: fill in its record and write the event. The members that
- * change here mean nothing until the block is active, and need no undo. */
+/* Fill in the record of block @id, which has been handed out at @tsc, and write the event. The members that change
+ * here mean nothing until the block is active, so they need no undo. */
 static inline __attribute__((always_inline)) void
 gm_cache_heap_describe(const struct gm_change *change, struct gm_alloc *alloc, uint32_t id,
 		   uint64_t tsc)
@@ -213,7 +209,7 @@ gm_cache_heap_describe(const struct gm_change *change, struct gm_alloc *alloc, u
 	block->stack = alloc->stack;
 	block->thread = gm_writer_tid(&change->writer);
 	block->module = alloc->module;
-	/* it lies in the word of the state, which is logged */
+	/* part of the word that contains the state, and that word is logged */
 	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
 	alloc->tsc = tsc;
 	alloc->address = block->address;
@@ -222,13 +218,12 @@ gm_cache_heap_describe(const struct gm_change *change, struct gm_alloc *alloc, u
 			   alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
 }
 
-/* Blocks become live or end: count them in live bytes and usage rows, and in the heap's own counts,
- * for which @used is the bytes that were asked for. Within a locked section, after
- * gm_cache_heap_rows. */
+/* Count blocks that become live or end: in the live bytes, the usage rows, and the heap's own counters. @used: the
+ * change of requested bytes. Within a locked section, after gm_cache_heap_rows. */
 void gm_cache_heap_move(struct gm_cache_heap *heap, const struct gm_flow *flow, uint64_t used);
 
-/* Find or make the usage rows of @module, in heap->rows. False when the lock for that could not be
- * had. */
+/* Find or make the usage rows of @module, and store them in heap->rows. Returns false if the lock for that could not
+ * be taken. */
 bool gm_cache_heap_find_rows(struct gm_cache_heap *heap, uint16_t module, bool nested);
 static inline bool gm_cache_heap_rows(struct gm_cache_heap *heap, uint16_t module, bool nested)
 {
@@ -236,18 +231,20 @@ static inline bool gm_cache_heap_rows(struct gm_cache_heap *heap, uint16_t modul
 	       gm_cache_heap_find_rows(heap, module, nested);
 }
 
-/* Nobody holds @block any more: it leaves its row (recorder/record/sites.h). Before the statistics change, within a
- * locked section. */
+/* Remove @block from its row (recorder/record/sites.h), because nobody holds it any more. Within a locked section,
+ * before the statistics change. */
 static inline void gm_cache_heap_site_out(struct gm_cache_heap *heap, struct gm_block *block)
 {
 	gm_undo_note(&heap->undo, &gm_rec.sites[block->site].live);
 	gm_site_out(&gm_rec.domains[heap->domain], block);
 }
 
-/* @block was handed out of a thread cache, to another stack than the one that it counts for: now it counts there. */
+/* Count @block for the stack that it was handed out to, because a thread cache handed it out to another stack than
+ * the one it counts for. */
 void gm_cache_heap_site_move(struct gm_cache_heap *heap, struct gm_block *block, bool nested);
 
-/* A live block becomes free; a pending one does. Within a locked section. */
+/* Free a live block; free a pending block. Within a locked section. @seen: the host knows that the GPU has passed the
+ * free. */
 void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
 			const struct gm_cache_free *how);
 void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
@@ -261,11 +258,11 @@ bool gm_cache_heap_free_late(const struct gm_change *change, uint32_t id);
 void *gm_cache_heap_memory(size_t bytes);	/* zeroed, never given back; NULL: none left */
 void gm_arena_free(struct gm_arena *arena);
 
-/* From now on nothing finds the heap any more; callers that have its pointer already may still use
- * it. */
+/* Remove the heap from the tables, so that nothing finds it any more. Callers that already have its pointer may still
+ * use it. */
 void gm_cache_heap_retire(struct gm_cache_heap *heap);
-/* Nothing uses the heap any more: its memory is given back, and its struct is used for another heap
- * some thousand heaps later. */
+/* Give back the memory of a heap that nothing uses any more. Its struct is reused for another heap some thousand
+ * heaps later. */
 void gm_cache_heap_recycle(struct gm_cache_heap *heap);
 
 #endif

@@ -1,9 +1,8 @@
 /*
- * thread_cache.h - the thread caches of a domain: filled and used (thread_cache.c), made and
- * emptied (thread_cache_flush.c).
+ * thread_cache.h - the thread caches of a domain: filled and used (thread_cache.c), made and flushed
+ * (thread_cache_flush.c).
  *
- * Thread context: the thread that holds the slot's @tcache_owner; atomic members are read without
- * it.
+ * Thread context: the thread that holds @tcache_owner of the slot; atomic members are also read without it.
  */
 #ifndef GM_THREAD_CACHE_H
 #define GM_THREAD_CACHE_H
@@ -15,15 +14,14 @@
 
 #define GM_TCACHE_MOVES 128u
 
-/* To put a block into the cache costs a sixth of what is saved when it is handed out again: one in five
- * must be. */
+/* Caching a block costs a sixth of what a later hit saves. So caching pays if one in five cached blocks is hit. */
 #define GM_VAIN_HIT 4u
 #define GM_VAIN_FULL 16u
-#define GM_VAIN_TRY 32u			/* one free of so many is cached nevertheless, as a trial */
+#define GM_VAIN_TRY 32u			/* as a trial, one free of this many is cached nevertheless */
 
 /* Cached blocks of one heap, stream, size and module; the tally with the same index counts them. */
 struct gm_bin {
-	struct gm_cache_heap *heap;		/* NULL: unused, and so is the tally */
+	struct gm_cache_heap *heap;		/* NULL: bin and tally are unused */
 	uint64_t stream, size;
 	uint16_t module;
 	uint32_t count;
@@ -35,68 +33,70 @@ struct gm_moved { uint64_t op; uint32_t id; };
 struct gm_tcache {
 	struct gm_tcache_record *record;
 	struct gm_slot *slot;
-	struct gm_tcache *next;		/* of the domain */
+	struct gm_tcache *next;		/* next thread cache of the domain */
 	struct gm_tcache *next_of_slot;
 	uint8_t domain;
-	/* Read by others. */
+	/* Other threads read these. */
 	_Atomic(uint32_t) blocks;	/* blocks in all its bins */
 	_Atomic(uint32_t) bins_used;
-	_Atomic(uint64_t) seen;		/* operations of its thread when gm_tcache_flush_unused looked last */
+	_Atomic(uint64_t) seen;		/* operations of its thread at the last gm_tcache_flush_unused */
 	_Atomic(uint32_t) moves;	/* entries of @moved */
-	/* For its thread alone, which needs no @tcache_owner for them. */
-	_Atomic(uint32_t) vain;		/* rises with blocks that were cached and not used, lately */
-	_Atomic(uint32_t) tries;	/* frees since that reached GM_VAIN_FULL */
+	/* Only its own thread uses these, without @tcache_owner. */
+	_Atomic(uint32_t) vain;		/* rises with cached blocks that were flushed unused, falls with hits */
+	_Atomic(uint32_t) tries;	/* frees since @vain reached GM_VAIN_FULL */
 	struct gm_bin bins[GM_TALLIES];
-	/* Blocks that were handed out to another stack than the one for which they count (recorder/record/sites.h), or
-	 * for fewer bytes, with the number of that operation. Stale where the block has another number by now. */
+	/* Blocks that were handed out to another stack than the one they count for (recorder/record/sites.h), or for
+	 * fewer bytes, with the number of that operation. An entry is stale if its block has another number by
+	 * now. */
 	struct gm_moved moved[GM_TCACHE_MOVES];
 };
 
 /* ---- thread_cache.c ---- */
 
-/* Without a lock: a block of this thread's cache serves @alloc; it is handed out, recorded and described.
- * GM_NONE: there is none. @op as in gm_cache_heap_alloc. */
+/* Serve @alloc from this thread's cache: hand out, record and describe a block. Takes no lock. @op as in
+ * gm_cache_heap_alloc. GM_NONE: the cache has none. */
 uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc);
-/* Without a lock: a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed out
- * (gm_tcache_wants) goes into its cache. False: nothing was done. */
+/* Put a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed out (gm_tcache_wants) into this
+ * thread's cache. Takes no lock, unless the thread has no cache in the domain yet. Returns false if nothing was
+ * done. */
 bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 		   const struct gm_cache_free *how);
 
 /* ---- thread_cache_flush.c ---- */
 
-/* For a new journal: there are none yet; and who reads its statistics has them flushed, and frees
- * that could not have their lock done by @free_late (tables.h). */
+/* Begin with no thread caches, for a new journal. Readers of its statistics flush the caches through struct
+ * gm_caches. @free_late does the frees that could not take their lock (tables.h). */
 typedef bool gm_free_late_fn(const struct gm_change *change, uint32_t id);
 void gm_tcache_begin(gm_free_late_fn *free_late);
 
-/* With the domain's lock, between transactions: put cached blocks into the free sets, in
- * transactions of their own. Those of this thread's cache; of all threads' caches; those of @heap.
- * A thread that cannot be kept out of its cache keeps its blocks. */
+/* Put cached blocks into the free sets, each in a transaction of its own: those of this thread's cache; of all
+ * threads' caches; those of @heap. The domain's lock is held, and no transaction is open. A thread that cannot be
+ * kept out of its cache keeps its blocks. */
 void gm_tcache_empty_own(struct gm_section *section);
 void gm_tcache_empty_all(struct gm_section *section);
 void gm_tcache_drop(struct gm_cache_heap *heap, struct gm_section *section);
 
-/* Empty all thread caches of @domain: called without a lock, also free what waits for its lock; with the lock of
- * @change, before a transaction of it. */
+/* Empty all thread caches of @domain. gm_tcache_flush is called without a lock, and also does the frees that wait for
+ * the domain's lock. gm_tcache_flush_locked is called with the lock of @change, before a transaction of it. */
 void gm_tcache_flush(uint8_t domain);
 void gm_tcache_flush_locked(const struct gm_change *change);
-/* Without a lock: the same for the caches whose threads have begun no operation since this was called last. */
+/* Do the same for the caches whose threads have begun no operation since the last call. Called without a lock. */
 void gm_tcache_flush_unused(uint8_t domain);
 
-/* Has another thread a thread cache in the domain? */
+/* Has any other thread a thread cache in the domain? */
 bool gm_tcache_others(const struct gm_section *section);
-/* Without a lock: is anything cached in the domain, or does a free wait for its lock? */
+/* Is anything cached in the domain, or does a free wait for its lock? Needs no lock. */
 bool gm_tcache_any(uint8_t domain);
 
-/* The thread cache of @slot in @domain; NULL: there is none yet. */
+/* Return the thread cache of @slot in @domain; NULL: there is none yet. */
 struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain);
-/* The thread caches of @domain, a list. */
+/* Return the first of the list of thread caches of @domain. */
 struct gm_tcache *gm_tcache_first(uint8_t domain);
-/* Make this thread's thread cache in @domain. No lock held. False: it cannot have one. */
+/* Make this thread's thread cache in @domain. No lock held. Returns false if the thread cannot have one. */
 bool gm_tcache_make(uint8_t domain);
 
-/* This thread's thread cache in @domain, if that is the one it used last: to read what needs no
- * @tcache_owner. NULL: it is not. */
+/* Return this thread's thread cache in @domain if the thread used it last, else NULL. For members that need no
+ * @tcache_owner. */
 static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
@@ -108,21 +108,21 @@ static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 	return gm_likely(tcache && tcache->domain == domain) ? tcache : NULL;
 }
 
-/* Is the block of @moved still as it was handed out then? What others do with other blocks is no data race: any answer
- * will do. */
+/* Is the block of @moved still handed out by that operation? Other threads may change other blocks meanwhile; that is
+ * no data race, because any answer will do for them. */
 __attribute__((no_sanitize_thread))
 static inline bool gm_tcache_is_moved(const struct gm_moved *moved)
 {
 	return __atomic_load_n(&gm_rec.blocks[moved->id].op, __ATOMIC_RELAXED) == moved->op;
 }
 
-/* Do the statistics count more as live than there is, so that the cache has to be emptied? */
+/* Must the cache be emptied before the statistics are exact, because it has blocks or moves? */
 static inline bool gm_tcache_is_due(const struct gm_tcache *tcache)
 {
 	return gm_get(&tcache->blocks) || gm_get(&tcache->moves);
 }
 
-/* gm_tcache_empty_own, where it may have something to do. */
+/* Call gm_tcache_empty_own if it may have something to do. */
 static inline void gm_tcache_tidy_own(struct gm_section *section)
 {
 	const struct gm_slot *slot = section->change.writer.slot;
@@ -132,7 +132,7 @@ static inline void gm_tcache_tidy_own(struct gm_section *section)
 		gm_tcache_empty_own(section);
 }
 
-/* May this thread's cache have a block? */
+/* May this thread's cache in @domain contain a block? */
 static inline bool gm_tcache_has(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
@@ -146,9 +146,8 @@ static inline bool gm_tcache_has(uint8_t domain)
 	return gm_get(&slot->tcaches) != NULL;
 }
 
-/* May a block of @size that is being freed go into the thread cache? Where sizes do not come again,
- * cached blocks are flushed at the next request, at some cost: then they are not cached in the
- * first place. */
+/* Shall a block of @size that is being freed go into the thread cache? If sizes do not recur, the next request
+ * flushes the cached blocks at some cost, so such a thread caches none, but for a trial now and then. */
 static inline bool gm_tcache_wants(const struct gm_cache_heap *heap, uint64_t size)
 {
 	struct gm_tcache *tcache;
