@@ -1,9 +1,9 @@
 /*
- * cache.c - the caching allocator's start, what it refuses, and which addresses are its own (see cache.h).
+ * cache.c - the caching allocator's start, and which addresses are its own (see cache.h).
  *
- * What a call gets from it is in cache_alloc.c and cache_free.c.
+ * cache_alloc.c and cache_free.c serve calls.
  *
- * Thread context: any, inside a hook, but for what calls from inside another hook ask. Signal context: as
+ * Thread context: any, inside a hook; functions for calls from inside another hook: any. Signal context: as
  * cache.h says.
  */
 #include "allocator/page_map.h"
@@ -51,11 +51,11 @@ int gm_cache_start(void)
 	gm_record_watch(&calls);
 	gm_retry_by(gm_cache_retry);
 	gm_host_function_watch(host_function_added);
-	if (gm_state.options.fill != GM_FILL_NONE) {	/* what is handed out is filled first */
+	if (gm_state.options.fill != GM_FILL_NONE) {	/* every block is filled before it is handed out */
 		gm_reuse_end_single(gm_order_reuse());
 		gm_cache_unusual |= GM_CACHE_FILLS;
 	}
-	/* Without events of a context nothing tells later when all its streams are past a free. */
+	/* Without events of whole contexts nothing tells later when all streams of a context are past a free. */
 	if (!gm_order_has_context_events())
 		gm_state.options.free = GM_FREE_SYNC;
 	if (gm_state.options.free == GM_FREE_SYNC)

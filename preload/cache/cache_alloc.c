@@ -1,8 +1,8 @@
 /*
- * cache_alloc.c - what a call of cudaMalloc or cudaMallocAsync gets from the caching allocator (see cache.h).
+ * cache_alloc.c - serve a call of cudaMalloc or cudaMallocAsync from the caching allocator (see cache.h).
  *
- * A request is served from a free block, or by one of the steps of the table below. Where something goes wrong on
- * our side, the call is left to the driver.
+ * A request is served from a free block, or by one of the steps in the table below. If something goes wrong on our
+ * side, the call is left to the driver.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -15,19 +15,18 @@
 #include "preload/order/order.h"
 #include "recorder/journal/state.h"
 
-#define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
+#define LIMBO_FLOOR (UINT64_C(128) << 20)	/* limbo may always hold this many bytes */
 
-#define LIVE_FADES 4096u		/* at each request the peak of what was live loses this part */
-#define GROWTH_NS UINT64_C(10000000000)	/* one request waits before a pages heap grows: others may take what it
-					 * waits for */
+#define LIVE_FADES 4096u		/* at each request the peak of live bytes loses one part of this many */
+#define GROWTH_NS UINT64_C(10000000000)	/* longest wait of a request before a pages heap grows */
 #define DEDICATED_BYTES (UINT64_C(2) << 20)
 #define POISON 0xa5u
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Limbo may hold as much as the option says of what is live, or was lately: a program that frees
- * nearly all at the end of its round has the most in limbo just then. One that frees more than the
- * GPU has finished with waits, as every cudaFree of the driver's does. */
+/* Does @heap have more in limbo than the option allows? The option is a fraction of the bytes that are live or were
+ * live lately, because a program that frees nearly all its memory at the end of a round has the most in limbo just
+ * then. A program that frees faster than the GPU finishes has to wait, as in every cudaFree of the driver. */
 static bool over_budget(struct gm_cache_heap *heap)
 {
 	uint64_t limbo = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number), budget;
@@ -44,8 +43,8 @@ static inline int from_free(struct gm_cache_heap *heap, struct gm_call *call)
 	return gm_cache_heap_alloc(heap, call->op, &call->alloc, &call->block);
 }
 
-/* Could @bytes be had if all came back that is not live? Not past what the device has, and not past
- * a limit of ours, which is asked of the heap. */
+/* Could a request of @bytes be served if all memory that is not live came back? The driver's figures answer that for
+ * the device; the heap itself checks our limits. */
 static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
 {
 	size_t free_bytes = 0, total_bytes = 0;
@@ -62,24 +61,26 @@ static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
 	       (gm_cache_back_waits(heap->domain) && !gm_cache_is_past_device(heap));
 }
 
-/* Have the request's stream wait, on the device, for what another stream freed of @heap's pages, a block of @least
- * bytes among it: that is its own then. Returns its bytes; 0: there is no further such stream. Begin with *@at 0. */
+/* Make the request's stream wait, on the device, for the next other stream that has freed a block of @least bytes in
+ * @heap's pages, and give that stream's free blocks to the request's stream. Begin with *@at 0. Returns their bytes;
+ * 0: there is no further such stream. */
 static uint64_t take_over_next(struct gm_cache_heap *heap, uint64_t key, uint64_t least, uint32_t *at)
 {
 	CUstream own = gm_cache_request.stream;
 	struct gm_stream_track from;
 	uint64_t point, bytes = 0;
 
-	/* A default stream could join a capture. */
+	/* During a capture, only explicit streams, because a default stream could join the capture. */
 	while (!bytes && (own > CU_STREAM_PER_THREAD || !gm_capturing())) {
-		/* First: a free that comes later may not have recorded the event that is waited for. */
+		/* Fix the point first, because a free after it may not have recorded the event that is waited for. */
 		point = gm_reuse_turn(gm_order_reuse());
 		if (!gm_timeline_stream_next(gm_reuse_time(gm_order_reuse()), at, &from))
 			break;
 		if (from.key == key || !gm_cache_heap_freed_on(heap, from.key, least) ||
 		    !gm_order_behind_stream(from.key, own, false))
 			continue;
-		/* An event before the wait would say that the GPU is past it. */
+		/* Record the stream's event behind the wait, because an earlier event would claim that the GPU has
+		 * passed these frees. */
 		gm_order_stream_meet(key, own, false);
 		gm_timeline_stream_freed(gm_reuse_time(gm_order_reuse()), key, (uintptr_t)own, true);
 		bytes = gm_cache_heap_take_over(heap, from.key, key, point);
@@ -87,8 +88,9 @@ static uint64_t take_over_next(struct gm_cache_heap *heap, uint64_t key, uint64_
 	return bytes;
 }
 
-/* Of pages, where they are: behind what one other stream freed that is large enough, else behind what several
- * did. The request's stream waits for no more of them than that, since they may be waiting for it. */
+/* Reuse pages that other streams freed, in place. Make the request's stream wait for streams that freed a large
+ * enough block, or else for any streams, one after the other until the request fits. It waits for no more streams
+ * than needed, because they may be waiting for it. */
 static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	uint64_t least = call->alloc.requested;
@@ -98,7 +100,7 @@ static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
 
 	if (!could_fit(heap, least))
 		return -ENOMEM;
-	gm_order_tell_frees();		/* an event that no later free records would say too much */
+	gm_order_tell_frees();		/* else no free records a newer event, and an old one would claim too much */
 	relaxed = gm_relax();
 	for (unsigned int i = 0; r == -EAGAIN && i < 2; i++, least = 0)
 		for (uint32_t at = 0; r == -EAGAIN && take_over_next(heap, call->alloc.stream, least, &at);) {
@@ -111,7 +113,7 @@ static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
 	return r;
 }
 
-/* The last resort of a request in stream order: memory whose free is not complete. */
+/* Serve a stream-ordered request from memory whose free is not complete. This is the last resort. */
 static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	uint64_t bytes;
@@ -124,8 +126,9 @@ static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
 	return bytes ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
 }
 
-/* Another thread may have grown the heap, or be about to give memory back: the verdict "out of
- * memory" is nobody's but the lock's holder's. */
+/* Grow the heap under the growth lock. Only the holder of that lock may decide that the device is out of memory,
+ * because another thread may have grown the heap, or may be about to give memory back. @last: also use memory whose
+ * free is not complete. */
 static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 {
 	bool locked = gm_rule(GM_RULE_GROWTH) && gm_cache_growth_lock(heap->domain);
@@ -154,13 +157,14 @@ struct serving {
 	struct gm_cache_heap *heap;
 	struct gm_call *call;
 	struct gm_cache_await await;
-	bool streams;			/* what was freed in stream order is waited for, too */
-	bool driven;			/* the driver's memory was tried */
-	bool asked;			/* other processes were */
+	bool streams;			/* also wait for stream-ordered frees */
+	bool driven;			/* the step driver() has been taken */
+	bool asked;			/* other processes have been asked */
 };
 
-/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools hand it out behind the
- * point of the free. For PyTorch's interface nobody else does. */
+/* Shall the request wait for stream-ordered frees? Only requests of PyTorch's interface (gpumem_torch_malloc): the
+ * driver's cudaMalloc never waits for such frees, and default pools hand the memory out behind the point of the
+ * free. */
 static bool waits_for_streams(const struct serving *s)
 {
 	return s->heap->kind != GM_KIND_POOL && s->call->alloc.stream;
@@ -171,7 +175,7 @@ static bool is_pool_in_pages(const struct serving *s)
 	return s->heap->kind == GM_KIND_POOL && gm_cache_heap_in_pages(s->heap);
 }
 
-/* Where more waits for the GPU than the option limbo allows, the oldest of it is waited for. */
+/* Poll limbo. While it holds more than the option limbo allows, wait for the oldest frees. */
 static int limbo(struct serving *s)
 {
 	struct gm_reuse *reuse = gm_order_reuse();
@@ -184,8 +188,9 @@ static int limbo(struct serving *s)
 	return r;
 }
 
-/* A pages heap grows past what is live only where waiting for what was freed is in vain. What waits for the GPU is
- * waited for without the lock: it may end only with what another thread does after a growth of its own. */
+/* Grow with the driver's memory. A pages heap grows past its live memory only when waiting for freed memory is in
+ * vain. The wait happens without the growth lock, because the GPU's work may end only after another thread has grown
+ * a heap. */
 static int driver(struct serving *s)
 {
 	struct gm_cache_heap *heap = s->heap;
@@ -226,7 +231,8 @@ static int pending(struct serving *s)
 	return grow(s->heap, s->call, true);
 }
 
-/* Behind the point of the free nothing was found that fits where it is: pages move when the host has seen it. */
+/* For a default pool in pages: no memory fits in place, so start again and also wait for streams. Pages can move once
+ * the host knows that the GPU has passed their frees. */
 static int streams(struct serving *s)
 {
 	if (!is_pool_in_pages(s) || s->streams)
@@ -245,18 +251,18 @@ static int others(struct serving *s)
 	return -ERESTART;
 }
 
-/* Each is taken if the one before it ended with @on; -ERESTART: again from the driver on. */
+/* A step is taken if the step before it ended with @on. -ERESTART: go on from the step DRIVER again. */
 #define DRIVER 1u
 static const struct step { int (*take)(struct serving *s); int on; } steps[] = {
 	{ limbo, -EAGAIN },		/* a block that the GPU has finished with by now */
-	[DRIVER] = { driver, -EAGAIN },	/* the driver's memory, after what other heaps of the device have idle */
-	{ freed, -ENOMEM },		/* the same, after a wait for what was freed */
-	{ pending, -ENOMEM },		/* in stream order: memory whose free is not complete, behind it */
-	{ streams, -ENOMEM },		/* a pool's pages: again, and what streams freed is waited for, too */
-	{ others, -ENOMEM },		/* again, after other processes gave back what they have idle */
+	[DRIVER] = { driver, -EAGAIN },	/* the driver's memory, if need be after other heaps gave idle segments back */
+	{ freed, -ENOMEM },		/* the same, after waiting for freed memory */
+	{ pending, -ENOMEM },		/* stream-ordered: memory whose free is not complete, behind that free */
+	{ streams, -ENOMEM },		/* default pool in pages: again, and wait also for stream-ordered frees */
+	{ others, -ENOMEM },		/* again, after other processes gave idle memory back */
 };
 
-/* Nothing that is free serves it, for the reason @r. */
+/* Serve a request that no free block serves, by the steps. @r: the error of gm_cache_heap_alloc. */
 static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, struct gm_call *call,
 						int r)
 {
@@ -280,17 +286,17 @@ static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, stru
 	return r;
 }
 
-/* It was not served, for the reason @r. */
+/* End a request that failed with @r. Returns false if the driver shall be asked. */
 static bool fail(const struct gm_cache_heap *heap, struct gm_call *call, int r, CUresult *ret_result)
 {
 	enum gm_limit which;
 
-	/* From tables that were lost meanwhile nothing follows. */
+	/* If the tables were lost meanwhile, @r means nothing. */
 	if (gm_get(&gm_rec.lost))
 		return false;
 	call->exhausted = r == -ENOMEM;
-	/* No room for a segment, which may be much more than was asked for, or no addresses for pages: the
-	 * driver's turn, for just that. (Past a limit of ours there is nobody else to ask.) */
+	/* No room for a segment, which may be much larger than the request, or no addresses for pages: let the driver
+	 * try to serve just the request. (After a limit of ours refused it, nobody else may be asked.) */
 	if (r == -ENOMEM && (gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY ||
 			     gm_cache_limit(heap->domain, &which) == GM_HEAP_UNLIMITED))
 		return false;
@@ -301,13 +307,13 @@ static bool fail(const struct gm_cache_heap *heap, struct gm_call *call, int r, 
 	} else if (r == -EIO && gm_cache_request.result) {
 		*ret_result = gm_alloc_pass(call, gm_cache_request.result);
 	} else {
-		return false;		/* a fault of ours, or more than fits into any heap */
+		return false;		/* a fault of ours, or a size that fits into no heap */
 	}
 	return true;
 }
 
-/* What an option says that memory holds when it is handed out. A pool's is filled by work of the request's stream; a
- * cudaMalloc's memory has no stream, and is filled before anybody has it. */
+/* Fill memory that is handed out, as the option fill says. Memory of a pool is filled by work of the request's
+ * stream. Memory of cudaMalloc has no stream, so it is filled completely before the program gets it. */
 static void fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes)
 {
 	unsigned char value = gm_state.options.fill == GM_FILL_ZERO ? 0 : POISON;
@@ -331,7 +337,7 @@ static void fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes
 	gm_visit_end(&visit);
 }
 
-/* From what is free, or else. A call that was served at once has no flight to end. */
+/* Serve a request from a free block, else by the steps. A call that a free block served has no flight to end. */
 static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdeviceptr *dptr,
 			 CUresult *ret_result)
 {
@@ -342,7 +348,7 @@ static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdev
 		if (r)
 			return fail(heap, call, r, ret_result);
 	}
-	/* Its record was lost while we were at it, so the address may be of nothing, or of what another has. */
+	/* If the block's record was lost meanwhile, the address may belong to no block, or to another one. */
 	if (unlikely(gm_get(&gm_rec.lost)))
 		return false;
 	*dptr = call->alloc.address;
@@ -353,7 +359,7 @@ static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdev
 	return true;
 }
 
-/* Does the driver refuse the allocation just now? Then the call has ended. */
+/* Does the driver refuse allocations now, because of a capture? If so, the call has ended. */
 static inline bool refused(struct gm_call *call, const struct gm_cache_heap *heap,
 			   CUresult *ret_result)
 {
@@ -365,7 +371,8 @@ static inline bool refused(struct gm_call *call, const struct gm_cache_heap *hea
 	return true;
 }
 
-/* Is it the driver's, since the program may hand its memory to others who know of segments alone? */
+/* Shall the driver serve the request, because the program may hand the memory to others who know whole segments
+ * only? */
 static inline bool is_dedicated(uint64_t bytes, uint16_t module)
 {
 	return bytes >= DEDICATED_BYTES && (gm_writers_any() || gm_writers_own_segment(module));
@@ -401,7 +408,7 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 	gm_cache_request.stream = stream;
 	if (serve(heap, call, dptr, ret_result))
 		return true;
-	call->alloc.stream = 0;				/* the driver's memory is in no stream's order */
+	call->alloc.stream = 0;				/* the driver's memory is not stream-ordered */
 	return false;
 }
 
@@ -422,6 +429,6 @@ bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream str
 	call->alloc.domain = heap->domain;
 	if (serve(heap, call, dptr, ret_result))
 		return true;
-	call->alloc.stream = (uintptr_t)stream;		/* as the driver's */
+	call->alloc.stream = (uintptr_t)stream;		/* as for the driver's memory */
 	return false;
 }

@@ -1,14 +1,14 @@
 /*
- * cache_await.c - where memory runs out, a request waits for the GPU before it is refused.
+ * cache_await.c - a request waits for the GPU before it is refused for lack of memory.
  *
- * The driver's cudaFree would have waited for the GPU, and the next request would have got the
- * memory. Our cudaFree returned at once, on any thread: so the request that lacks the memory waits
- * instead. The wait has an end, since the GPU's work may be waiting for what this thread does next. A
- * pages heap waits so before it takes more memory than is live.
+ * The driver's cudaFree would have waited for the GPU, and the next request would have got the memory. Our cudaFree
+ * returned at once, on any thread, so the request that lacks the memory waits instead. The wait has an end, because
+ * the GPU's work may be waiting for what this thread does next. A pages heap also waits so before it takes more
+ * memory than is live.
  *
- * While there is plenty of memory, freed blocks wait for the GPU, and requests are served from
- * other blocks. That takes more segments than the driver would, with holes in them; where memory is
- * scarce, such holes would be the reason for a refusal. So frees wait there as the driver's do.
+ * While there is plenty of memory, freed blocks wait for the GPU, and requests are served from other blocks. That
+ * takes more segments than the driver would take, with holes in them. Where memory is scarce, such holes would cause
+ * refusals. So frees wait there as the driver's frees do.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -21,15 +21,15 @@
 #include "preload/hooks/record.h"
 #include "allocator/lock.h"
 
-#define SCARCE_PART 16u			/* of the device's memory: less free or idle than this is scarce */
-#define AMPLE_PART 64u			/* and so much more is not */
-#define LOOKS_EVERY 256u		/* frees that waited for it */
-#define MARKED_PART 512u		/* less stream-ordered memory than this no request can lack */
-#define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
-#define STILL_NS UINT64_C(10000000000)	/* a GPU that made no progress for so long waits for the host */
+#define SCARCE_PART 16u			/* memory is scarce if less than one such part of the device is free or idle */
+#define AMPLE_PART 64u			/* and no longer if one such part more is */
+#define LOOKS_EVERY 256u		/* scarce frees between two looks */
+#define MARKED_PART 512u		/* of the device: with less stream-ordered memory no request can lack it */
+#define SETTLE_NS UINT64_C(20000000)	/* limit for work that stood still before, or waits for a capture's end */
+#define STILL_NS UINT64_C(10000000000)	/* a GPU without progress for so long is waiting for the host */
 #define VAIN_NS UINT64_C(2000000000)	/* the same before a pages heap grows: only memory is at stake */
-#define SLICE_NS UINT64_C(10000000)	/* that a turn of a wait counts at most (gm_passed_ns) */
-#define CALL_NS UINT64_C(1000000000)	/* likewise, a call of the driver that waits */
+#define SLICE_NS UINT64_C(10000000)	/* most time that one turn of a wait counts (gm_passed_ns) */
+#define CALL_NS UINT64_C(1000000000)	/* likewise for one driver call that waits */
 #define PATIENCE_NS (gm_rules_patience_ms ? gm_rules_patience_ms * UINT64_C(1000000) : STILL_NS)
 
 static _Atomic(uint64_t) scarce;	/* a bit for each device; with GM_CACHE_SCARCE for all of them */
@@ -53,7 +53,7 @@ static uint64_t in_limbo(uint8_t domain)
 	return bytes;
 }
 
-/* @of_streams: in a default pool's heap, too. */
+/* Is anything idle in a heap of @domain? @of_streams: look into the default pool's heap, too. */
 static bool idle_anywhere(uint8_t domain, bool of_streams)
 {
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
@@ -67,7 +67,8 @@ static bool streams_pending(void)
 	return gm_timeline_streams_pending(gm_reuse_time(gm_order_reuse()));
 }
 
-/* The time since the last time, of which a stop of the process is @most_ns at most. */
+/* Return the time since the last call, and subtract it from the time left. A stop of the process counts at most
+ * @most_ns. */
 static uint64_t pass(struct gm_cache_await *await, uint64_t most_ns)
 {
 	uint64_t passed = gm_passed_ns(&await->at_ns, most_ns);
@@ -76,8 +77,8 @@ static uint64_t pass(struct gm_cache_await *await, uint64_t most_ns)
 	return passed;
 }
 
-/* Does anything that this device's heaps were given back wait? @pages: what they have idle, too. 0: no; 1: for the
- * GPU; -EAGAIN: for the end of a capture alone. */
+/* Does freed memory of @domain's heaps wait? @pages: look also at idle pages. 0: no; 1: yes, for the GPU; -EAGAIN:
+ * only for the end of a capture. */
 static int waits_in_heaps(uint64_t point, uint8_t domain, bool streams, bool pages)
 {
 	int r = 0, one;
@@ -99,7 +100,7 @@ static int waits(const struct gm_cache_await *await, uint8_t domain, bool stream
 	if (r <= 0 && streams && await->left_ns &&
 	    (gm_cache_orphans_any() || (idle_anywhere(domain, true) && streams_pending())))
 		r = 1;
-	if (r <= 0 && gm_cache_back_waits(domain))	/* idle segments, behind the GPU's work */
+	if (r <= 0 && gm_cache_back_waits(domain))	/* idle segments that were freed behind the GPU's work */
 		r = 1;
 	return r;
 }
@@ -120,12 +121,12 @@ static void poll(uint8_t domain, bool streams)
 	gm_cache_orphans_back();
 }
 
-/* Until enough is complete, nothing waits any more, or the GPU made no progress for too long. What
- * was in its way then is not waited for as long again. False: nothing waited at all. */
+/* Wait until enough is complete, nothing waits any more, or the GPU has made no progress for too long. Later waits at
+ * the same progress are short. Returns false if nothing waited at all. */
 static bool wait_for_gpu(struct gm_cache_await *await, uint8_t domain, uint64_t bytes,
 			 bool streams)
 {
-	static _Atomic(uint64_t) stalled = UINT64_MAX;	/* the progress at which it stood still */
+	static _Atomic(uint64_t) stalled = UINT64_MAX;	/* the progress at which the GPU stood still */
 	uint64_t begin = in_limbo(domain), back = gm_cache_back_progress();
 	uint64_t seen = UINT64_MAX, waited = 0, limit = 0, got_on;
 	int saved_errno = errno, r;
@@ -167,7 +168,8 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 		waited |= wait_for_gpu(await, domain, bytes, streams);
 	got_on = gm_reuse_progress(gm_order_reuse());
 	more = got_on != await->progress;
-	/* Others free and complete without end: only what waited, or had just come, is a reason. */
+	/* Other threads free and complete all the time. So progress counts only if something waited, or at the first
+	 * call. */
 	more &= waited || !await->again;
 	more |= gm_cache_back_progress() != back && await->left_ns;
 	await->progress = got_on;
@@ -185,7 +187,7 @@ bool gm_cache_await_pages(struct gm_cache_heap *heap)
 
 	for (long pause_ns = 10000;; pause_ns += pause_ns < 200000 ? pause_ns / 4 : 0) {
 		gm_reuse_look(gm_order_reuse());
-		if (pool)		/* its streams may be past their frees, and another one stand still */
+		if (pool)		/* its streams may have passed their frees while another stream stands still */
 			gm_reuse_look_streams(gm_order_reuse(), false);
 		more = gm_cache_pages_passed(heap, UINT64_MAX) != before ||
 		       (pool && gm_reuse_time(gm_order_reuse())->streams_moves != arrived);
