@@ -1,26 +1,26 @@
 /*
- * cache_context.c - what a call of the driver's for a heap needs: its context, the growth lock, and the streams on
- * which memory goes back; and what happens when the context ends (see cache_internal.h).
+ * cache_context.c - the context, the growth lock and the private streams with which a heap calls the driver, and what
+ * happens when the context ends (see cache_internal.h).
  *
- * A segment is given back by cuMemFreeAsync on a stream of our own with nothing on it: cuMemFree
- * would wait for everything the device was given, also for what was submitted after the last use
- * of the segment, and a program may hang there that ends without us. (Seen on an H200: 6 us, and
- * the memory is free after a wait for that stream alone, whatever the other streams do.)
+ * A segment is given back by cuMemFreeAsync on an empty private stream. cuMemFree would wait for everything that the
+ * device was given, even for work submitted after the last use of the segment, and could so hang a program that ends
+ * without us. (Seen on an H200: 6 us, and the memory is free after a wait for that stream alone, whatever the other
+ * streams do.)
  *
- * The memory of a default pool's heap outlives contexts, the streams that segments go back on do not: such a heap
- * works in one context or another, its home.
+ * The memory of a default pool's heap outlives contexts, but the streams on which its segments are freed do not. Such
+ * a heap works in one context of its device at a time, its home.
  *
  * Thread context: any, inside a hook. Signal context: none.
- * Lock: one for homes, never held over a driver call. Of @own, which whoever holds the growth lock uses, it is
- * not: before a home is left no more of that is begun (gm_cache_context_ending).
+ * Lock: one for homes, never held over a driver call. It does not guard @own, which the holder of the growth lock uses:
+ * before a heap leaves its home, no more such use begins (gm_cache_context_ending).
  */
 #include <sched.h>
 
 #include "allocator/rules.h"
 #include "preload/cache/cache_internal.h"
 
-#define BACK_NS UINT64_C(20000000)	/* for segments on their way back; cache_await.c waits longer */
-#define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
+#define BACK_NS UINT64_C(20000000)	/* longest wait for segments on their way back; cache_await.c waits longer */
+#define ENDING_NS UINT64_C(2000000000)	/* longest wait for a growth in flight before a context ends */
 #define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
 
 _Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
@@ -28,7 +28,7 @@ __thread struct gm_cache_request gm_cache_request;
 struct gm_page_map *gm_cache_page_map;
 
 static struct gm_lock growth[GM_MAX_DEVICES];
-static _Atomic(uint64_t) back_count;	/* times that what was on its way back had come there */
+static _Atomic(uint64_t) back_count;	/* how often segments on their way back have arrived */
 
 void gm_cache_context_start(void)
 {
@@ -109,8 +109,9 @@ void gm_cache_growth_unlock(uint8_t domain)
 
 /* ---- memory on its way back ---- */
 
-/* @stream is synchronised as soon as it is idle: what was freed in its order the driver keeps until
- * then. False: it was not within @limit_ns, of which a stop of the process is an eighth at most. */
+/* Wait until @stream is idle, and then synchronise it, because the driver keeps memory that was freed in its order
+ * until then. Returns false if the stream was not idle within @limit_ns. A stop of the process counts as an eighth of
+ * that at most. */
 static bool settle_stream(CUstream stream, uint64_t limit_ns)
 {
 	uint64_t at = gm_now_ns(), waited = 0;
@@ -124,7 +125,7 @@ static bool settle_stream(CUstream stream, uint64_t limit_ns)
 	return result != CUDA_ERROR_NOT_READY;
 }
 
-/* With an end: what is freed early on one thread may wait for what this one is about to submit. */
+/* The wait has an end, because the frees on that stream may wait for work that this thread is about to submit. */
 void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 {
 	uint32_t given = heap->at.going_back;
@@ -132,7 +133,7 @@ void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 
 	if (heap->ending || given == heap->at.came_back)
 		return;
-	if (!heap->at.own.back) {		/* it went with its context, and what was on it is back */
+	if (!heap->at.own.back) {		/* the stream ended with its context, so its frees are complete */
 		heap->at.came_back = given;
 		return;
 	}
@@ -153,7 +154,8 @@ void gm_cache_back_done(uint8_t domain)
 void gm_cache_back_look(uint8_t domain)
 {
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
-		/* Else its context may end meanwhile. Who has the lock looks for itself. */
+		/* The lock keeps the context from ending meanwhile. If another thread holds it, that thread looks
+		 * itself. */
 		if (heap->at.going_back == heap->at.came_back || !gm_cache_growth_try(heap->domain))
 			continue;
 		gm_cache_back_wait(heap, 0);
@@ -178,7 +180,7 @@ uint64_t gm_cache_back_progress(void)
 
 static struct gm_lock lock;
 
-/* Some living context of the device; NULL: there is none. */
+/* Return any living context of the device, and its id; NULL: there is none. */
 static CUcontext any_home(uint8_t domain, uint32_t *ret_id)
 {
 	enum gm_context_role role;
@@ -195,7 +197,8 @@ static CUcontext any_home(uint8_t domain, uint32_t *ret_id)
 	return handle;
 }
 
-/* The first that comes is it: what two say at the same moment is never mixed. */
+/* Set the heap's home if it has none. If two threads set it at the same time, the first one wins, so that id and
+ * handle always match. */
 static void settle(struct gm_cache_heap *heap, uint32_t context, CUcontext handle)
 {
 	if (!handle || !gm_lock(&lock))
@@ -238,7 +241,7 @@ bool gm_cache_home_moves(struct gm_cache_heap *heap)
 	return true;
 }
 
-/* Without the lock where it cannot be had: what has ended must not be used. */
+/* Goes on without the lock if it cannot be taken, because a context that has ended must not be used. */
 void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context)
 {
 	bool locked = gm_lock(&lock);
@@ -258,7 +261,7 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context)
 
 /* ---- faults ---- */
 
-/* Errors that stay with the context: every later call in it says them again. */
+/* Does @result stay with the context, so that every later call in it returns it again? */
 static bool sticks(CUresult result)
 {
 	switch (result) {

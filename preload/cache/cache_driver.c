@@ -17,10 +17,10 @@
 
 #define FAILURES_MOST 10u
 
-static struct gm_lock making;			/* of a heap that is not there yet */
+static struct gm_lock making;			/* taken while a heap is made */
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
-static _Atomic(uint32_t) failures[GM_MAX_DEVICES];	/* times in a row that no heap could be made */
-static _Atomic(uint32_t) passed[GM_MAX_DEVICES];	/* calls that were not served since */
+static _Atomic(uint32_t) failures[GM_MAX_DEVICES];	/* failures in a row to make a heap */
+static _Atomic(uint32_t) passed[GM_MAX_DEVICES];	/* calls since the last failure that were not served */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
 
@@ -39,17 +39,17 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	struct gm_relaxed relaxed = gm_relax();
 	CUdeviceptr address = 0;
 	CUresult result;
-	int r = -EIO;			/* what nothing can serve is not tried in other ways */
+	int r = -EIO;			/* a request larger than the device is not tried in other ways */
 
 	if (!gm_cache_within_limit(heap->domain, bytes)) {
-		gm_cache_request.result = CUDA_SUCCESS;		/* not the driver's word */
+		gm_cache_request.result = CUDA_SUCCESS;		/* the driver was not asked */
 		gm_unrelax(&relaxed);
 		return -ENOMEM;
 	}
 	gm_writers_look();
 	result = ask_driver(heap, bytes, &address);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && !gm_cache_is_past_device(heap)) {
-		gm_cache_back_done(heap->domain);	/* what is on its way may be enough */
+		gm_cache_back_done(heap->domain);	/* segments on their way back may be enough */
 		gm_pool_trim(heap->domain);
 		result = ask_driver(heap, bytes, &address);
 		r = -ENOMEM;
@@ -90,7 +90,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 	gm_visit_end(&visit);
 }
 
-/* With the domain's lock. */
+/* May a segment of @stream go back to the driver? The domain's lock is held. */
 static bool may_go(void *arg, uint64_t stream)
 {
 	const struct gm_cache_heap *heap = arg;
@@ -99,7 +99,7 @@ static bool may_go(void *arg, uint64_t stream)
 
 	if (heap->ending)
 		return false;
-	if (!stream || heap->pages)	/* of pages the moment tells */
+	if (!stream || heap->pages)	/* for pages, the points of their frees decide */
 		return !gm_cache_request.ended_only;
 	seen = gm_timeline_stream_frees(gm_reuse_time(gm_order_reuse()), stream, &ended);
 	if (gm_cache_request.ended_only && !ended)
@@ -108,7 +108,7 @@ static bool may_go(void *arg, uint64_t stream)
 					   gm_cache_orphans_room());
 }
 
-/* Before idle segments go back. Nothing is waited for: the growth lock is held. */
+/* Find out how far the GPU is, before idle segments go back. Does not wait, because the growth lock is held. */
 static void synchronize(void *arg)
 {
 	gm_reuse_poll(gm_order_reuse());
@@ -126,7 +126,7 @@ static struct gm_heap_ops backend = {
 	.moment = gm_cache_pages_moment, .passed = gm_cache_pages_passed,
 };
 
-/* @context 0: that of the device's default pool. */
+/* Return the heap of @context; of the device's default pool with @context 0; NULL: there is none. */
 static struct gm_cache_heap *find(uint32_t context, uint8_t domain)
 {
 	struct gm_cache_heap *heap = NULL;
@@ -142,7 +142,8 @@ static void *pages(void *arg, size_t bytes)
 	return gm_map_pages(bytes);
 }
 
-/* It failed before to make a heap there: is it too soon to try again? Each time twice as many calls pass. */
+/* Is it too soon to try again to make a heap, after failures? Each failure doubles the number of calls that pass
+ * unserved. */
 static bool is_put_off(uint8_t domain)
 {
 	uint32_t times = failures[domain];
@@ -211,8 +212,8 @@ struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 	return remember(&gm_cache_last_pool, where, heap);
 }
 
-/* From the driver's call on its addresses may be others': nothing more goes back to it. Who does
- * that just now holds the growth lock. */
+/* Once the driver's call has begun, the context's addresses may belong to others, so nothing more may be given back
+ * there. A thread that is giving back memory at this time holds the growth lock. */
 void gm_cache_context_ending(uint32_t context, bool ending)
 {
 	enum gm_context_role role;
@@ -242,11 +243,11 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		gm_cache_orphans_let_go();
 }
 
-/* Its context has ended. A growth in flight finds that out, and ends. */
+/* Give back the pages of a heap whose context has ended. A growth in flight notices that, and ends. */
 static void end_pages(struct gm_cache_heap *heap)
 {
 	if (!gm_cache_growth_waits(heap->domain))
-		return;			/* better lost than used by two */
+		return;			/* better to leak the pages than to let two threads use them */
 	gm_cache_pages_end(heap->pages);
 	heap->pages = NULL;
 	gm_cache_growth_unlock(heap->domain);

@@ -1,8 +1,8 @@
 /*
- * cache_flush.c - what the caching allocator gives back to the driver, and when.
+ * cache_flush.c - give memory of the caching allocator back to the driver: what, and when.
  *
- * Our cache must never be the reason for an error that the plain driver would not give: whatever
- * fails for want of memory is repeated after a flush, and what nobody uses goes back by itself.
+ * Our cache must never cause an error that the plain driver would not return. So every call that fails for lack of
+ * memory is repeated after a flush, and unused memory goes back by itself.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -13,9 +13,9 @@
 #include "preload/order/order.h"
 #include "preload/triggers/neighbours.h"
 
-#define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
-#define UNUSED_BYTES (UINT64_C(256) << 20)	/* at once */
-#define TURNS_MOST 64u			/* of a period */
+#define BACK_NS UINT64_C(1000000)	/* limit of a wait; freeing idle memory takes a few microseconds */
+#define UNUSED_BYTES (UINT64_C(256) << 20)	/* given back in one step */
+#define TURNS_MOST 64u			/* longest period in turns */
 
 /* ---- giving back ---- */
 
@@ -39,7 +39,8 @@ uint64_t gm_cache_flush(uint8_t domain)
 	return bytes;
 }
 
-/* What was waited for, by whichever thread, went back. */
+/* Wait for the GPU, then flush. Returns true if memory went back or became free, even if another thread completed
+ * it. */
 static bool wait_and_flush(void)
 {
 	struct gm_cache_await await;
@@ -87,12 +88,12 @@ void gm_cache_synchronised(void)
 
 /* ---- what nobody uses ---- */
 
-static _Atomic(uint32_t) turn;		/* how many there were */
+static _Atomic(uint32_t) turn;		/* turns so far */
 
-/* Memory that a program uses in each of its iterations must stay, however long an iteration takes. Memory that is
- * missed after it went back shows how long: the gap between two uses was the time since it went back and two periods
- * at most, and a period has to be longer. A gap of many turns is no reason: the memory costs more than to get it
- * again. */
+/* Adjust the period, because @heap has grown. Memory that a program uses in each of its iterations must stay, however
+ * long an iteration takes. If such memory went back, then growth shows how long an iteration may be: at most the
+ * turns since it went back plus two periods. The new period is longer than that. A gap of many turns changes nothing,
+ * because keeping such memory costs more than getting it again. */
 void gm_cache_missed(struct gm_cache_heap *heap)
 {
 	uint32_t gave = heap->unused.gave_turn, periods = heap->unused.turns ? heap->unused.turns : 1, gap;
@@ -105,8 +106,8 @@ void gm_cache_missed(struct gm_cache_heap *heap)
 		heap->unused.turns = gap;
 }
 
-/* Can segments of @heap go back by cuMemFreeAsync, behind what still uses them? cuMemFree waits for the GPU, and other
- * threads' calls wait with it. */
+/* Can segments of @heap go back by cuMemFreeAsync, behind the work that still uses them? cuMemFree would wait for the
+ * GPU, and the calls of other threads would wait with it. */
 static bool frees_in_order(struct gm_cache_heap *heap)
 {
 	struct gm_visit visit;
@@ -124,12 +125,12 @@ static bool frees_in_order(struct gm_cache_heap *heap)
 	return yes;
 }
 
-/* Give back a part of what is unused: other threads wait for the growth lock meanwhile. */
+/* Give back one part of the unused memory. Only a part, because other threads wait for the growth lock meanwhile. */
 static uint64_t give_some(struct gm_cache_heap *heap)
 {
 	uint64_t keep = heap->kind == GM_KIND_POOL ? gm_pool_threshold(heap->domain) : 0, bytes = 0;
 
-	/* A thread that holds the lock is using the heap: the next turn tries again. */
+	/* A thread that holds the lock is using the heap, so the next turn tries again. */
 	if (heap->segments <= keep || !gm_cache_growth_try(heap->domain))
 		return 0;
 	if (!heap->ending && !heap->dead && !heap->faulted && frees_in_order(heap))
@@ -158,12 +159,13 @@ static void give_unused(struct gm_cache_heap *heap)
 	gm_cache_heap_begin_period(heap);
 }
 
-/* Ask how far the GPU is: after its last free the program may make no call that asks. */
+/* Find out how far the GPU is, because the program may make no call that does so after its last free. */
 static void look(void)
 {
 	struct gm_reuse *reuse = gm_order_reuse();
 
-	/* A mark would invalidate a capture that no hook sees: then the program's own next call has to look. */
+	/* A mark would invalidate a capture that no hook sees. If there may be one, the program's own next call has
+	 * to look. */
 	if (!gm_unseen() && (gm_reuse_limbo_bytes(reuse, UINT32_MAX) || gm_state.options.expandable_segments))
 		gm_reuse_look(reuse);
 	gm_reuse_look_streams(reuse, false);
@@ -260,7 +262,7 @@ void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
 {
 	struct gm_cache_heap *heap = pool_of(domain);
 
-	/* Who has the lock may be waiting for what this thread does next. */
+	/* Do not wait for the lock, because its holder may be waiting for this thread's next call. */
 	if (!heap || heap->segments <= keep || !gm_cache_heap_idle_bytes(heap) ||
 	    !gm_cache_growth_try(domain))
 		return;

@@ -1,8 +1,8 @@
 /*
- * cache_free.c - what a call of cudaFree or cudaFreeAsync does to a block of the caching allocator (see cache.h).
+ * cache_free.c - free a block of the caching allocator by cudaFree or cudaFreeAsync (see cache.h).
  *
- * The call waits first where the driver's own would and the program may rely on it. Then the block
- * is free at once, or when the GPU is past the free (preload/order/reuse.h).
+ * The call first waits where the driver's own call would wait and the program may rely on it. Then the block is free
+ * at once, or when the GPU has passed the free (preload/order/reuse.h).
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -17,24 +17,24 @@
 #include "recorder/modules/modules.h"
 #include "recorder/stacks/stacks.h"
 
-#define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
+#define BACK_NS UINT64_C(1000000)	/* limit of a wait; freeing idle memory takes a few microseconds */
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 struct freeing {
-	uint64_t key;			/* of the stream it is freed on; 0 none */
+	uint64_t key;			/* of the stream of the free; 0: none */
 	CUstream on;			/* that stream */
 	uint64_t stream;		/* of the block's segment */
 	const struct gm_cache_heap *heap;
 	uint8_t kind;			/* of the heap */
-	bool waited;			/* nothing can use it any more: the host has waited */
-	bool goes_back;			/* a cache above us frees it, so that the driver has it */
-	uint64_t early;			/* the stream that may not have come past it */
+	bool waited;			/* the host has waited, so nothing can use the block any more */
+	bool goes_back;			/* a caching allocator above us frees it, so the driver shall get it */
+	uint64_t early;			/* the stream that may not have passed the free */
 	bool has_stack;			/* @stack is known */
 	uint32_t stack;
 };
 
-/* The stack of the free, taken once. Returns who frees. */
+/* Take the stack of the free, once. Returns the module that frees. */
 static uint16_t stack_of(struct freeing *freeing)
 {
 	uint16_t module = 0;
@@ -51,7 +51,7 @@ static bool frees_freely(struct freeing *freeing, const void *caller)
 	return gm_writers_frees_freely(module ? module : gm_modules_caller(caller, NULL));
 }
 
-/* In the order of another stream than the block's own. */
+/* Free the block in the order of a stream that is not its own. */
 static __attribute__((noinline)) bool freed_elsewhere(struct freeing *freeing, const struct gm_reuse_item *item)
 {
 	if (gm_order_frees_told)
@@ -60,7 +60,7 @@ static __attribute__((noinline)) bool freed_elsewhere(struct freeing *freeing, c
 			      &freeing->early);
 }
 
-/* Under no lock: the block is its freer's by its state. */
+/* Decide when the block may be reused. Called under no lock: the block's state makes this thread its owner. */
 static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
 	struct freeing *freeing = arg;
@@ -69,8 +69,10 @@ static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, u
 
 	if (freeing->waited)
 		return GM_FREE_SEEN;
-	/* Stream-ordered memory: in the order of its own stream at once; cudaFree of a pool's promises
-	 * that nothing uses it. So while others capture (PyTorch's keeps what graphs use instead). */
+	/* Stream-ordered memory is free at once if it is freed in the order of its own stream, or by cudaFree if it
+	 * is a default pool's, because that call promises that nothing uses the block. For a pool both hold while
+	 * other streams capture, too. Memory of PyTorch's interface is kept during captures instead, because graphs
+	 * use it. */
 	if (freeing->stream &&
 	    (ordered ? freeing->key == freeing->stream || !gm_rule(GM_RULE_STREAM_ORDER)
 		     : freeing->kind == GM_KIND_POOL)) {
@@ -85,16 +87,17 @@ static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, u
 	}
 	now = unlikely(ordered) ? freed_elsewhere(freeing, &item)
 				: gm_reuse_freed(gm_order_reuse(), &item, 0, 0, &freeing->early);
-	/* Before anybody can be handed it. */
+	/* Note this before any thread can get the block. */
 	if (now && freeing->early)
 		gm_order_early_reuse(freeing->early);
 	return now;
 }
 
-#define NO_STREAM UINT64_MAX		/* the key of none */
+#define NO_STREAM UINT64_MAX		/* a key of no stream */
 
-/* The work of every context that was submitted up to now may use the block. Freed as if in the order of a stream, so
- * that the thread which comes to do the free of another one never waits for that work (preload/order/reuse.h). */
+/* Decide when a block may be reused whose free was queued. Every context's work that was submitted up to now may use
+ * the block. Free it as if in the order of a stream, so that the thread that does another thread's free never has to
+ * wait for that work (preload/order/reuse.h). */
 enum gm_cache_when gm_cache_ask(uint32_t block, uint32_t number, uint64_t bytes)
 {
 	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
@@ -106,9 +109,9 @@ enum gm_cache_when gm_cache_ask(uint32_t block, uint32_t number, uint64_t bytes)
 	return now ? GM_FREE_NOW : GM_FREE_LATER;
 }
 
-/* Programs also use cudaFree to wait for the GPU before the host looks at something. And beside a
- * capture there is no event to tell later when the memory is free, nor would a flush give it back:
- * then it waits as the driver's does. So it does where memory is scarce. */
+/* Shall this free wait as the driver's does? Yes where the program may use cudaFree to wait for the GPU before the
+ * host looks at results. Also during a capture, because then no event can tell later when the memory is free, and a
+ * flush would not give it back. Also where memory is scarce. */
 static inline bool is_a_barrier(const struct gm_cache_heap *heap, struct freeing *freeing,
 				const void *caller)
 {
@@ -129,7 +132,7 @@ static inline bool is_a_barrier(const struct gm_cache_heap *heap, struct freeing
 	}
 }
 
-/* The driver has it when it has waited, as its own does. */
+/* Shall the free wait before the memory goes back to the driver, as the driver's own cudaFree waits? */
 static inline bool waits_to_go_back(const struct freeing *freeing)
 {
 	return unlikely(freeing->goes_back) && gm_state.options.free != GM_FREE_DEFERRED;
@@ -137,14 +140,14 @@ static inline bool waits_to_go_back(const struct freeing *freeing)
 
 static bool refuse(CUresult result, CUresult *ret_result)
 {
-	/* Lost while we were at it: the record that says so is nobody's. */
+	/* The journal was lost meanwhile, so the record that made us refuse means nothing. */
 	if (result == CUDA_ERROR_INVALID_VALUE && gm_recorder_is_lost())
 		result = CUDA_SUCCESS;
 	*ret_result = gm_leave(result);
 	return true;
 }
 
-/* What is idle in @heap goes back to the driver; or later, where another thread grows. */
+/* Give idle memory of @heap back to the driver; later, if another thread holds the growth lock. */
 static __attribute__((noinline)) void give_back(struct gm_cache_heap *heap)
 {
 	if (!gm_cache_growth_try(heap->domain))
@@ -154,7 +157,7 @@ static __attribute__((noinline)) void give_back(struct gm_cache_heap *heap)
 	gm_cache_growth_unlock(heap->domain);
 }
 
-/* @freeing is decided; record and do it. */
+/* Free the block as @freeing says, and record that. */
 static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t block,
 			      struct freeing *freeing, CUresult *ret_result)
 {
@@ -166,15 +169,15 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 	if (!freeing->has_stack)
 		stack_of(freeing);
 	how.stack = freeing->stack;
-	/* No flight: a reader sees it done or not done. */
+	/* No flight is recorded, because readers see the free wholly or not at all. */
 	r = gm_cache_heap_free(heap, 0, block, dptr, &how);
 	if (unlikely(freeing->goes_back) && !r)
 		give_back(heap);
-	/* Freed before, or the middle of something: as the driver says it. */
+	/* A double free or an interior pointer gets the driver's error. */
 	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
 }
 
-/* The heap of a pointer that lies in a segment of ours; NULL: it is not our business. */
+/* Return the heap of a pointer into a segment of ours; NULL: the pointer is not the cache's. */
 static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
 						    struct gm_cache_view *ret_view)
 {
@@ -182,8 +185,9 @@ static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *
 	return *ret_block ? gm_cache_heap_peek(*ret_block, ret_view) : NULL;
 }
 
-/* A free of @dptr, which is in no block of ours that is known of. Once the journal is lost no block is:
- * nobody can tell what else lies in its segment, which the driver would free as a whole. */
+/* Free @dptr, which is in no known block of ours. If the journal is lost, no block is known, but the page map still
+ * has our segments. A pointer into one succeeds without effect, because the driver would free the whole segment with
+ * everything else in it. */
 static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_result)
 {
 	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_page_map ||
@@ -192,8 +196,8 @@ static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_
 	return refuse(CUDA_SUCCESS, ret_result);
 }
 
-/* A free of @dptr, which lies in @view's block, begins. False: it has ended, refused as the driver would: with
- * @in_capture a capture is no reason. */
+/* Begin a free of @dptr, which lies in @view's block. Returns false if the call has ended, refused as the driver
+ * would refuse it. @in_capture: a capture is no reason to refuse. */
 static inline __attribute__((always_inline)) bool
 begin_free(struct freeing *freeing, const struct gm_cache_heap *heap, const struct gm_cache_view *view,
 	   CUdeviceptr dptr, bool in_capture, CUresult *ret_result)
@@ -244,7 +248,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	return free_block(dptr, heap, block, &freeing, ret_result);
 }
 
-/* @in_capture: also where the driver would refuse it beside a capture, or make a node of it. */
+/* @in_capture: free even where the driver would refuse the call during a capture, or make a graph node of it. */
 static bool free_in_order(CUdeviceptr dptr, CUstream stream, bool per_thread, bool in_capture, CUresult *ret_result)
 {
 	struct freeing freeing = { 0 };
