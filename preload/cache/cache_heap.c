@@ -1,15 +1,15 @@
 /*
- * cache_heap.c - the cache's heaps: by number and by place, made, and their private memory; and the usage
+ * cache_heap.c - make the cache's heaps, find them by number and by place, and keep their private memory and the usage
  * rows that they count in. See cache_heap.h.
  *
- * Free links and free sets are no part of the journal: a reader can tell the free blocks by their
- * state. One array of links serves all heaps, since a block belongs to one at a time. A heap's
- * struct stays when the heap is dropped: who still has a pointer finds it dead. It is used again only when
- * DROPPED more were dropped, which takes longer than a call that had it can have lasted. (A program that
- * makes contexts for ever would grow otherwise.)
+ * Free links and free sets are not part of the journal, because a reader can tell free blocks by their state. One
+ * array of links serves all heaps, because a block belongs to one heap at a time. The struct of a dropped heap stays,
+ * so that a caller that still has its pointer finds it dead. The struct is reused only after DROPPED more heaps were
+ * dropped, which takes longer than any call that had the pointer can last. (Without reuse a program that makes
+ * contexts for ever would grow.)
  *
- * Thread context: any, inside a hook. Signal context: none. Lock: heaps, a leaf, for the numbers and places; the
- * domain's for rows; an arena's is its owner's.
+ * Thread context: any, inside a hook. Signal context: none. Lock: heaps, a leaf, for numbers and places; the domain's
+ * for rows; an arena's memory is its owner's.
  */
 #include "preload/cache/cache_heap_internal.h"
 
@@ -21,8 +21,8 @@
 
 #define CHUNK_BYTES (size_t)65536
 #define DROPPED 1024u
-#define NUMBERS_MOST (1u << 20)		/* heaps ever: contexts come and go */
-#define PLACES 160u			/* heaps at a time */
+#define NUMBERS_MOST (1u << 20)		/* most heaps ever made; contexts come and go */
+#define PLACES 160u			/* most heaps at a time */
 
 struct gm_arena_chunk { struct gm_arena_chunk *next; size_t bytes; };
 
@@ -31,14 +31,14 @@ static struct {
 	struct gm_arena arena;
 	struct gm_free_link *links;	/* one for each block of the journal */
 	_Atomic(struct gm_cache_heap *) *by_number;
-	_Atomic(struct gm_cache_heap *) places[PLACES];	/* the living ones */
-	_Atomic(uint32_t) count;	/* numbers given out */
-	struct gm_cache_heap *oldest, *newest;	/* dropped ones */
-	struct gm_cache_heap *unused;	/* ones that were never anybody's */
+	_Atomic(struct gm_cache_heap *) places[PLACES];	/* the living heaps */
+	_Atomic(uint32_t) count;	/* numbers used so far */
+	struct gm_cache_heap *oldest, *newest;	/* dropped heaps */
+	struct gm_cache_heap *unused;	/* heaps that were made but never published */
 	uint32_t dropped;
 } heaps;
 
-/* Within the host's calls: its errno is kept. */
+/* Map zeroed memory. Keeps errno, because this runs within the host's calls. */
 static void *map(size_t bytes)
 {
 	int saved_errno = errno;
@@ -99,7 +99,7 @@ void gm_cache_heap_begin(void)
 	heaps.dropped = 0;
 }
 
-/* The first of *@list, if it is of @class. */
+/* Take the first heap of *@list if its class is @class. */
 static struct gm_cache_heap *pop_locked(struct gm_cache_heap **list, const struct gm_heap_class *class)
 {
 	struct gm_cache_heap *heap = *list;
@@ -110,7 +110,7 @@ static struct gm_cache_heap *pop_locked(struct gm_cache_heap **list, const struc
 	return heap;
 }
 
-/* A zeroed one, with room for a heap of @class. */
+/* Return a zeroed struct with room for a heap of @class. */
 static struct gm_cache_heap *take_locked(const struct gm_heap_class *class)
 {
 	struct gm_cache_heap *heap = pop_locked(&heaps.unused, class);
@@ -186,7 +186,7 @@ static void *memory_of_heap(void *arg, size_t bytes)
 	return arena_take(arg, bytes);
 }
 
-/* Where the heap saves what its transactions change: in the domain's undo area. */
+/* Make the heap save changed words in the domain's undo area. */
 static void set_undo(struct gm_undo *undo, struct gm_domain *domain)
 {
 	_Static_assert(sizeof(struct gm_undo_pair) == sizeof(struct gm_undo_entry) &&
@@ -198,8 +198,9 @@ static void set_undo(struct gm_undo *undo, struct gm_domain *domain)
 	};
 }
 
-/* By its number first: whoever finds a heap by its place serves from it at once, and a free of what was
- * served asks for the heap by its number. Where a place was free a moment ago another heap may be by now. */
+/* Publish the heap by its number first. A thread that finds it by its place may serve from it at once, and the free
+ * of that block finds the heap by its number. Another heap may have taken the place meanwhile; then use the next free
+ * one. */
 static bool publish(struct gm_cache_heap *heap)
 {
 	struct gm_cache_heap *none = NULL;
@@ -239,7 +240,7 @@ static int init(struct gm_cache_heap *heap, const struct gm_cache_heap_setup *se
 	return r;
 }
 
-/* Nobody has ever found it: the next one has its number, and its memory. */
+/* Undo make_locked for a heap that no other thread has found: the next heap gets its number and its struct. */
 static void unmake(struct gm_cache_heap *heap)
 {
 	gm_arena_free(&heap->arena);

@@ -1,9 +1,9 @@
 /*
- * cache_heap_alloc.c - blocks of a cached heap are handed out: see cache_heap.h.
+ * cache_heap_alloc.c - hand out blocks of a heap: see cache_heap.h.
  *
- * Every operation but a hit among the thread's own blocks (thread_cache.c) is a locked section or several
- * (cache_heap_internal.h): the heap's change, the statistics, the usage rows and the events in one
- * transaction each.
+ * Every operation except a hit in the thread's own cache (thread_cache.c) consists of one or more locked sections
+ * (cache_heap_internal.h): the heap's change, the statistics, the usage rows and the events are one transaction each
+ * time.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
  */
@@ -24,12 +24,12 @@ static void hand_over(struct gm_cache_heap *heap, struct gm_section *section, st
 			block->requested);
 	gm_undo_note(&heap->undo, &gm_rec.sites[site].live);
 	gm_site_in(section->change.domain, block, site, alloc->stack, block->requested);
-	/* Without history nothing is put in order by it. */
+	/* Without history nothing is ordered by this stamp. */
 	gm_cache_heap_describe(&section->change, alloc, id,
 			   gm_rec.history ? gm_stamp() : gm_stamp_before());
 }
 
-/* Within a locked section under the operation's number: a free block, or -EAGAIN. */
+/* Find a free block, within a locked section with the operation's number. Returns -EAGAIN if there is none. */
 static int find(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
@@ -44,7 +44,7 @@ static int find(struct gm_cache_heap *heap, struct gm_section *section, struct g
 	return r;
 }
 
-/* Would @by more raise the peak in all or in the class of @pool? */
+/* Would @by more raise the peak of the total or of the size class @pool? */
 static bool rises(const struct gm_stat *stat, unsigned int pool, uint64_t by)
 {
 	const struct gm_stat *all = &stat[GM_POOL_ALL];
@@ -53,8 +53,8 @@ static bool rises(const struct gm_stat *stat, unsigned int pool, uint64_t by)
 	return all->current + (int64_t)by > all->peak || one->current + (int64_t)by > one->peak;
 }
 
-/* May a block for @alloc raise a peak, with what is cached taken for live? The rows are known. A large
- * block may be larger than its request by what is not worth a cut. */
+/* May a block for @alloc raise a peak, if cached blocks count as live? The usage rows are known. A large block may
+ * exceed its request by a rest that is not worth a cut. */
 static bool raises_peak(const struct gm_cache_heap *heap, const struct gm_alloc *alloc)
 {
 	const struct gm_heap_config *config = &heap->heap->config;
@@ -77,7 +77,7 @@ static bool raises_peak(const struct gm_cache_heap *heap, const struct gm_alloc 
 	       heap->used + alloc->requested > heap->used_high;
 }
 
-/* Another transaction, for what @op stands for. */
+/* Begin another transaction under operation @op, and find a block. */
 static int find_again(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint64_t op, uint32_t *ret_block)
 {
@@ -86,8 +86,8 @@ static int find_again(struct gm_cache_heap *heap, struct gm_section *section, st
 	return find(heap, section, alloc, ret_block);
 }
 
-/* With the lock. The heap decides as if this thread's cache was empty; and before it finds nothing, or
- * takes a peak for higher than it is, as if every thread's was. */
+/* Find a free block with the lock held. Flush this thread's cache before searching. Flush every thread's cache before
+ * reporting that nothing is free, or if a peak could be overstated. */
 static int find_flushed(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 			uint32_t *ret_block)
 {
@@ -138,7 +138,7 @@ int gm_cache_heap_alloc(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 	return r;
 }
 
-/* With the driver: locked sections with its calls between them. The caller holds the growth lock. */
+/* Grow the heap: locked sections with driver calls between them. The caller holds the growth lock. */
 static int grow(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
@@ -146,14 +146,14 @@ static int grow(struct gm_cache_heap *heap, struct gm_section *section, struct g
 	int64_t *ooms = &heap->heap->stats->num_ooms;
 	int r;
 
-	gm_cache_heap_rows(heap, alloc->module, false);	/* found before: it cannot fail */
+	gm_cache_heap_rows(heap, alloc->module, false);	/* these rows were found before, so this cannot fail */
 	r = gm_heap_alloc(heap->heap, &request, ret_block);
 	if (!section->held)
-		return r;		/* lost between the driver's calls, and counted */
+		return r;		/* the lock was lost between driver calls, which is counted */
 	if (r == 0) {
 		hand_over(heap, section, alloc, *ret_block);
 	} else if (r == -ENOMEM) {
-		GM_PUT(&heap->undo, *ooms, *ooms - 1);	/* gm_record_failure counts it */
+		GM_PUT(&heap->undo, *ooms, *ooms - 1);	/* not counted here, because gm_record_failure does */
 	}
 	gm_section_end(heap, section);
 	return r;
@@ -183,7 +183,7 @@ int gm_cache_heap_grow(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc 
 	heap->grower = &section;
 	r = gm_section_enter(heap, &section, 0);
 	if (r == 0) {
-		gm_tcache_empty_all(&section);	/* what was cached meanwhile */
+		gm_tcache_empty_all(&section);	/* blocks that were cached meanwhile */
 		gm_section_turn(heap, &section);
 		if (gm_cache_heap_in_pages(heap))
 			gm_cache_heap_keep_records(heap);

@@ -1,7 +1,7 @@
 /*
- * cache_heap_free.c - blocks of a cached heap are freed, and complete: see cache_heap.h.
+ * cache_heap_free.c - free blocks of a heap, and complete frees: see cache_heap.h.
  *
- * A freed block goes into its thread's cache (thread_cache.c), or is freed in locked sections as those of
+ * A freed block goes into its thread's cache (thread_cache.c), or is freed in locked sections like those of
  * cache_heap_alloc.c.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
@@ -13,7 +13,7 @@
 #include "preload/order/reuse.h"
 #include "preload/cache/cache_heap_internal.h"
 
-#define BATCH 32u			/* blocks completed before the lock is given up */
+#define BATCH 32u			/* blocks completed before the lock is released */
 
 static void count_free(struct gm_cache_heap *heap, const struct gm_block *block)
 {
@@ -52,8 +52,7 @@ struct gm_cache_heap *gm_cache_heap_peek(uint32_t id, struct gm_cache_view *ret)
 	return gm_cache_heap_by_number(gm_get(&gm_rec.segments[segment].heap));
 }
 
-/* Of the functions below each writes the events before the heap moves the block: it may lie in a
- * larger one then. */
+/* Each of these functions writes the events before the heap moves the block, because the block may be merged then. */
 void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
 			     uint64_t tsc, bool seen)
 {
@@ -90,11 +89,11 @@ static void free_later(struct gm_cache_heap *heap, struct gm_section *section, u
 
 	block->op = section->change.op;
 	count_free(heap, block);
-	/* Until it is complete it counts as live, for whom it was handed out. */
+	/* Until the free is complete, the block counts as live for the stack that it was handed out to. */
 	if (gm_unlikely(gm_site_is_other(block, block->stack, block->requested)))
 		gm_cache_heap_site_move(heap, block, section->change.writer.nested);
 	gm_cache_heap_trace(&section->change, block, how, actions, 1);
-	/* Meaningless while it is not pending: not logged. */
+	/* Not logged, because these members mean nothing unless the block is pending. */
 	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
 	block->free_stream = how->stream;
 	gm_heap_free_requested(heap->heap, id);
@@ -113,28 +112,29 @@ static bool begins_at(const struct gm_cache_heap *heap, const struct gm_block *b
 	return __atomic_load_n(&block->address, __ATOMIC_RELAXED) == address && is_of(heap, block);
 }
 
-/* The right to free @block: nobody else has it from here on. For the program it is free, for a
- * reader live. */
+/* Claim the right to free @block, which no other thread gets from then on. For the program the block is free then,
+ * for readers it is live. */
 static bool claim(const struct gm_cache_heap *heap, struct gm_block *block, uint64_t address)
 {
 	if (gm_unlikely(!begins_at(heap, block, address)) ||
 	    gm_unlikely(!move_state(block, GM_BLOCK_ACTIVE, GM_BLOCK_FREEING)))
 		return false;
-	/* Freed twice at the same time, it may have become another one between the two. */
+	/* If two threads free it at once, it may have become another block between the two steps. */
 	if (gm_likely(begins_at(heap, block, address)))
 		return true;
 	move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
 	return false;
 }
 
-/* A pending block may be free, but its heap is held: gm_cache_heap_suspend will do it, or the heap's end. */
+/* Postpone a completed free, because the heap is suspended. gm_cache_heap_suspend completes it when the heap resumes,
+ * unless the heap ends first. */
 static void put_off(struct gm_cache_heap *heap, struct gm_block *block)
 {
 	block->flags |= GM_BLOCK_DONE;
 	heap->put_off = true;
 }
 
-/* With the lock and a transaction open. The usage rows of the block's module are known. */
+/* Free the block within a section and transaction. The usage rows of its module are known. */
 static void free_in_section(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
 			    const struct gm_cache_free *how, enum gm_cache_when when)
 {
@@ -154,7 +154,7 @@ static void free_in_section(struct gm_cache_heap *heap, struct gm_section *secti
 		put_off(heap, block);
 }
 
-/* The heap's lock, for what cannot be cached. */
+/* Free a block that cannot be cached, under the domain's lock. */
 static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
 		       const struct gm_cache_free *how, enum gm_cache_when when)
 {
@@ -178,7 +178,8 @@ static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
 
 /* ---- frees whose lock could not be had: see recorder/record/tables.h ---- */
 
-/* What is kept of such a free: @when, and the heap, since a block of a heap that ends meanwhile may be another's. */
+/* A queued free keeps @when and the heap's number, because a block may belong to another heap if its own ends
+ * meanwhile. */
 #define LATE_WHEN 4u
 _Static_assert(GM_FREE_ASK < LATE_WHEN, "it has room");
 
@@ -245,7 +246,7 @@ int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uin
 	block = gm_block_at(header, id);
 	if (gm_unlikely(!block || !claim(heap, block, address)))
 		return -ENOENT;
-	/* Its heap may be going at this moment, which free_locked finds. */
+	/* The heap may be ending at this time. free_locked finds that out. */
 	size = __atomic_load_n(&block->size, __ATOMIC_RELAXED);
 	when = how->when(how->arg, id, heap->number, size);
 	if (gm_likely(when) && gm_likely(gm_tcache_wants(heap, size)) &&
@@ -254,7 +255,7 @@ int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uin
 	r = free_locked(heap, op, id, how, when);
 	if (gm_likely(r == 0))
 		return 0;
-	if (r != -ETIMEDOUT) {		/* the heap is gone, with its blocks */
+	if (r != -ETIMEDOUT) {		/* the heap is gone with its blocks */
 		move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
 		return r;
 	}
@@ -263,8 +264,8 @@ int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uin
 	return 0;
 }
 
-/* As many of @items as are of one heap, BATCH at most, in one hold of its lock. Returns how many
- * were looked at; 0: it could not be had. */
+/* Complete items of the first one's heap, up to BATCH, in one locked section. Returns how many were handled; 0: the
+ * lock could not be taken. */
 static size_t complete_some(struct gm_cache_heap *heap, const struct gm_reuse_item *items, size_t count)
 {
 	struct gm_section section;
@@ -275,19 +276,19 @@ static size_t complete_some(struct gm_cache_heap *heap, const struct gm_reuse_it
 	gm_section_make(&section, true);
 	r = gm_section_begin(heap, &section, 0);
 	if (gm_unlikely(r < 0))
-		return r != -ETIMEDOUT;	/* else the heap is gone, with its blocks */
+		return r != -ETIMEDOUT;	/* after any other error the heap is gone with its blocks */
 	for (; i < count && i < BATCH && items[i].owner == heap->number; i++) {
 		struct gm_block *block = gm_block_at(gm_header_get(), items[i].block);
 
 		if (block && gm_get(&block->state) == GM_BLOCK_FREEING && is_of(heap, block))
-			block->flags |= GM_BLOCK_DONE;		/* it comes next */
+			block->flags |= GM_BLOCK_DONE;		/* its free is under way, and completes at once */
 		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
 			continue;
 		if (gm_unlikely(heap->suspended)) {
 			put_off(heap, block);
 			continue;
 		}
-		if (any)		/* a transaction each */
+		if (any)		/* each in a transaction of its own */
 			gm_section_next(heap, &section);
 		gm_cache_heap_complete_pending(heap, &section, items[i].block,
 					   gm_rec.history ? gm_stamp() : 0, true);
