@@ -1,15 +1,15 @@
 /*
- * cache_heap_records.c - the backend of a cached heap but for the driver: records in the tables, the lock, events.
+ * cache_heap_records.c - the backend of a heap, except the driver: records in the tables, the lock, events.
  *
- * Of an unused record only its mark and its place in the list of unused ones mean anything: what
- * else is stored into one that is being taken into use needs no undo.
+ * Of an unused record only its mark and its place in the list of unused records mean anything. So the other stores
+ * into a record that is being taken into use need no undo.
  *
- * Thread context: the holder of the domain's lock, within a locked section, but for the driver's calls.
+ * Thread context: the holder of the domain's lock within a locked section, except for the driver's calls.
  */
 #include "preload/cache/cache_heap_internal.h"
 #include "preload/cache/thread_cache.h"
 
-#define KEPT_AT_ONCE 4u			/* in one transaction, whose undo area has an end */
+#define KEPT_AT_ONCE 4u			/* in one transaction, because its undo area is limited */
 
 /* ---- the lock, between the driver's calls ---- */
 
@@ -20,8 +20,8 @@ static void unlock(void *arg)
 	gm_section_end(heap, heap->grower);
 }
 
-/* The locked section that hands out what the driver gave has the operation's own number, and no other one:
- * by that a reader knows the operation to be done. */
+/* The locked section that hands out the driver's memory has the operation's own number, and no other section has it.
+ * By that number a reader knows that the operation is done. */
 static bool lock(void *arg, bool grown)
 {
 	struct gm_cache_heap *heap = arg;
@@ -31,18 +31,18 @@ static bool lock(void *arg, bool grown)
 	if (gm_section_enter(heap, section, grown ? section->op : 0))
 		return false;
 	op = section->change.op;
-	if (grown)			/* it may raise a peak */
+	if (grown)			/* the request may raise a peak */
 		gm_tcache_empty_all(section);
 	section->change.op = op;
 	gm_section_open(heap, section);
-	if (section->alloc)		/* others had the lock: in these rows what comes counts */
+	if (section->alloc)		/* others had the lock meanwhile: find the rows for the new memory again */
 		gm_cache_heap_rows(heap, section->alloc->module, false);
 	return true;
 }
 
 /* ---- records ---- */
 
-/* A segment's id that nobody has. The domain's list of unused ones changes, logged. */
+/* Take an unused segment id. Changes the domain's list of unused segments, logged. */
 static uint32_t take_segment(struct gm_cache_heap *heap, struct gm_change *change)
 {
 	struct gm_domain_state *state = &gm_rec.domain[change->number];
@@ -122,7 +122,7 @@ static void segment_drop(void *arg, uint32_t id)
 	GM_PUT(undo, domain->unused_segments, id);
 }
 
-/* A block's id that nobody has, as take_segment. */
+/* Take an unused block id, as take_segment does. */
 static uint32_t take_block(struct gm_cache_heap *heap, struct gm_change *change)
 {
 	struct gm_domain *domain = change->domain;
@@ -153,7 +153,7 @@ void gm_cache_heap_keep_records(struct gm_cache_heap *heap)
 	}
 }
 
-/* The heap logs the state itself when it sets it; until then the record stays unused. */
+/* The heap itself logs the state when it sets it. Until then the record stays unused. */
 static uint32_t block_new(void *arg, bool goes_back)
 {
 	struct gm_cache_heap *heap = arg;
@@ -174,7 +174,7 @@ static uint32_t block_new(void *arg, bool goes_back)
 	block->stack = GM_NONE;
 	block->thread = 0;
 	block->module = 0;
-	/* The first time it has none, and nobody knows the id; later it is the same again. */
+	/* At the first use nobody knows the id yet; later the domain stays the same. */
 	__atomic_store_n(&block->domain, heap->domain, __ATOMIC_RELAXED);
 	block->kind = heap->kind;
 	return id;
@@ -206,8 +206,8 @@ void gm_cache_heap_drop_records(struct gm_cache_heap *heap)
 
 /* ---- events ---- */
 
-/* As PyTorch: memory goes with the stack of the allocation that needs it, else with its segment's. So little
- * of it that no block in it can be traced is not traced either. @tsc 0: the section's, or now. */
+/* Write an event of a segment or of pages. As in PyTorch, its stack is that of the allocation that needs the memory,
+ * else that of the segment. Pieces below history_min_size leave no event. @tsc 0: the section's stamp, else now. */
 static void memory_event(const struct gm_cache_heap *heap, uint32_t id, enum gm_action action, uint64_t tsc,
 			 uint64_t address, uint64_t bytes)
 {

@@ -1,8 +1,8 @@
 /*
- * cache_heap_whole.c - what concerns a heap as a whole: its idle segments, its counters, its end.
+ * cache_heap_whole.c - functions for a heap as a whole: its idle segments, its counters, its end.
  *
  * Thread context: any, inside a hook; the counters without a lock. Signal context: none.
- * Lock: the domain's, given up now and then.
+ * Lock: the domain's, released now and then.
  */
 #include "preload/cache/cache_heap_internal.h"
 #include "preload/cache/thread_cache.h"
@@ -10,11 +10,11 @@
 #include "allocator/page_map.h"
 #include "allocator/pages_heap.h"
 
-#define BATCH 32u			/* blocks dropped before the lock is given up */
+#define BATCH 32u			/* blocks dropped before the lock is released */
 
 enum way { SYNCHRONIZE, AT_ONCE, UNUSED };
 
-/* @most: of what is unused. */
+/* Give memory back to the driver. @most: limit in bytes, for UNUSED only. */
 static uint64_t give_back(struct gm_cache_heap *heap, enum way way, uint64_t most)
 {
 	struct gm_section section = { .alloc = NULL };
@@ -148,9 +148,9 @@ void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit, uint64_
 	gm_section_cancel(heap, &section);
 }
 
-/* ---- the end of its context, and what was about to be one ---- */
+/* ---- the end of the heap's context, or what was announced as one ---- */
 
-/* The next block, from @segment's first on, that was put off. */
+/* Return the first block of @segment whose completed free was postponed; GM_NONE: there is none. */
 static uint32_t find_put_off(const struct gm_segment *segment)
 {
 	uint32_t id = segment->first_block;
@@ -169,7 +169,7 @@ static void complete_put_off(struct gm_cache_heap *heap, struct gm_section *sect
 		if (gm_get(&gm_rec.segments[s].heap) != heap->number)
 			continue;
 		while ((id = find_put_off(&gm_rec.segments[s])) != GM_NONE) {
-			/* Perhaps freed in stream order alone. */
+			/* @seen is false, because the block may have been freed in stream order alone. */
 			gm_cache_heap_complete_pending(heap, section, id, gm_stamp(), false);
 			gm_section_next(heap, section);
 		}
@@ -208,8 +208,8 @@ void gm_cache_heap_address_reused(struct gm_page_map *map, uint8_t domain, uint6
 	gm_change_leave(&change);
 }
 
-/* One step of taking a heap's segment out of the tables: a block that is not free becomes free,
- * or the segment, one free block by now, goes. */
+/* Do one step to remove a heap's segment from the tables: free a block, or, if the segment is one free block by now,
+ * remove the segment. */
 static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, uint32_t segment,
 		      unsigned int *live)
 {
@@ -219,7 +219,8 @@ static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, ui
 	uint32_t id = gm_rec.segments[segment].first_block;
 	uint8_t state = gm_get(&gm_rec.blocks[id].state);
 
-	/* Beside a free one lies none that is free; or it loses its pages first, and is one with others without. */
+	/* If the first block is free, the next one is not, because free neighbours are merged. In pages, a free block
+	 * loses its memory first and is then merged with unmapped neighbours. */
 	if (state == (in_pages ? GM_BLOCK_UNMAPPED : GM_BLOCK_INACTIVE) && gm_rec.blocks[id].next)
 		id = gm_rec.blocks[id].next;
 	state = gm_get(&gm_rec.blocks[id].state);
@@ -227,7 +228,7 @@ static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, ui
 		gm_heap_detach(heap->heap, id);
 		return;
 	}
-	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_CACHED) {	/* its thread cache could not be had */
+	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_CACHED) {	/* its thread cache could not be entered */
 		gm_cache_heap_site_out(heap, &gm_rec.blocks[id]);
 		gm_heap_put_back(heap->heap, id);
 		return;
@@ -236,12 +237,12 @@ static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, ui
 		gm_cache_heap_complete_pending(heap, section, id, section->tsc, true);
 		return;
 	}
-	gm_cache_heap_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
+	gm_cache_heap_rows(heap, gm_rec.blocks[id].module, false);	/* found at the allocation */
 	gm_cache_heap_free_now(heap, section, id, &how);
 	++*live;
 }
 
-/* Returns true when there may be more. */
+/* Remove up to BATCH blocks. Returns true if there may be more. */
 static bool drop_some(struct gm_cache_heap *heap, struct gm_section *section, unsigned int *live)
 {
 	uint32_t id = section->change.domain->first_segment, next;
@@ -263,7 +264,8 @@ static bool drop_some(struct gm_cache_heap *heap, struct gm_section *section, un
 	return false;
 }
 
-/* The driver has taken the memory back, and may have given it to another heap by now. */
+/* Remove the heap's blocks from the page map, because the driver has taken the memory back and may have given it to
+ * another heap by now. */
 static void forget_map(struct gm_cache_heap *heap, const struct gm_section *section)
 {
 	uint32_t id = section->change.domain->first_segment;
@@ -287,7 +289,7 @@ unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32
 	unsigned int live = 0;
 	bool more = true;
 
-	gm_record_late_frees(heap->domain, GM_LOCK_LIMIT_NS);	/* the heap is not found from here on */
+	gm_record_late_frees(heap->domain, GM_LOCK_LIMIT_NS);	/* first, because they could not find the heap later */
 	/* Every transaction takes a number of its own, as at the end of a context. */
 	gm_cache_heap_retire(heap);
 	while (more) {

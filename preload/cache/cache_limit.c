@@ -1,17 +1,15 @@
 /*
- * cache_limit.c - how much of a device the cache may take, and the other settings that its heaps have by
- * the options.
+ * cache_limit.c - the limit of the cache on each device, and the other settings that its heaps get from the options.
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
 #include "preload/cache/cache_internal.h"
 
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
-static _Atomic(double) fractions[GM_MAX_DEVICES];	/* the same as the program put it */
-static _Atomic(uint32_t) setters[GM_MAX_DEVICES];	/* whose limit that is: enum gm_limit */
+static _Atomic(double) fractions[GM_MAX_DEVICES];	/* the same as a part of the device */
+static _Atomic(uint32_t) setters[GM_MAX_DEVICES];	/* what set the limit: enum gm_limit */
 
-/* The most that the cache may take of the device: the fraction and the limit, whichever is
- * less. */
+/* Return the limit that the program or gpumem ctl has set; else the lower one of the options' limit and fraction. */
 uint64_t gm_cache_limit(uint8_t domain, enum gm_limit *ret_which)
 {
 	const struct gm_options *options = &gm_state.options;
@@ -19,7 +17,7 @@ uint64_t gm_cache_limit(uint8_t domain, enum gm_limit *ret_which)
 	size_t total = 0;
 
 	*ret_which = (enum gm_limit)setters[domain];
-	if (limit)			/* said by the program, or from outside */
+	if (limit)			/* set by the program, or from outside */
 		return limit;
 	limit = options->memory_limit;
 	*ret_which = GM_LIMIT_MEMORY;
@@ -35,7 +33,7 @@ uint64_t gm_cache_limit(uint8_t domain, enum gm_limit *ret_which)
 	return limit;
 }
 
-/* Bytes of segments that blocks may share, where the cache may take @limit. */
+/* Return the most bytes of segments that blocks may share if the limit of the cache is @limit. */
 static uint64_t shared_most(uint8_t domain, uint64_t limit)
 {
 	double part = gm_state.options.shared_segments;
@@ -67,7 +65,7 @@ void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
 	config->shared_most = shared_most(domain, config->limit);
 }
 
-/* What counts: each heap knows of its own segments alone. */
+/* Return the bytes that count against the limit. Each heap knows only its own segments. */
 static uint64_t used_of(uint8_t domain)
 {
 	uint64_t bytes = 0;

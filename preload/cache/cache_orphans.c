@@ -1,14 +1,14 @@
 /*
  * cache_orphans.c - segments of stream-ordered memory go back to the driver (see cache_internal.h).
  *
- * They are freed on a stream of our own with nothing on it, when the host has seen the work complete that could
- * touch them: so the driver has them at once, and no work has to wait for other work. A segment that left its
- * heap before that was known is an orphan: it goes back when the context of its stream has passed the point at
- * which it left (preload/order/timeline.h), which is never waited for.
+ * A segment is freed on an empty private stream when the host knows that the work which could touch it is complete.
+ * So the driver has the segment at once, and no work waits for other work. A segment that leaves its heap before that
+ * is known is an orphan. It goes back when the context of its stream has passed the point at which the segment left
+ * (preload/order/timeline.h). Nothing waits for that.
  *
- * The last resort before a request in stream order is refused (chains): segments are freed behind
- * the point where their blocks were freed, complete or not. The driver may then have that request's
- * stream wait for the free, as it does with memory of its own that was freed.
+ * The last resort before a stream-ordered request is refused (@chains) frees segments behind the point where their
+ * blocks were freed, complete or not. The driver may then make the stream of that request wait for the free, as it
+ * does with freed memory of its own.
  *
  * Thread context: any, inside a hook. Lock: a leaf. Signal context: none.
  */
@@ -19,13 +19,13 @@
 
 #define LOOKING_TURNS 10000u
 #define LOOKING_NS 20000
-#define ORPHANS 1024u			/* more than fit stay in their heap */
+#define ORPHANS 1024u			/* segments that find no room stay in their heap */
 
-/* @context: of its stream @key; 0: not known, any may have used it. */
+/* @context: that of stream @key; 0: not known, so any context may have used it. */
 static struct orphan { uint64_t address, bytes, point, key; uint32_t number, context; } orphans[ORPHANS];
 static struct gm_lock orphans_lock;
-static _Atomic(uint32_t) waiting;	/* how many orphans there are */
-static _Atomic(bool) looking;		/* some thread gives them back, or none may */
+static _Atomic(uint32_t) waiting;	/* number of orphans */
+static _Atomic(bool) looking;		/* a thread is giving orphans back, or no thread may */
 
 static void keep_orphan(const struct orphan *orphan)
 {
@@ -42,7 +42,7 @@ static void keep_orphan(const struct orphan *orphan)
 
 bool gm_cache_orphans_room(void)
 {
-	return waiting + GM_MAX_DEVICES < ORPHANS;	/* a thread for each device gives back */
+	return waiting + GM_MAX_DEVICES < ORPHANS;	/* one thread for each device may be giving back */
 }
 
 bool gm_cache_orphans_any(void)
@@ -58,7 +58,8 @@ static bool is_passed(const struct orphan *orphan)
 	       gm_timeline_passed(time, orphan->context) >= orphan->point;
 }
 
-/* One that is passed, of any heap; or with @number any one of that heap. */
+/* Take an orphan that is passed, of any heap; or, with @number not 0, any orphan of that heap. Its address is 0 if
+ * there is none. */
 static struct orphan take_orphan(uint32_t number)
 {
 	struct orphan orphan = { 0 };
@@ -77,7 +78,7 @@ static struct orphan take_orphan(uint32_t number)
 
 /* ---- ways back ---- */
 
-/* Nothing can touch it any more. */
+/* Free a segment that nothing can touch any more, on the heap's private stream. Returns false if that failed. */
 static bool give_back(struct gm_cache_heap *heap, uint64_t address)
 {
 	CUstream back = gm_cache_back_stream(heap);
@@ -88,8 +89,8 @@ static bool give_back(struct gm_cache_heap *heap, uint64_t address)
 	return true;
 }
 
-/* One of our own that waits for nothing else, as long as there is one: what it is given may be free
- * before what others wait for. */
+/* Return a private stream on which a free waits for the stream of @key. Prefer a stream that waits for no other one,
+ * because frees on it may then complete before the work that other streams wait for. NULL: there is none. */
 static CUstream stream_behind(struct gm_cache_heap *heap, uint64_t key)
 {
 	struct gm_cache_behind *behind = &heap->at.own.behind[0];
@@ -118,7 +119,7 @@ void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address,
 	struct orphan orphan = { .address = address, .bytes = bytes, .number = heap->number, .key = key };
 	struct gm_stream_track stream;
 
-	/* Every context of the device has ended, and with them all that could use it. */
+	/* No context of the device is left, so nothing can use the segment. */
 	if (!heap->at.handle && !GM_REAL(cuMemFree_v2)(address))
 		return;
 	if (heap->at.handle && gm_reuse_stream_is_past(gm_order_reuse(), key) && give_back(heap, address))
