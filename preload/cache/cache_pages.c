@@ -1,16 +1,16 @@
 /*
  * cache_pages.c - memory of pages heaps, by the driver's virtual memory management: see cache_pages.h.
  *
- *	addresses   | page | page | page |      | page |      |      cuMemAddressReserve, once
- *	extents     |  1   |  2   | rest |  0   |  1   |  0 ...      the heap's array: gm_heap_ops.reserve
- *	handles     |  h1  |  h2         |      |  h3  |             cuMemCreate, of one or more pages
- *	spare         h4 h5                                          unmapped, not given back: used first
+ * 	addresses   | page | page | page |      | page |      |      cuMemAddressReserve, once
+ * 	extents     |  1   |  2   | rest |  0   |  1   |  0 ...      the heap's array: gm_heap_ops.reserve
+ * 	handles     |  h1  |  h2         |      |  h3  |             cuMemCreate, of one or more pages
+ * 	spare         h4 h5                                          unmapped, not given back: used first
  *
- * The driver takes as long to map a handle of 16 MiB as one of 2, and as long to unmap it; but where a part of a
- * handle is live the rest of it can go nowhere. So a handle has a small part of the heap's memory; and it is a
- * page unless nearly all of the device is free, since what is stuck would later be the reason for a refusal, or if
- * compaction_time is 1. Spare handles that are smaller than the wanted ones, or larger than what is wanted in all,
- * are given back for new ones.
+ * The driver maps or unmaps a handle of 16 MiB as fast as one of 2 MiB. But while a part of a handle is live, the rest
+ * of the handle cannot move. So a handle has only a small part of the heap's memory. It has a single page unless nearly
+ * all of the device is free, because memory that cannot move would later cause refusals; and if compaction_time is 1.
+ * Spare handles that are smaller than the wanted ones, or larger than all the wanted memory, are given back for new
+ * ones.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: growth.
  */
@@ -26,14 +26,14 @@
 #include "preload/process/say.h"
 #include "recorder/journal/sys.h"
 
-/* Either region has room for all of the device's memory, and holes: addresses cost nothing. */
+/* Each region has room for all of the device's memory and for holes, because addresses cost nothing. */
 #define ADDRESSES 8u			/* times the device's memory */
 #define ADDRESSES_LEAST 2u
 #define PAGE GM_HEAP_PAGE
-#define LATELY_NS UINT64_C(2000000000)	/* of these, compaction_time is what moving may take */
-#define SPARE_PART 8u			/* of the device, or a limit: with less free, pages move whatever it takes */
-/* A handle has one part of so many of the heap's memory, and so many bytes at most; where more of the device, or of a
- * limit, is in use than one part of so many, a page. */
+#define LATELY_NS UINT64_C(2000000000)	/* moving pages may take the part compaction_time of this time */
+#define SPARE_PART 8u			/* of the device or limit: with less free, pages move at any cost */
+/* A handle has at most one part in HANDLES_OF_HEAP of the heap's memory, and at most HANDLE_MOST bytes. It has one
+ * page if more than one part in HANDLES_PART of the device, or of a limit, is in use. */
 #define HANDLES_OF_HEAP 64u
 #define HANDLE_MOST (UINT64_C(16) << 20)
 #define HANDLES_PART 10u
@@ -44,26 +44,26 @@ struct gm_cache_pages {
 	uint64_t address, bytes;
 	CUmemAllocationProp prop;
 	uint64_t held;			/* bytes of all handles */
-	uint64_t spares, spare_bytes;	/* handles that are not mapped, and their bytes */
-	uint64_t unmapped_ns;		/* what it took to unmap the spare ones */
-	uint64_t counted_ns;		/* gm_now_ns when heap->moving.spent_ns was looked at */
-	bool plenty;			/* of memory was left when pages were mapped last */
-	bool roomy;			/* and for larger handles, too */
-	bool costly;			/* what gm_cache_pages_costly said last */
-	size_t mapped_bytes;		/* of this struct, with its arrays */
+	uint64_t spares, spare_bytes;	/* unmapped handles, and their bytes */
+	uint64_t unmapped_ns;		/* time that unmapping the spare handles took */
+	uint64_t counted_ns;		/* gm_now_ns at the last look at heap->moving.spent_ns */
+	bool plenty;			/* much memory was left when pages were mapped last */
+	bool roomy;			/* and enough for larger handles */
+	bool costly;			/* last result of gm_cache_pages_costly */
+	size_t mapped_bytes;		/* bytes of this struct and its arrays */
 	struct spare *spare;
-	CUmemGenericAllocationHandle *handles;	/* by their first pages */
+	CUmemGenericAllocationHandle *handles;	/* by the first page of each */
 	uint32_t *extents;		/* by page */
 	uint8_t domain;
-	bool of_pool;			/* of the default pool, not of a context */
+	bool of_pool;			/* for the default pool, not for a context */
 };
 
-static _Atomic(uint64_t) peers[GM_MAX_DEVICES];	/* a bit for each device that may use its memory, besides itself */
-static _Atomic(uint64_t) settled[GM_MAX_DEVICES];	/* a bit for each that has it by now, or cannot have it */
+static _Atomic(uint64_t) peers[GM_MAX_DEVICES];	/* a bit for each other device that may use its memory */
+static _Atomic(uint64_t) settled[GM_MAX_DEVICES];	/* a bit for each that has access by now, or cannot have it */
 
 /* ---- handles ---- */
 
-/* The last spare handle goes back to the driver. Returns its bytes; 0: the driver does not take it, and it stays. */
+/* Give the last spare handle back to the driver. Returns its bytes; 0: the driver refuses, and the handle stays. */
 static uint64_t release_one(struct gm_cache_pages *pages)
 {
 	const struct spare *last = &pages->spare[pages->spares - 1];
@@ -105,7 +105,8 @@ static uint64_t page_of(const struct gm_cache_pages *pages, uint64_t address)
 	return (address - pages->address) / PAGE;
 }
 
-/* The handles that are mapped from @address on become spare. What cannot stays mapped until it is wanted there. */
+/* Unmap the handles in [@address, +@bytes), which become spare. If the driver refuses, they stay mapped until clear()
+ * needs the addresses. */
 static void unmap(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
 {
 	uint64_t end = page_of(pages, address + bytes);
@@ -120,7 +121,8 @@ static void unmap(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes
 	}
 }
 
-/* Nothing is mapped there. What could not be unmapped can perhaps be now. */
+/* Make sure that nothing is mapped there. Unmaps what an earlier unmap() could not. Returns false if that fails
+ * again. */
 static bool clear(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
 {
 	uint64_t end = page_of(pages, address + bytes);
@@ -136,7 +138,7 @@ static bool clear(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes
 	return true;
 }
 
-/* How @device may use the memory. Of a pool's, as the driver says it of the pool. */
+/* Return how @device may access the memory; for a pool's memory, as the driver reports it for the pool. */
 static CUmemAccess_flags access_of(const struct gm_cache_pages *pages, CUdevice device)
 {
 	CUmemLocation location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
@@ -150,8 +152,8 @@ static CUmemAccess_flags access_of(const struct gm_cache_pages *pages, CUdevice 
 		       ? CU_MEM_ACCESS_FLAGS_PROT_NONE : flags;
 }
 
-/* One peer of a context may turn out to have no access: the others get it all the same. One that the pool was opened
- * to has it. */
+/* Set the access of all devices. If a peer of a context cannot have access, the other peers get it all the same. For
+ * a pool, every device that the pool is open to must get access. */
 static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint64_t bytes)
 {
 	int devices = gm_device_count() < (int)GM_MAX_DEVICES ? gm_device_count() : (int)GM_MAX_DEVICES;
@@ -159,7 +161,7 @@ static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint
 	size_t count = 0;
 	CUresult result;
 
-	for (int i = 0; !i || i < devices; i++) {	/* its own device first */
+	for (int i = 0; !i || i < devices; i++) {	/* the memory's own device first */
 		CUdevice d = i ? (pages->domain + i) % devices : pages->domain;
 		CUmemAccess_flags flags = access_of(pages, d);
 
@@ -176,7 +178,7 @@ static CUresult allow(const struct gm_cache_pages *pages, uint64_t address, uint
 	return result;
 }
 
-/* Spare handle @i goes behind @address. */
+/* Map spare handle @i at @address. */
 static CUresult put(struct gm_cache_pages *pages, uint64_t i, uint64_t address)
 {
 	struct spare spare = pages->spare[i];
@@ -194,8 +196,8 @@ static CUresult put(struct gm_cache_pages *pages, uint64_t i, uint64_t address)
 	return result;
 }
 
-/* A spare handle of @bytes or more, up to @room (*ret): one that is there, or a new one of @bytes, for which others
- * are given back where no more than *@may may be made. */
+/* Find a spare handle of at least @bytes and at most @room (*ret); else make one of @bytes. New handles may have
+ * *@may bytes in all: if that is not enough, give spare handles back first. */
 static CUresult get_spare(struct gm_cache_pages *pages, uint64_t bytes, uint64_t room, uint64_t *may, uint64_t *ret)
 {
 	uint64_t released = 1;
@@ -214,8 +216,8 @@ static CUresult get_spare(struct gm_cache_pages *pages, uint64_t bytes, uint64_t
 	return result;
 }
 
-/* Memory behind all of the addresses, in spare handles, of @most bytes at least, and new ones of so many. Where it
- * fails nothing is mapped. */
+/* Put memory behind all of the addresses: spare handles of at least @most bytes, and new handles of @most bytes. The
+ * last handle may be smaller. If this fails, nothing is mapped. */
 static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t bytes, uint64_t most)
 {
 	uint64_t may = bytes > pages->spare_bytes ? bytes - pages->spare_bytes : 0, before = pages->spare_bytes;
@@ -239,7 +241,7 @@ static CUresult map(struct gm_cache_pages *pages, uint64_t address, uint64_t byt
 	return result;
 }
 
-/* The next run of mapped pages from *@at on; 0 bytes: there is none. */
+/* Return the bytes of the next run of mapped pages from *@at on, and move *@at to its beginning; 0: there is none. */
 static uint64_t next_run(const struct gm_cache_pages *pages, uint64_t *at)
 {
 	uint64_t end = pages->address + pages->bytes, to;
@@ -265,8 +267,9 @@ int gm_cache_pages_reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uin
 	return 0;
 }
 
-/* After a fault cudaMalloc says so, and handles of memory may know nothing of contexts: is this one sound? Also, is
- * plenty left when the heap has got @bytes more, and is there room for larger handles? */
+/* May the heap get memory? Not after a fault of the context, which cudaMalloc would report but cuMemCreate may not.
+ * Also find out whether plenty of memory is left when the heap has got @bytes more, and whether there is room for
+ * larger handles. */
 static bool is_sound(struct gm_cache_heap *heap, uint64_t bytes)
 {
 	size_t free_bytes = 0, total_bytes = 0;
@@ -282,7 +285,7 @@ static bool is_sound(struct gm_cache_heap *heap, uint64_t bytes)
 	return !heap->faulted;
 }
 
-/* What moving takes is forgotten at the rate at which it may be spent. */
+/* Time spent on moving is forgotten at the rate at which it may be spent. */
 bool gm_cache_pages_costly(void *arg)
 {
 	struct gm_cache_heap *heap = arg;
@@ -303,8 +306,8 @@ bool gm_cache_pages_costly(void *arg)
 	return pages->costly;
 }
 
-/* How large are the handles that @bytes more are made of? What a pool gives back at each synchronisation it gets anew
- * after it: that takes as few as can be. */
+/* Return the bytes of the handles for @bytes more memory. If a pool gives its memory back at each synchronisation, it
+ * gets it anew afterwards; that needs few handles to be fast. */
 static uint64_t handle_bytes(const struct gm_cache_heap *heap, uint64_t bytes)
 {
 	const struct gm_cache_pages *pages = heap->pages;
@@ -327,12 +330,12 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 	uint64_t fresh = bytes > pages->spare_bytes ? bytes - pages->spare_bytes : 0, began, size;
 	struct gm_relaxed relaxed;
 	CUresult result;
-	int r = -EIO;			/* what nothing can serve is not tried in other ways */
+	int r = -EIO;			/* a request larger than the device is not tried in other ways */
 
 	if (!is_sound(heap, fresh))
 		return r;
 	if (fresh && pages->costly && !pages->plenty)
-		return -EAGAIN;		/* there was plenty, but not for so much, or others have had it since */
+		return -EAGAIN;		/* plenty of memory was left, but no longer or not for so much */
 	if (fresh && !gm_cache_within_limit(heap->domain, fresh))
 		return -ENOMEM;
 	gm_writers_look();
@@ -341,7 +344,7 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 	began = gm_now_ns();
 	result = map(pages, address, bytes, size);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && !gm_cache_is_past_device(heap)) {
-		gm_cache_back_done(heap->domain);	/* what is on its way may be enough */
+		gm_cache_back_done(heap->domain);	/* segments on their way back may be enough */
 		gm_pool_trim(heap->domain);
 		result = map(pages, address, bytes, size);
 		r = -ENOMEM;
@@ -357,7 +360,7 @@ int gm_cache_pages_map(void *arg, uint64_t address, uint64_t bytes)
 	if (heap->segments > heap->segments_high)
 		heap->segments_high = heap->segments;
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
-		return result ? -EIO : 0;	/* any other error is not one of cudaMalloc, whose turn it is */
+		return result ? -EIO : 0;	/* any other error: the driver's cudaMalloc decides */
 	gm_cache_request.result = result;
 	return r;
 }
@@ -396,7 +399,7 @@ static bool is_supported(CUdevice device)
 	       yes;
 }
 
-/* Arrays for @bytes of addresses. */
+/* Make the struct, with arrays for @bytes of addresses. */
 static struct gm_cache_pages *make_arrays(uint64_t bytes)
 {
 	size_t count = bytes / PAGE;
@@ -436,7 +439,7 @@ static struct gm_cache_pages *reserve(CUdevice device, bool of_pool)
 	    GM_REAL(cuMemGetAllocationGranularity)(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
 	    PAGE % granularity)
 		return NULL;
-	if (!of_pool)			/* a pool's memory is not for network cards */
+	if (!of_pool)			/* network cards cannot use a pool's memory */
 		GM_REAL(cuDeviceGetAttribute)(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
 					      device);
 	prop.allocFlags.gpuDirectRDMACapable = rdma != 0;
@@ -543,7 +546,7 @@ void gm_cache_pages_peer(uint8_t domain, uint8_t peer)
 		gm_unrelax(&relaxed);
 		gm_cache_growth_unlock(domain);
 	}
-	/* Only now may another thread's copy skip this work: before, it could reach memory without access. */
+	/* Only from now on may another thread's copy skip this work. Earlier it could reach memory without access. */
 	if (all)
 		atomic_fetch_or(&settled[domain], UINT64_C(1) << peer);
 }

@@ -1,15 +1,15 @@
 /*
- * cache_points.c - how far the GPU has come with the frees of a heap's pages (preload/order/timeline.h): see
+ * cache_points.c - how far the GPU has come with the frees in a heap's pages (preload/order/timeline.h): see
  * cache_pages.h.
  *
- * A page moves, or goes back to the driver, when the host has seen that the contexts which may touch it have
- * passed the point of its last free. What was freed in the order of a stream, from a default pool, may also
- * move where that stream alone is known to have passed it (timeline_streams.c): a program may wait for just
- * that memory with other work. A free that the host has seen complete, because it waited or because the block
- * was in limbo, has point 0.
+ * A page moves, or goes back to the driver, when the host knows that the contexts which may touch it have passed the
+ * point of its last free. A page that was freed from a default pool in the order of a stream may also move when only
+ * that stream is known to have passed the free (timeline_streams.c), because a program may need just that memory to
+ * end its other work. A free that the host has seen complete, because the host waited or the block was in limbo, has
+ * point 0.
  *
- * A free records no event. Those that lack a mark get one when memory is needed or given back, and before a
- * capture begins.
+ * A free records no event. Contexts that lack a mark get one when memory is needed or given back, and before a capture
+ * begins.
  *
  * Thread context: any, inside a hook. Signal context: none. No lock.
  */

@@ -1,8 +1,8 @@
 /*
- * default_pools.c - the devices' default pools, as the driver has them: see cache.h.
+ * default_pools.c - the state of the devices' default pools in the driver: see cache.h.
  *
- * A pool that the program has set to reuse memory in another way than by default is not served: those
- * attributes forbid ways of reuse that the cache does not keep apart.
+ * A pool is not served once the program has changed its reuse attributes, because those attributes forbid ways of
+ * reuse that the cache does not distinguish.
  *
  * Thread context: any. Signal context: none.
  */
@@ -69,8 +69,8 @@ static bool ask_current(struct gm_default_pool *pool, CUdevice device)
 	return pool->current;
 }
 
-/* What is not yet known, or was otherwise when it was asked last: another pool may be destroyed,
- * or the device reset. */
+/* Find out whether the default pool is the current one. Asks again each time until it is, because another current
+ * pool may be destroyed, or the device reset. */
 static bool find_out(struct gm_default_pool *pool, CUdevice device)
 {
 	struct gm_relaxed relaxed = gm_relax();
@@ -109,7 +109,7 @@ uint64_t gm_pool_threshold(uint8_t domain)
 	return domain < GM_MAX_DEVICES ? gm_pools[domain].threshold : 0;
 }
 
-/* What the driver's pool keeps until a synchronise. */
+/* Release the memory that the driver's pool keeps until a synchronisation. */
 void gm_pool_trim(uint8_t domain)
 {
 	CUmemoryPool handle = gm_pool_handle(domain);

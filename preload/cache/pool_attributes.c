@@ -1,5 +1,5 @@
 /*
- * pool_attributes.c - what the program reads and sets of default pools: see cache.h.
+ * pool_attributes.c - the hooks by which the program reads and sets attributes of default pools: see cache.h.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -26,7 +26,7 @@ void gm_pools_synchronised(void)
 
 /* ---- the program asks and sets ---- */
 
-/* The device whose default pool @handle is; GM_MAX_DEVICES: none's that is served. */
+/* Return the device whose default pool is @handle; GM_MAX_DEVICES: @handle is no default pool that is served. */
 static uint8_t domain_of(CUmemoryPool handle)
 {
 	for (uint64_t left = gm_pools_served; handle && left; left &= left - 1) {
@@ -38,7 +38,7 @@ static uint8_t domain_of(CUmemoryPool handle)
 	return GM_MAX_DEVICES;
 }
 
-/* The highest of what there is now, what our own mark says, and what it ever was when it was looked. */
+/* Return the highest of the bytes now, the cache's own peak, and the highest bytes seen at any look. */
 static uint64_t most(_Atomic(uint64_t) *looked, uint64_t now, uint64_t own)
 {
 	if (now > *looked)
@@ -46,8 +46,8 @@ static uint64_t most(_Atomic(uint64_t) *looked, uint64_t now, uint64_t own)
 	return own > *looked ? own : *looked;
 }
 
-/* Bytes that the program has of it; *ret_high: at most. The driver's own part of the mark cannot
- * be told apart from our segments': it counts when it was read, which is whenever the driver served some. */
+/* Return the bytes that the program uses of the pool, and their peak. The driver's own peak includes our segments, so
+ * the driver's part counts only as of the looks. One happens whenever the driver itself has served a request. */
 static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
 {
 	CUmemoryPool handle = (CUmemoryPool)gm_pools[domain].handle;
@@ -64,7 +64,7 @@ static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
 	return true;
 }
 
-/* The same of bytes that it has of the device. Of segments these are the driver's figures. */
+/* Return the same for the pool's reserved bytes. Only for pages: for segments the driver's figures are right. */
 static bool bytes_reserved(uint8_t domain, uint64_t *ret_reserved, uint64_t *ret_high)
 {
 	CUmemoryPool handle = (CUmemoryPool)gm_pools[domain].handle;
@@ -147,7 +147,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 	return gm_leave(result);
 }
 
-/* What the cache holds and nobody uses counts as reserved: it goes first. */
+/* Flush the cache first, because its idle memory counts as reserved. */
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
 	uint8_t domain;
@@ -160,7 +160,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 	return gm_leave(GM_REAL(cuMemPoolTrimTo)(pool, minBytesToKeep));
 }
 
-/* What the driver's pool has since then is as the driver says; our pages are not the driver's pool's. */
+/* Apply the access to our pages, too, because they do not belong to the driver's pool. */
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
 	CUresult result;
@@ -179,7 +179,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_
 static void current_changed(CUdevice device)
 {
 	if (device >= 0 && device < (CUdevice)GM_MAX_DEVICES)
-		gm_pools[device].current = false;	/* asked for again at the next request */
+		gm_pools[device].current = false;	/* asked again at the next request */
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
