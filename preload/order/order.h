@@ -1,11 +1,11 @@
 /*
- * order.h - which stream is given work, in which order, as far as reuse of memory depends on it.
+ * order.h - what the GPU is given, in which order: the hooks of the classes WORK and ORDER report here.
  *
- * The hooks of the classes WORK and ORDER call it, and it calls preload/order/reuse.h, which decides.
- * What the host may see of that work is in host.h; context.h says in which context a call works.
+ * These functions name streams and contexts, and call preload/order/reuse.h, which decides when memory is reused.
+ * host.h: work whose progress the host can see. context.h: the context in which a call works.
  *
- * With allocator native, or where nothing can be recorded, gm_order_on is false and all of it
- * costs one load. Thread context: any, inside a hook. Signal context: none.
+ * With allocator:native, or if nothing can be recorded, gm_order_on is false, and a hook pays one load.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #ifndef GM_PRELOAD_ORDER_H
 #define GM_PRELOAD_ORDER_H
@@ -15,7 +15,7 @@
 #include "preload/order/reuse.h"
 #include "preload/order/context.h"
 
-/* A stream as the caller names it: never 0. */
+/* Return the stream as the caller names it, never 0. */
 static inline uint64_t gm_stream_name(CUstream stream, bool per_thread)
 {
 	uint64_t name = (uint64_t)(uintptr_t)stream;
@@ -23,31 +23,30 @@ static inline uint64_t gm_stream_name(CUstream stream, bool per_thread)
 	return name ? name : per_thread ? 2 : 1;	/* CU_STREAM_PER_THREAD, CU_STREAM_LEGACY */
 }
 
-/* ---- stream capture: which streams capture, and what we may ask meanwhile (capture.c) ----
+/* ---- stream capture: which streams capture, and which driver calls are allowed meanwhile (capture.c) ----
  *
- * While a stream captures, some calls are refused and invalidate the capture; calls of ours must
- * never do that. While some stream may be capturing, our driver calls are made in RELAXED mode
- * (which allows all but cuCtxSynchronize and cuCtxRecordEvent), and the thread's own mode is
- * restored.
- * */
+ * While a stream captures, the driver refuses some calls, and these invalidate the capture. A call of ours must never
+ * do that. So while a stream may be capturing, we call the driver in RELAXED mode, which allows all calls but
+ * cuCtxSynchronize and cuCtxRecordEvent, and restore the thread's own mode afterwards.
+ */
 
-/* Some capture has begun in this process. Never reset: a capture may end in many ways (its stream
- * is destroyed, it is invalidated), and to ask the driver in vain costs little. */
+/* A capture has begun in this process. Never reset, because a capture can end in many ways (its stream is destroyed, it
+ * is invalidated), and an unnecessary query of the driver costs little. */
 extern _Atomic(bool) gm_capture_seen GM_HIDDEN;
 
-/* Does @stream capture? @per_thread: the call came by a _ptsz name. */
+/* Does @stream capture? @per_thread: the program called a function with the suffix _ptsz. */
 bool gm_stream_captures_asked(CUstream stream, bool per_thread);
 static inline bool gm_stream_captures(CUstream stream, bool per_thread)
 {
 	return gm_capture_seen && gm_stream_captures_asked(stream, per_thread);
 }
 
-/* Around driver calls of our own. */
+/* Call these before and after driver calls of our own. */
 struct gm_relaxed { bool changed; CUstreamCaptureMode mode; };
 struct gm_relaxed gm_relax(void);
 void gm_unrelax(struct gm_relaxed *relaxed);
 
-/* From now on captures are counted and reported to @reuse; before, none is. */
+/* Count captures from now on, and report them to @reuse. */
 void gm_capture_start(struct gm_reuse *reuse);
 
 extern _Atomic(uint32_t) gm_captures GM_HIDDEN;
@@ -58,22 +57,20 @@ static inline bool gm_capturing(void)
 	return gm_captures != 0;
 }
 
-/* Before the real call that begins a capture, or by which @stream may join one, and after it, with what the first
- * returned; after the call that ends it, whatever that returned. No event of the stream's context is recorded
- * from the
- * first to the last. */
+/* beginning: before the real call that begins a capture, or by which @stream may join one. begun: after that call, with
+ * the @context that gm_capture_beginning returned; joined: instead of begun, if the stream may have joined a capture.
+ * over: after the call that ends the capture, whatever its result. From beginning to over no event of the stream's
+ * context is recorded. */
 uint32_t gm_capture_beginning(CUstream stream, bool per_thread);
 void gm_capture_begun(CUstream stream, bool per_thread, uint32_t context, CUresult result);
-/* Of a stream that may have joined one. */
 void gm_capture_joined(CUstream stream, bool per_thread, uint32_t context);
 void gm_capture_over(CUstream stream, bool per_thread);
 
-/* A stream, or a context with its streams, has ended: so have its captures. */
+/* A stream has ended, or a context with its streams: so have their captures. */
 void gm_capture_stream_destroyed(CUstream stream);
 void gm_capture_context_ended(uint32_t context);
 
-/* Work is submitted while some stream captures: now and then the driver is asked whether it still
- * does. */
+/* Work is submitted while a stream captures. At every 64th call, ask the driver whether the captures still go on. */
 void gm_capture_recheck(void);
 
 /* ---- submissions (order.c) ---- */
@@ -81,35 +78,36 @@ void gm_capture_recheck(void);
 extern bool gm_order_on GM_HIDDEN;		/* set once, in gm_order_start */
 extern struct gm_reuse_hot gm_order_hot GM_HIDDEN;
 
-/* Whose blocks are reused: struct gm_reuse_ops has both. */
+/* The owner of the reused blocks. Both functions are as in struct gm_reuse_ops. */
 struct gm_order_blocks {
 	uint32_t (*context_of)(uint32_t owner);
 	size_t (*complete)(const struct gm_reuse_item *items, size_t count);
 };
 
-/* Called by the cache when it starts; 0 or -errno. */
+/* Start; called by the cache when it starts. Returns 0 or -errno. */
 int gm_order_start(const struct gm_order_blocks *blocks);
 struct gm_reuse *gm_order_reuse(void);
 
-/* The stream's key: its handle, made unique (for pseudo handles by context and thread, for a handle
- * that is used again by a number). @per_thread: the call came by a _ptsz/_ptds name. Never 0. */
+/* Return the key of @stream, never 0: its handle, made unique. A default stream's key contains the context and thread;
+ * if the handle belonged to a destroyed stream before, the key contains a number. @per_thread: the program called a
+ * function with the suffix _ptsz or _ptds. */
 uint64_t gm_stream_key(CUstream stream, bool per_thread);
-/* The same where the current context is known (id). */
+/* The same, for a default stream of the context @context (id). */
 uint64_t gm_stream_key_in(uint32_t context, CUstream stream, bool per_thread);
-/* The context (id) in which its work counts; 0: it is not known. */
+/* Return the context (id) to which the stream's work belongs; 0: not known. */
 uint32_t gm_stream_context(CUstream stream, bool per_thread);
 
 enum gm_work_flags {
-	GM_WORK_LAUNCH = 1,		/* a kernel or graph: writes what the host sees while managed or
-					 * mapped memory exists */
-	GM_WORK_HOST = 2,		/* an asynchronous copy from or to host memory (or it may be) */
+	GM_WORK_LAUNCH = 1,		/* a kernel or graph: the host sees its writes if managed or mapped
+					 * memory exists */
+	GM_WORK_HOST = 2,		/* an asynchronous copy that reads or writes host memory, or may do so */
 	GM_WORK_WAITED = 4,		/* the call returns when its work is done (a synchronous copy) */
-	GM_WORK_KERNEL = 8		/* a kernel: nothing later overlaps what came before it */
+	GM_WORK_KERNEL = 8		/* a kernel: no later work overlaps the work before the kernel */
 };
 void gm_work_slow(CUstream stream, bool per_thread);
 
-/* The stream to which this thread submitted last; gm_work_slow is called for it again only after
- * the generation has changed. */
+/* The stream to which this thread submitted last. Further work on that stream skips gm_work_slow until the generation
+ * changes. */
 struct gm_order_last { uint64_t stream; uint32_t generation; };
 extern __thread struct gm_order_last gm_order_last GM_HIDDEN;
 extern _Atomic(uint32_t) gm_order_generation GM_HIDDEN;
@@ -118,8 +116,8 @@ extern _Atomic(uint32_t) gm_order_generation GM_HIDDEN;
 extern _Atomic(uint64_t) gm_test_works GM_HIDDEN;	/* submissions seen (test/rules/selfcheck.c) */
 #endif
 
-/* Before every submission, in the work hooks. What the host may see of it (@flags) is noted after
- * the real call (host.h). Returns @generation for gm_work_over. */
+/* Call this before every submission, in the work hooks. @flags are of use after the real call (host.h). Returns
+ * @generation for gm_work_over. */
 static inline uint32_t gm_work(CUstream stream, bool per_thread, unsigned int flags)
 {
 	uint32_t generation = gm_order_generation;
@@ -134,7 +132,7 @@ static inline uint32_t gm_work(CUstream stream, bool per_thread, unsigned int fl
 	return generation;
 }
 
-/* After the real call, whatever its result. */
+/* Call gm_work_over after the real call, whatever its result. */
 void gm_work_again(CUstream stream, bool per_thread);
 static inline void gm_work_over(CUstream stream, bool per_thread, uint32_t generation)
 {
@@ -142,9 +140,8 @@ static inline void gm_work_over(CUstream stream, bool per_thread, uint32_t gener
 		gm_work_again(stream, per_thread);
 }
 
-/* Before @stream waits for an event, perhaps of another context: that is no work, but what is freed in the
- * stream's order
- * comes after it. The same of all streams of @context. */
+/* Before @stream waits for an event, perhaps of another context. The wait is no work, but a free in the stream's order
+ * comes after it, so the stream's context needs marks. context_waits: all streams of @context wait. */
 void gm_order_waits_slow(CUstream stream, bool per_thread);
 static inline void gm_order_waits(CUstream stream, bool per_thread)
 {
@@ -155,54 +152,51 @@ void gm_order_context_waits(CUcontext context);
 
 /* ---- ends, and what they cover ---- */
 
-/* @stream is about to be destroyed: its key is never used again. gm_order_stream_ends before the
- * real call, gm_order_stream_ended after it, with its result. */
+/* ends: before the real call that destroys @stream, whose key is never used again. ended: after it, with its result. */
 void gm_order_stream_ends(CUstream stream);
 void gm_order_stream_ended(CUstream stream, CUresult result);
 
 /* ---- streams that memory is freed on (streams.c) ---- */
 
-/* Stream-ordered memory of the stream of @key, which the caller names @stream, in its current context, is served or
- * freed. @fresh: nothing was freed on it. */
+/* Stream-ordered memory is served to a stream, or freed on it: add the stream to the timeline. @stream is the caller's
+ * name for it, in its current context. @fresh: nothing was freed on it so far. */
 void gm_order_stream_meet(uint64_t key, CUstream stream, bool fresh);
-/* There is so much stream-ordered memory that another request could lack it: from now on a free in the order of
- * a stream is told of, before the block can be handed out again. */
+/* Report every stream-ordered free from now on, before its block can be handed out again. Called when there is so much
+ * stream-ordered memory that another request could lack it. */
 void gm_order_tell_frees(void);
 extern _Atomic(bool) gm_order_frees_told GM_HIDDEN;
-/* Something is freed so. @meets: a stream that is not known is met. */
+/* Report a stream-ordered free. @meets: add the stream to the timeline if it is not known. */
 void gm_order_stream_freed(uint64_t key, CUstream stream, bool meets);
-/* @own waits, on the device, for all that was freed on the stream of @key; @may_record: else for all that the
- * stream was given. False: that could not be arranged. */
+/* Make the stream @own wait, on the device, for everything that was freed on stream @key. If no event covers that and
+ * @may_record is set, wait for all work of the stream instead. Returns false if that is not possible. */
 bool gm_order_behind_stream(uint64_t key, CUstream own, bool may_record);
-/* Ask the streams that have ended. A number that rises when one of them is complete. */
+/* Look up how far the ended streams have come. Returns a number that goes up whenever one of them is complete. */
 uint32_t gm_order_streams_over(void);
-/* It is about to be destroyed; those of @context were. */
+/* stream_over: the stream is about to be destroyed. streams_lost: the streams of @context were destroyed with it. */
 void gm_order_stream_over(uint64_t key, CUstream stream);
 void gm_order_streams_lost(uint32_t context);
-void gm_order_stream_destroyed(CUstream stream);	/* its key is never used again */
+void gm_order_stream_destroyed(CUstream stream);	/* the handle means a new stream from now on */
 
-/* Was no other context than @context (NULL: the current one) ever given work? A green context
- * counts as one of its own here: a synchronise of it does not cover the primary context's work. */
+/* Is @context (NULL: the current one) the only context that was ever given work? A green context is not the same as its
+ * primary context here, because synchronising the green one does not cover the primary one's work. */
 bool gm_order_covers(CUcontext context);
 
-/* Work that is given to @back from now on (a private stream of the current context, whose work does
- * not count) runs after earlier uses of everything that was freed early so far. The host does not
- * wait, and single-stream mode does not end. */
+/* Make all later work of @back run after the earlier uses of all memory that was freed early so far. @back is a private
+ * stream of the current context, whose work does not count. The host does not wait, and single-stream mode goes on. */
 void gm_order_behind_frees(CUstream back);
 
-/* Does the driver have events of whole contexts (12.5)? Without, the cache frees as free:sync. */
+/* Does the driver have events of whole contexts (CUDA 12.5)? Without these the cache frees as with free:sync. */
 bool gm_order_has_context_events(void);
 
 /* ---- early reuse: a kernel that may not overlap its predecessor (hook_launch.c) ---- */
 
-/* The cache handed out memory that work of @stream (a key), the one stream of single-stream mode,
- * may still be using. */
+/* The cache reused memory that work of @stream (a key; the one of single-stream mode) may still be using. */
 void gm_order_early_reuse(uint64_t stream);
 struct gm_order_early { _Atomic(uint32_t) reuses, over; };
 extern struct gm_order_early gm_order_early GM_HIDDEN;
 
-/* Before a kernel. 0: it may overlap its predecessor; else it must not, and the result is passed to
- * gm_order_early_over as @reuses after the launch. */
+/* Call this before a kernel. 0: the kernel may overlap its predecessor. Otherwise it must not, and after the launch the
+ * caller passes the result to gm_order_early_over as @reuses. */
 static inline uint32_t gm_order_early_now(void)
 {
 	uint32_t reuses = gm_order_early.reuses;
@@ -211,27 +205,25 @@ static inline uint32_t gm_order_early_now(void)
 }
 void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses);
 
-/* Is @stream the one on which memory was last reused early? */
+/* Is @stream the one on which memory was last reused early? False while it captures. */
 bool gm_order_is_early(CUstream stream, bool per_thread);
 
 /* ---- work that hooks may not see (unseen.c) ----
  *
- * It may come through private tables of the driver, or from objects that call the driver past us.
- * Where there may be any, nothing is reused early and no context is taken to be the only one. These
- * functions may be called inside the loader and before the library has started, too.
- * */
+ * Such work can come through private tables of the driver, or from objects that call the driver past us. If it is
+ * possible, no memory is reused early, and no context counts as the only one. These functions may also be called
+ * inside the loader, and before the library has started.
+ */
 
-/* From now on @reuse is made to leave single-stream mode when there may be such work; at once if
- * there is already. */
+/* Make @reuse leave single-stream mode as soon as there may be unseen work; at once, if that is so already. */
 void gm_unseen_start(struct gm_reuse *reuse);
 
-/* Work may be submitted that no hook sees. @why is printed under verbose, once the options are
- * read. */
+/* Work may be submitted that no hook sees. @why is printed under verbose, once the options are read. */
 void gm_unseen_work(const char *why);
 bool gm_unseen(void);
 
-/* Check for objects that call the driver past us: at the start, and, after the program has looked a
- * name up, before freed memory is handed out again early. No lock held. */
+/* Check for objects that call the driver past us: at the start, and again before memory is freed early if the program
+ * has looked a name up since. No lock held. */
 void gm_unseen_check_slow(void);
 static inline void gm_unseen_check(void)
 {
@@ -241,90 +233,86 @@ static inline void gm_unseen_check(void)
 
 /* ---- in the driver's place (as_driver.c) ---- */
 
-/* Wait as the driver's own cudaFree would: for everything submitted so far in the context of
- * the memory, or in the current one (@context 0). @ret_all: no work at all is pending that was
- * submitted before; where it is false, what is freed still has to wait for its epoch. */
+/* Wait as the driver's own cudaFree would: for all work submitted so far in the memory's @context (0: the current one).
+ * *@ret_all: every context that may touch the memory has passed this point. If false, the free has to wait in limbo. */
 CUresult gm_order_wait_context(uint32_t context, bool *ret_all);
 
-/* During a capture the driver decides whether the program's own malloc or free is allowed. It is
- * asked by a call without effect in the thread's own mode, in the current context or, without one,
- * in @context (id; 0: none). 0: the program's call is allowed; else the error, and the capture is
- * invalidated as by the driver's own. */
+/* During a capture, let the driver decide whether the program may call malloc or free: make a call without effect in
+ * the thread's own capture mode, in the current context, or, if there is none, in @context (id; 0: none). Return 0 if
+ * the program's call is allowed; else the error, and the capture is invalidated as by the driver's own malloc or
+ * free. */
 CUresult gm_capture_permission(uint32_t context);
 
 /*
- * Functions of the program's that the driver calls: host functions, callbacks, host nodes of
- * graphs, destructors of user objects. In such a function the driver refuses every call with
- * CUDA_ERROR_NOT_PERMITTED, cuCtxGetCurrent too (seen on a GPU): so once there is one, that call
- * tells whether this thread is in one. The functions are not wrapped, so that getters of the driver
- * return the program's own functions.
+ * Functions of the program that the driver calls: host functions, callbacks, host nodes of graphs, destructors of user
+ * objects. Inside such a function the driver refuses every call, even cuCtxGetCurrent, with CUDA_ERROR_NOT_PERMITTED
+ * (seen on a GPU). So once the driver has such a function, that call tells whether this thread runs one. The functions
+ * are not wrapped, because the driver's getters must return the program's own functions.
  */
 
-/* The program is about to give the driver such a function; or parameters of a node, which may
- * contain one. */
+/* The program is about to give the driver such a function (added), or node parameters that may contain one (in). */
 void gm_host_function_added(void);
 void gm_host_function_in(const CUgraphNodeParams *params);
 
-/* Is this thread running one? */
+/* Does this thread run such a function now? */
 bool gm_in_host_function(void);
 
-/* Call @fn before the first such function is given to the driver, or now if one was. There is one
- * @fn, set at the start. */
+/* Call @fn before the first such function is given to the driver; at once if one was given. There is one @fn, set at
+ * the start. */
 void gm_host_function_watch(void (*fn)(void));
 
 /* ---- events of contexts that were given work, and tickets (tickets.c) ----
  *
- * A ticket is an event of a stream or a context; 0: there is none. The functions with an @arg are those of struct
- * gm_reuse_ops, which ignore it.
+ * A ticket is an event of one stream or of one context; 0: no ticket. Functions with the parameter @arg ignore it: they
+ * have the types of struct gm_reuse_ops.
  */
 extern const struct gm_timeline_ops gm_ticket_ops GM_HIDDEN;
 void gm_ticket_start(struct gm_timeline *time);
 
-/* Context @id is given work from now on. False: there is no room to remember it. No lock held: the driver is
- * asked, and
- * the context may turn out to have ended. */
+/* Context @id is given work from now on. False: there is no room to remember it. No lock held, because the driver is
+ * asked. Returns true, too, if the context turns out to have ended. */
 bool gm_ticket_context(uint32_t id);
-/* The same for each context that there is, since work may be submitted unseen. */
+/* The same for every living context, because work may be submitted unseen. */
 void gm_ticket_all_contexts(void);
 
-/* Is every context that was given work, and lives, this one? By its handle, or its id. */
+/* Is this the only living context that was given work? Compares @handle; @id if @handle is NULL. */
 bool gm_ticket_covered_by(CUcontext handle, uint32_t id);
-/* The context that was given work whose handle this is; 0: a green context, or none that is known. */
+/* Return the living context with this handle that was given work; 0: none, or the handle is a green context's. */
 uint32_t gm_ticket_context_of(CUcontext handle);
 
-/* Work of context @who may touch memory of context @whose from now on (0: not known). */
+/* Work of context @who may touch memory of context @whose from now on (either 0: not known). */
 void gm_ticket_touches(uint32_t who, uint32_t whose);
 
-/* ending: the context is about to end, so that the driver is not asked about its events meanwhile
- * (or, @ending false, it did not end). ended: it has ended, and its work is complete. */
+/* ending: the context is about to end (or, @ending false, did not end): the driver is not asked about its events
+ * meanwhile. ended: it has ended, and its work is complete. */
 void gm_ticket_context_ending(uint32_t id, bool ending);
 void gm_ticket_context_ended(uint32_t id);
 
-/* An event after everything submitted to one stream (NULL: to all of its context); *ticket 0: a new
- * ticket, else that one is recorded anew. @whole: for the whole context where no event can be
- * recorded on that stream. The caller then holds the order lock, since no capture may begin
- * meanwhile. 0; -EAGAIN where a capture forbids it; -errno. */
+/* Record an event behind all work submitted so far to @stream (NULL: to the whole context @id). *@ticket 0: make a new
+ * ticket; otherwise record that ticket anew. @whole: if no event can be recorded on @stream, record one of the whole
+ * context; the caller then holds "order", so that no capture can begin meanwhile. Returns 0; -EAGAIN: a capture forbids
+ * it; else -errno. */
 int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t *ticket);
 
-/* Later work of @stream waits for @ticket, on the device. */
+/* Make later work of @stream wait for @ticket, on the device. */
 int gm_ticket_stream_wait(CUstream stream, bool per_thread, uint64_t ticket);
 
-/* As struct gm_reuse_ops has them. */
+/* Members of struct gm_reuse_ops. */
 int gm_ticket_query(void *arg, uint64_t ticket);
 void gm_ticket_drop(void *arg, uint64_t ticket);
 
-/* The host waits for a ticket. */
+/* Block the host until @ticket is complete. */
 CUresult gm_ticket_synchronise(uint64_t ticket);
 
-/* An event of context @id for queries only, never to be recorded; NULL: there is none. */
+/* Return an event of context @id that the caller may query but must not record; NULL: there is none. */
 CUevent gm_ticket_event(uint32_t id);
 
-/* Work that is given to @own (a private stream) from now on runs after everything submitted so far.
- * False: this could not be arranged. */
+/* Make later work of @own (a private stream) run after all work submitted so far. False: not possible. */
 bool gm_order_behind_all(CUstream own);
 
-/* Where work may come unseen, it may come in any context: before something is freed. No lock held. */
-extern _Atomic(uint32_t) gm_order_met GM_HIDDEN;	/* the gm_context_epoch when they were all met last */
+/* Call this before something is freed: if work may come unseen, it may come in any living context. No lock held.
+ * @gm_order_met: gm_context_epoch at the last time. */
+extern _Atomic(uint32_t) gm_order_met GM_HIDDEN;
 static inline void gm_order_meet_unseen(void)
 {
 	if (__builtin_expect(gm_unseen() && gm_order_met != gm_context_epoch, 0)) {
