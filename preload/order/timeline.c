@@ -1,11 +1,11 @@
 /*
  * timeline.c - contexts, their marks, and up to which point each has passed: see timeline.h.
  *
- * A context's marks become complete in the order in which they were recorded, since each comes after all work before
- * it. So its list is a queue: marks are appended under "order", and taken off the front under "retire".
+ * The marks of a context become complete in the order of their recording, because each comes after all work before it.
+ * So the list of a context is a queue: marks are appended under "order" and taken off the front under "retire".
  *
- * Events are used again and never destroyed: a context takes its own along. A mark is never unmapped, and the
- * track of its context is not used again while it has marks, so that who holds one reads both without a lock.
+ * Events are recorded again and never destroyed; they end with their context. A mark is never unmapped, and a track is
+ * not reused while marks point to it. So a thread that holds a mark reads both without a lock.
  *
  * Thread context: any. Signal context: none.
  */
@@ -15,7 +15,7 @@
 
 #include "allocator/rules.h"
 
-#define MARK_BYTES 16384u		/* of marks */
+#define MARK_BYTES 16384u		/* marks are made in pieces of this size */
 
 void gm_timeline_init(struct gm_timeline *t, const struct gm_timeline_ops *ops, uint64_t now)
 {
@@ -28,7 +28,7 @@ void gm_timeline_init(struct gm_timeline *t, const struct gm_timeline_ops *ops, 
 
 /* ---- contexts ---------------------------------------------------------------------------------- */
 
-/* Without a lock: what its caller learns was true at some moment of the call. An id is never used twice. */
+/* Lock-free: the result was true at some instant during the call. An id is never used twice. */
 static struct gm_track *find(struct gm_timeline *t, uint32_t id)
 {
 	for (uint32_t i = 0; i < t->used; i++)
@@ -42,7 +42,7 @@ bool gm_timeline_has(struct gm_timeline *t, uint32_t id)
 	return find(t, id) != NULL;
 }
 
-/* A free that has the present point may be made after this: it is not passed. */
+/* The new track has not passed the present point, because a later free may still carry that point. */
 static int add_locked(struct gm_timeline *t, uint32_t id, uint64_t handle)
 {
 	uint32_t at = 0;
@@ -64,7 +64,8 @@ static int add_locked(struct gm_timeline *t, uint32_t id, uint64_t handle)
 	return 0;
 }
 
-/* The context may have ended while its handle was looked up: that and the end are told apart under the lock. */
+/* The context may have ended while the caller looked its handle up. @ends tells, because ends are counted under the
+ * lock. */
 int gm_timeline_add(struct gm_timeline *t, uint32_t id, uint64_t handle, uint32_t ends)
 {
 	int r = 0;
@@ -122,7 +123,7 @@ static void unuse_mark_locked(struct gm_timeline *t, struct gm_mark *mark)
 	t->unused = mark;
 }
 
-/* Its spare events are nobody's any more; so are its marks, but for those that somebody waits for. */
+/* Release the spare events and the marks of an ended context. Marks in use are released by their last user. */
 static void end_locked(struct gm_timeline *t, struct gm_track *track)
 {
 	struct gm_mark *mark;
@@ -231,7 +232,7 @@ static struct gm_mark *unused_mark_locked(struct gm_timeline *t)
 	return mark;
 }
 
-/* A mark with a new event. The context may have ended while that was made. */
+/* Make a mark with a new event. NULL: out of memory, no event, or the context has ended meanwhile. */
 static struct gm_mark *make_mark(struct gm_timeline *t, struct gm_track *track, uint32_t id, uint64_t handle)
 {
 	uint64_t event = t->ops.event(t->ops.arg, id, handle);
@@ -249,7 +250,8 @@ static struct gm_mark *make_mark(struct gm_timeline *t, struct gm_track *track, 
 	return mark;
 }
 
-/* A mark of @track, whichever context that is now, and its handle. 0, and NULL where it has ended, or is nobody's. */
+/* Get a mark of the context that @track belongs to now, and the context's handle. Returns 0, with NULL if the context
+ * has ended or the track is unused; -EAGAIN: the context is about to end; -EBUSY: no lock; -ENOMEM. */
 static int new_mark(struct gm_timeline *t, struct gm_track *track, struct gm_mark **ret_mark, uint64_t *ret_handle)
 {
 	struct gm_mark *mark = NULL;
@@ -334,7 +336,7 @@ static int mark_track(struct gm_timeline *t, struct gm_track *track, uint64_t po
 	mark->point = point;
 	mark->late = track->late;
 	if (!gm_lock(&t->lock))
-		return -EBUSY;		/* the event is lost: the next mark says the same */
+		return -EBUSY;		/* the event is lost; the next mark covers the same work */
 	if (track->life == GM_TRACK_ENDED) {
 		gm_timeline_put_locked(t, mark);
 	} else {
@@ -406,7 +408,7 @@ static void raise_to(_Atomic(uint64_t) *word, uint64_t value)
 		continue;
 }
 
-/* Its oldest mark, which nobody else takes off while "retire" is held, unless its context ends. */
+/* Return the track's oldest mark. Under "retire" no other thread takes it off, unless the context ends. */
 static struct gm_mark *oldest(struct gm_timeline *t, struct gm_track *track)
 {
 	struct gm_mark *mark = NULL;
@@ -501,7 +503,7 @@ void gm_timeline_pass(struct gm_timeline *t, uint32_t context, uint64_t point)
 		}
 }
 
-/* ---- how far ----------------------------------------------------------------------------------- */
+/* ---- passed points ----------------------------------------------------------------------------- */
 
 static uint64_t passed_by(const struct gm_track *track)
 {

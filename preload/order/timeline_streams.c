@@ -1,21 +1,22 @@
 /*
  * timeline_streams.c - up to which point each stream has passed the frees in its own order: see timeline.h.
  *
- * Memory that was freed in the order of a stream may be used by that stream again at once. It may go to another
- * stream, or back to the driver, when the host has seen the work before the free complete. The mark of the whole
- * context would say so too late: it comes after what other streams were given, for example a kernel that waits
- * for what just this memory is needed for. So a free records an event on its own stream: one for each stream,
+ * Memory that was freed in the order of a stream may be used by that stream again at once. It may go to another stream,
+ * or back to the driver, when the host has seen that the work before the free is complete. A mark of the whole context
+ * would show that too late, because it also comes after the work of other streams, for example a kernel that waits for
+ * something which needs just this memory. So a free records an event on its own stream: one event for each stream,
  * recorded anew each time.
  *
- * First the event is recorded, then the free gets its point. Whoever asks takes a point first, then asks the event:
- * when the event is complete, the stream has passed all frees up to that point. A free whose event could not be
- * recorded is counted (missed): until the next event is recorded, the event says nothing, and the stream is asked as
- * a whole. That may say "not yet" because of later work.
+ * A free first records the event, then gets its point. A look-up first takes a point, then queries the event: if the
+ * event is complete, the stream has passed all frees up to that point. If a free could not record the event, it is
+ * counted (missed). Until the event is recorded again, it proves nothing, and the stream is queried as a whole. Such a
+ * query may say "not yet" because of later work.
  *
  * An event belongs to its stream until the stream has ended and is complete. Then another stream gets the event.
  *
- * Locks: the table is under the timeline's own lock. Events are looked at and waited for under "retire", streams are
- * asked under "order": whoever waits for both after a stream's end knows that nobody names the stream any more.
+ * Locks: the timeline's own lock guards the table. Events are looked at and waited for under "retire", streams are
+ * queried under "order". A thread that takes and releases both after a stream's end knows that no other thread still
+ * uses the stream's name.
  * Thread context: any. Signal context: none.
  */
 #include "preload/order/timeline.h"
@@ -36,8 +37,8 @@ static struct gm_stream_track *find_locked(struct gm_timeline *t, uint64_t key)
 	return at ? &t->streams[at] : NULL;
 }
 
-/* With the lock; NULL: the stream is not known, and the lock is not held. A free that could not be noted is one that
- * no answer knows of. */
+/* Find stream @key and hold the lock. NULL: the stream is not known, and the lock is not held. If the lock fails, a
+ * free may go unnoted, so from then on nothing is known of streams. */
 static struct gm_stream_track *lock_stream(struct gm_timeline *t, uint64_t key)
 {
 	struct gm_stream_track *stream;
@@ -77,7 +78,7 @@ bool gm_timeline_stream_next(struct gm_timeline *t, uint32_t *at, struct gm_stre
 	return found;
 }
 
-/* ---- which there are --------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------- */
 
 static void drop_locked(struct gm_timeline *t, uint32_t at)
 {
@@ -90,7 +91,7 @@ static void drop_locked(struct gm_timeline *t, uint32_t at)
 	t->streams_unused = at;
 }
 
-/* Of streams that have ended and are complete the last is forgotten when there is no room for another one. */
+/* Return an unused index; 0: none. If the table is full, first drop all streams that have ended and are complete. */
 static uint32_t place_locked(struct gm_timeline *t)
 {
 	size_t bytes = (t->streams_room + 1) * sizeof(*t->streams);
@@ -132,7 +133,7 @@ void gm_timeline_stream_add(struct gm_timeline *t, const struct gm_stream_track 
 	gm_unlock(&t->lock);
 }
 
-/* Nothing that was freed on it is pending, and nothing more will be freed. */
+/* The stream has ended, or its context has, and no free on it is pending: give its event back. */
 static void complete_locked(struct gm_timeline *t, struct gm_stream_track *stream)
 {
 	t->streams_ended -= stream->ended;
@@ -161,7 +162,7 @@ void gm_timeline_stream_ended(struct gm_timeline *t, uint64_t key)
 		stream->stream = 0;
 		t->streams_ended++;
 		if (!is_covered(stream) || !stream->mark)
-			stream->freed = gm_timeline_free(t);	/* its context will have passed that */
+			stream->freed = gm_timeline_free(t);	/* the context has to pass this point */
 	}
 	gm_unlock(&t->lock);
 }
@@ -182,8 +183,8 @@ void gm_timeline_streams_ended_locked(struct gm_timeline *t, uint32_t context)
 
 /* ---- frees ------------------------------------------------------------------------------------- */
 
-/* @mark, recorded after @copy was made, is the event of that stream from now on. Returns the event that is: another
- * thread may have set its own first. NULL: the stream is not known any more. */
+/* @mark was recorded after @copy was made: make it the event of that stream. Returns the stream's event, which another
+ * thread may have set first. NULL: the stream is complete, or not known any more. */
 static struct gm_mark *adopt(struct gm_timeline *t, const struct gm_stream_track *copy, struct gm_mark *mark)
 {
 	struct gm_stream_track *stream = lock_stream(t, copy->key);
@@ -247,8 +248,8 @@ static bool is_pending(const struct gm_stream_track *stream)
 	return stream->passed < (told ? stream->freed : stream->asked);
 }
 
-/* The stream that was copied before it was asked has (@complete), or has not, passed all frees up to @point. @covers:
- * its event, or none, says so of all that comes from now on. */
+/* Note the result of a look-up that began with @copy: the stream has passed all frees up to @point (@complete), or it
+ * has not. @covers: if complete, the frees that @copy counts need no event any more. */
 static void answered(struct gm_timeline *t, const struct gm_stream_track *copy, uint64_t point, bool complete,
 		     bool covers)
 {
@@ -271,19 +272,19 @@ static void answered(struct gm_timeline *t, const struct gm_stream_track *copy, 
 	gm_unlock(&t->lock);
 }
 
-/* By its event, or by its context where it has ended without one. */
+/* Look up the stream by its event, or, if it ended without an event, by its context. */
 static void look(struct gm_timeline *t, const struct gm_stream_track *copy, uint64_t point)
 {
 	bool complete = copy->passed >= copy->freed;
 
 	if (copy->passed == UINT64_MAX || copy->ending || t->blind)
 		return;
-	/* It was idle when it was asked, and nothing was freed on it since; or its context was never given work. */
+	/* No event, but idle when it was queried, and nothing freed since; or its context was never given work. */
 	if (is_covered(copy) && !copy->mark && copy->passed && !t->overflowed) {
 		answered(t, copy, point, true, false);
 		return;
 	}
-	/* What was freed on it before frees were told of waits for its context. */
+	/* Some free has no event, perhaps because frees were not reported yet: only the context's marks can tell. */
 	if (!is_covered(copy) || !copy->mark) {
 		if (copy->ended)
 			answered(t, copy, point, gm_timeline_passed(t, copy->context) >= copy->freed, false);
@@ -315,7 +316,7 @@ bool gm_timeline_stream_asks(const struct gm_stream_track *copy)
 
 bool gm_timeline_stream_ask(struct gm_timeline *t, const struct gm_stream_track *copy, uint64_t point)
 {
-	bool covers = t->told;		/* a free that does not know that yet came before */
+	bool covers = t->told;		/* read first: a free that does not see it came before the query */
 	const struct gm_stream_track *stream = lock_stream(t, copy->key);
 	bool named = stream && stream->born == copy->born && stream->stream && !stream->ending;
 	int idle;
@@ -341,11 +342,11 @@ void gm_timeline_stream_mark(struct gm_timeline *t, const struct gm_stream_track
 		return;
 	stream = t->ops.record_on(t->ops.arg, copy->context, copy->stream, mark->event) ? NULL
 										     : lock_stream(t, copy->key);
-	/* The event of a free that came meanwhile is later than all that this one is for, and stays. */
+	/* If a free has set an event meanwhile, keep that one: it comes after everything that this one covers. */
 	if (stream && stream->born == copy->born && !stream->mark && stream->passed != UINT64_MAX) {
 		stream->mark = mark;
 		stream->recorded = copy->missed;
-		stream->freed = gm_timeline_free(t);	/* at the latest */
+		stream->freed = gm_timeline_free(t);	/* an upper bound */
 		mark = NULL;
 	}
 	if (stream)
