@@ -1,10 +1,9 @@
 /*
  * reuse.c - submissions: when marks are recorded, and how single-stream mode ends and comes back.
  *
- * What happens here is ordered by one lock, "order", held across the recording of events: whoever
- * submits work while frees wait for their event comes through it, so that no submission slips in
- * between such a free and its event. A submission that passed the hooks' test just before a free
- * of another thread is one that this free was never ordered with.
+ * The lock "order" orders everything here, and is held across the recording of events. A thread that submits work while
+ * frees lack their event takes this lock first, so no submission slips in between such a free and its event. A
+ * submission that passed the hooks' test just before another thread's free is unordered with that free.
  *
  * Thread context: any. Signal context: none. See reuse.h.
  */
@@ -14,7 +13,7 @@
 
 #include "preload/order/reuse_internal.h"
 
-/* Only whoever holds limbo writes it; the hooks read it without. */
+/* Written by the holder of limbo only; the hooks read it without the lock. */
 void gm_reuse_attention_locked(struct gm_reuse *reuse)
 {
 	uint32_t bits = 0;
@@ -55,15 +54,14 @@ struct gm_timeline *gm_reuse_time(struct gm_reuse *reuse)
 	return &reuse->time;
 }
 
-/* May an event be recorded on the one stream, as far as captures go? One that is about to begin does not
- * forbid it. */
+/* Do captures allow an event on the one stream now? @begins: the one that is counted is only about to begin. */
 static bool may_record_locked(const struct gm_reuse *reuse, bool begins)
 {
 	return !(reuse->hot->attention & GM_REUSE_CAPTURING) || (begins && reuse->captures == 1) ||
 	       !gm_rule(GM_RULE_CAPTURE_EVENTS);
 }
 
-/* The present point is over: frees from here on have the next. False: the lock could not be had. */
+/* Begin the next point for later frees. *@ret_point: the point before. False: the lock could not be had. */
 static bool turn(struct gm_reuse *reuse, uint64_t *ret_point)
 {
 	if (!gm_lock(&reuse->limbo))
@@ -95,7 +93,8 @@ void gm_reuse_seal_locked(struct gm_reuse *reuse, enum gm_mark_how how, bool any
 	gm_unlock(&reuse->limbo);
 }
 
-/* The event of what was freed early, on the one stream, which nothing was submitted to since. */
+/* Record the event of early frees on the one stream, to which nothing was submitted since. @begins: as above. @anyway:
+ * even if that event covers all early frees. */
 static void record_one_locked(struct gm_reuse *reuse, bool begins, bool anyway)
 {
 	uint64_t point;
@@ -125,8 +124,8 @@ static void record_one_locked(struct gm_reuse *reuse, bool begins, bool anyway)
 
 /* ---- single-stream mode ends ---------------------------------------------------------------------- */
 
-/* Nothing is handed out early from here on. What was is covered by the event of the last free's
- * next submission; if there was none since, this is the moment to record it. */
+/* End the mode: free nothing early from here on. The event of the earlier early frees was recorded before the first
+ * submission after them. If there was no such submission yet, record it now. */
 static void leave_locked(struct gm_reuse *reuse)
 {
 	if (!gm_lock(&reuse->limbo))
@@ -171,7 +170,7 @@ static bool has_waited(const struct gm_reuse *reuse, uint64_t stream)
 	return false;
 }
 
-/* Without room a stream waits again at its next work: harmless. */
+/* Without room the stream waits again at its next work, which is harmless. */
 static void remember_waited(struct gm_reuse *reuse, uint64_t stream)
 {
 	if (reuse->waited_count == reuse->waited_room) {
@@ -188,7 +187,7 @@ static void remember_waited(struct gm_reuse *reuse, uint64_t stream)
 	reuse->waited[reuse->waited_count++] = stream;
 }
 
-/* Work of @stream is to come after what was freed in single-stream mode. */
+/* Make later work of @stream run after the early frees, unless it has waited for them, or their event is complete. */
 static void wait_for_transition_locked(struct gm_reuse *reuse, uint64_t stream)
 {
 	if (stream == reuse->hot->stream || has_waited(reuse, stream))
@@ -205,24 +204,21 @@ static void wait_for_transition_locked(struct gm_reuse *reuse, uint64_t stream)
 
 /* ---- single-stream mode comes back ---------------------------------------------------------------
  *
- * For a program whose other streams had work once, of a library that started up say, and have none any
- * more.
+ * This is for programs whose other streams had work only once, for example while a library started.
  *
- * A check takes two steps, some seals apart. It begins with an event after everything submitted in
- * every context. From there on work for any stream but the one that was submitted to just then is
- * noted ("others"). If at the second step the event is complete and nothing was noted, that one stream
- * has all the work there is. Each return makes the next one eight times as late: the end of the mode
- * has other streams wait, which a program that uses them now and then is to feel a few times in its
- * life at most.
+ * A check has two steps, some seals apart. The first step marks everything submitted so far in every context. From then
+ * on, work of any stream but the one that is submitted to at that time is noted (@others). If the marks are complete at
+ * the second step, and no work was noted, that one stream has all the work of the process. Each return of the mode
+ * makes the steps eight times as long, because the end of the mode makes other streams wait: a program that uses them
+ * now and then should feel that only a few times in its life.
  *
- * A thread that is on its way to the driver when a step is made has passed the hooks' test, and nobody
- * has noted its work. So each step changes what the hooks compare (ops.forget_streams): a thread that
- * finds it changed after the real call reports its work (gm_reuse_submitted). That is soon enough:
- * until the call returns nobody knows of its work, unless a host function in that work says so while
- * the call stands still for the whole of the check.
+ * During a step, a thread on its way to the driver has passed the hooks' test, but its work is not noted. So each step
+ * invalidates what the hooks compare (ops.forget_streams), and a thread that finds a change after the real call reports
+ * its work (gm_reuse_submitted). That is early enough, because nobody knows of the work until the call returns. (Except
+ * if a host function within the work tells somebody, while the call is blocked for the whole check.)
  */
 
-#define SEALS 256u			/* between the steps of a check, at first */
+#define SEALS 256u			/* between the steps of a check, until the mode has come back once */
 
 #define FIRST_SEALS (gm_rules_single ? gm_rules_single : SEALS)
 
@@ -246,7 +242,8 @@ static void begin_check_locked(struct gm_reuse *reuse, uint64_t stream)
 			   gm_timeline_mark(&reuse->time, reuse->single_point, GM_MARK_EVERY);
 }
 
-/* Nobody who frees is to see the mode before it is certain: they look under limbo, or at the stamp. */
+/* A freeing thread must not see the mode before it is certain. It looks under limbo, or compares the point of its last
+ * early free (is_early_again), which is not the present point any more. */
 static void end_check_locked(struct gm_reuse *reuse)
 {
 	bool ended;
@@ -268,7 +265,7 @@ static void end_check_locked(struct gm_reuse *reuse)
 		reuse->single_wait = reuse->single_wait < UINT32_MAX / 8 ? reuse->single_wait * 8 : UINT32_MAX;
 }
 
-/* Is the process back to one stream? Before a submission to @stream. */
+/* Before a submission to @stream: take the next step of the check, if it is due. */
 static void single_locked(struct gm_reuse *reuse, uint64_t stream)
 {
 	if (!reuse->single_wait)
@@ -289,7 +286,7 @@ static void single_locked(struct gm_reuse *reuse, uint64_t stream)
 
 /* ---- submissions ---- */
 
-/* The first work of the process: until now there was nothing that a free could have waited for. */
+/* The first work of the process: frees before it had no work to wait for. */
 static void first_work_locked(struct gm_reuse *reuse, uint64_t stream)
 {
 	gm_reuse_seal_locked(reuse, GM_MARK_SUBMISSION, false);
@@ -298,12 +295,12 @@ static void first_work_locked(struct gm_reuse *reuse, uint64_t stream)
 	if (!gm_lock(&reuse->limbo))
 		return;
 	reuse->hot->stream = stream;
-	reuse->time.now++;	/* frees before it had no event to wait for their moment */
+	reuse->time.now++;	/* no event marks the point of earlier frees: later frees must not share it */
 	gm_unlock(&reuse->limbo);
 }
 
-/* The order lock could not be had: its holder sits in the driver, or is gone. Then whatever lacks its mark
- * covers this work too, and nothing is handed out early any more. */
+/* The order lock could not be had, because its holder is blocked in the driver, or has ended. Then marks that are still
+ * missing are late, because they also cover this work, and nothing is freed early any more. */
 static void submit_unordered(struct gm_reuse *reuse)
 {
 	if (!gm_lock(&reuse->limbo))
@@ -361,8 +358,8 @@ void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream)
 
 void gm_reuse_end_single(struct gm_reuse *reuse)
 {
-	/* Told from anywhere, inside the loader too: no lock that is held over driver calls, no
-	 * driver call. Streams that we do see are still kept apart as before. */
+	/* The caller may be anywhere, even inside the loader: take no lock that is held over driver calls, and call no
+	 * driver function. Streams whose work is seen are still kept apart as before. */
 	if (!gm_rule(GM_RULE_OTHER_WRITERS) || !gm_lock(&reuse->limbo))
 		return;
 	reuse->no_early = true;
@@ -397,7 +394,7 @@ void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one)
 	single_off_locked(reuse);
 	reuse->waited_count = 0;
 	if (one && gm_lock(&reuse->limbo)) {
-		/* Its work is complete, and so is what waited for it. */
+		/* The stream's work is complete, and so is everything that waited for it. */
 		reuse->hot->many = 1;
 		reuse->one_open = false;
 		gm_reuse_attention_locked(reuse);
@@ -424,7 +421,7 @@ int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg)
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* No default stream may be asked, nor get an event, while any stream captures. */
+/* Does nothing while any stream captures, because a default stream must not be queried or get an event then. */
 static void ask_stream(struct gm_reuse *reuse, const struct gm_stream_track *stream, uint64_t point, bool mark)
 {
 	if (!gm_lock(&reuse->order))
@@ -451,7 +448,7 @@ void gm_reuse_look_streams(struct gm_reuse *reuse, bool ended_only)
 	uint64_t point = gm_reuse_before(reuse);
 	struct gm_stream_track copy;
 
-	if (reuse->time.streams_ended)	/* some may have ended without an event: their context's mark tells */
+	if (reuse->time.streams_ended)	/* a stream that ended without an event needs its context's mark */
 		gm_reuse_look(reuse);
 	for (uint32_t at = 0; gm_timeline_stream_next(&reuse->time, &at, &copy);)
 		if (!ended_only || copy.ended)
@@ -510,8 +507,8 @@ static void count_capture(struct gm_reuse *reuse, bool begins)
 	gm_unlock(&reuse->limbo);
 }
 
-/* Counted first: nothing is handed out early from here on. Then what was freed before gets its mark, while
- * the driver still takes one in that context. */
+/* First count the capture, so that nothing is freed early from here on. Then mark the earlier frees, while the driver
+ * still allows an event in that context. */
 void gm_reuse_capture_begins(struct gm_reuse *reuse, uint32_t context)
 {
 	bool ordered = gm_lock(&reuse->order);

@@ -1,8 +1,9 @@
 /*
- * reuse_limbo.c - freed blocks: taken in and completed. Who waits for them is in reuse_wait.c.
+ * reuse_limbo.c - freed blocks: they enter limbo, and are completed when the GPU has passed them. reuse_wait.c says
+ * which threads wait for them.
  *
- * The lock limbo guards the lanes; retire is held while passed blocks are taken off and handed on, so
- * that whoever holds it knows that no block is on its way.
+ * The lock limbo guards the lanes. retire is held while passed blocks are taken off and given to ops->complete, so its
+ * holder knows that no block is on its way.
  *
  * Thread context: any. Signal context: none. See reuse.h.
  */
@@ -46,8 +47,8 @@ static bool is_lane(const struct gm_reuse_lane *lane, uint32_t context, uint64_t
 	return lane && lane->context == context && lane->stream == stream;
 }
 
-/* The lane of such frees: one that there is, or one that is unused, or a new one. There are as many as contexts and
- * streams had something in limbo at one time. */
+/* Return the lane of such frees: an existing one, an empty one, or a new one; NULL: out of memory. There are at most as
+ * many lanes as contexts and streams had blocks in limbo at one time. */
 static struct gm_reuse_lane *lane_locked(struct gm_reuse *reuse, uint32_t context, uint64_t stream)
 {
 	struct gm_reuse_lane *lane, *unused = NULL;
@@ -104,7 +105,7 @@ static bool add_item_locked(struct gm_reuse *reuse, const struct gm_reuse_item *
 	return true;
 }
 
-/* @sign 1: @bytes more of @owner, -1: less. */
+/* @sign 1: add @item to the counters; -1: subtract it. */
 static void account_locked(struct gm_reuse *reuse, const struct gm_reuse_item *item, int sign)
 {
 	uint64_t bytes = sign > 0 ? item->bytes : 0 - item->bytes;
@@ -139,22 +140,22 @@ static bool may_be_early_locked(const struct gm_reuse *reuse, uint32_t context, 
 		return false;
 	if (!reuse->hot->stream)
 		return true;		/* no work was ever submitted */
-	/* The transition makes other streams wait for work that the driver's own free would not
-	 * have waited for: not for these. */
+	/* The transition makes other streams wait for work before the free. The driver's own cudaFreeAsync would not
+	 * make them wait for that. */
 	if (stream_ordered && gm_rule(GM_RULE_STREAM_FREE))
 		return false;
-	/* While the driver's own free waits it lets no other thread's call in that context through, so
-	 * none can give a second stream what this one's work waits for. In another context it can. */
+	/* While the driver's own cudaFree waits, it blocks other threads' calls in that context. So no such call can
+	 * give a second stream the work that this stream's work waits for. A call in another context can. */
 	return !gm_rule(GM_RULE_ONE_CONTEXT) ||
 	       reuse->ops.is_only(reuse->ops.arg, context, reuse->hot->stream);
 }
 
-/* The early free of this thread whose marks still stand: nothing was submitted since. An owner has
- * one context, and its number is never another's. */
+/* The last early free of this thread. If its point is still the present one, nothing was submitted since. An owner has
+ * one context, and its number is never used again. */
 static __thread struct { uint64_t point; uint32_t owner; } again;
 
-/* Would a free of @owner's be early, and change nothing? Without a lock: it is decided for the
- * moment of the look, and whoever submits meanwhile is in no order with the free. */
+/* Lock-free check: can this free be reused at once without changing shared state? A submission that races with it is
+ * unordered with the free, so either answer is correct. */
 static inline bool is_early_again(const struct gm_reuse *reuse, uint32_t owner, bool stream_ordered)
 {
 	if (reuse->hot->many || reuse->no_early || reuse->hot->attention & GM_REUSE_CAPTURING)
@@ -177,7 +178,7 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, ui
 	if (!ordered)
 		context = reuse->ops.context_of(reuse->ops.arg, item->owner);
 	if (!gm_lock(&reuse->limbo))
-		return false;			/* never handed out again: safe */
+		return false;			/* the block is never handed out again: safe */
 	if (!ordered || !gm_rule(GM_RULE_WAIT_HOST_FREES)) {
 		gm_reuse_note_own(context, reuse->time.now);
 		reuse->freed_point = reuse->time.now;
@@ -193,8 +194,8 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, ui
 		}
 	} else if (!now && add_item_locked(reuse, item, context, stream)) {
 		account_locked(reuse, item, 1);
-	} else if (!now) {		/* no room: it is never handed out again */
-		reuse->time.now++;	/* no event marks this moment: nothing later shares it */
+	} else if (!now) {		/* no room in limbo: the block is never handed out again */
+		reuse->time.now++;	/* no event marks this point: later frees must not share it */
 	}
 	gm_reuse_attention_locked(reuse);
 	gm_unlock(&reuse->limbo);
@@ -203,7 +204,7 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, ui
 
 /* ---- completion -------------------------------------------------------------------------------- */
 
-/* The point of the first block in @lane; 0: there is none. */
+/* Return the point of the first block in @lane; 0: it is empty. */
 static uint64_t first_point(struct gm_reuse *reuse, const struct gm_reuse_lane *lane)
 {
 	uint64_t point;
@@ -215,7 +216,7 @@ static uint64_t first_point(struct gm_reuse *reuse, const struct gm_reuse_lane *
 	return point;
 }
 
-/* How far the GPU has come for its blocks. */
+/* Return the point that the GPU has passed, as far as the blocks of @lane need it. */
 static uint64_t lane_passed(struct gm_reuse *reuse, const struct gm_reuse_lane *lane)
 {
 	uint64_t context, stream;
@@ -235,7 +236,7 @@ static void account_all_locked(struct gm_reuse *reuse, const struct gm_reuse_chu
 		account_locked(reuse, &chunk->items[i], sign);
 }
 
-/* The first chunk of @lane, taken out, if its point is passed: the GPU has come as far as @passed. */
+/* Take the first chunk off @lane, if its point is @passed or an earlier one; else return NULL. */
 static struct gm_reuse_chunk *take_chunk(struct gm_reuse *reuse, struct gm_reuse_lane *lane, uint64_t passed)
 {
 	struct gm_reuse_chunk *chunk;
@@ -256,7 +257,7 @@ static struct gm_reuse_chunk *take_chunk(struct gm_reuse *reuse, struct gm_reuse
 	return chunk;
 }
 
-/* @chunk has been handed on but for what it still has, which is the first of @lane again. */
+/* Put @chunk back after ops->complete: to the front of @lane if it still has blocks, else to the spare chunks. */
 static void put_chunk(struct gm_reuse *reuse, struct gm_reuse_lane *lane, struct gm_reuse_chunk *chunk)
 {
 	if (!gm_lock(&reuse->limbo))
@@ -275,8 +276,8 @@ static void put_chunk(struct gm_reuse *reuse, struct gm_reuse_lane *lane, struct
 	gm_unlock(&reuse->limbo);
 }
 
-/* The lane's context and kind do not change while it has blocks, which it has for all of this. The retire lock
- * held. */
+/* The lane's context and stream do not change meanwhile, because it has blocks, or one of its chunks is taken. The
+ * caller holds the retire lock. */
 static size_t complete_lane(struct gm_reuse *reuse, struct gm_reuse_lane *lane)
 {
 	uint64_t passed = lane_passed(reuse, lane);
@@ -297,7 +298,7 @@ static size_t complete_lane(struct gm_reuse *reuse, struct gm_reuse_lane *lane)
 	return count;
 }
 
-/* The next lane that has blocks; lanes are never taken off their list. */
+/* Return the first lane after @lane (NULL: of all) that has blocks. Lanes are never taken off their list. */
 static struct gm_reuse_lane *next_lane(struct gm_reuse *reuse, struct gm_reuse_lane *lane)
 {
 	if (!gm_lock(&reuse->limbo))
@@ -309,7 +310,7 @@ static struct gm_reuse_lane *next_lane(struct gm_reuse *reuse, struct gm_reuse_l
 	return lane;
 }
 
-/* What is passed, as far as is known. The retire lock held. */
+/* Complete all blocks whose point is known to be passed. The caller holds the retire lock. */
 static size_t complete_passed(struct gm_reuse *reuse)
 {
 	size_t count = 0;
@@ -325,7 +326,8 @@ static size_t complete_some(struct gm_reuse *reuse)
 	return complete_passed(reuse);
 }
 
-/* What was freed is marked, if nothing was submitted since; where a capture forbade that before, anyway. */
+/* Record the missing marks: of frees with no submission after them, and of those where a capture forbade the mark. End
+ * the transition if its event is complete. @patiently: wait for the order lock. */
 static void seal(struct gm_reuse *reuse, bool patiently)
 {
 	if (patiently ? !gm_lock(&reuse->order) : !gm_lock_try(&reuse->order))
@@ -375,7 +377,7 @@ void gm_reuse_look(struct gm_reuse *reuse)
 	gm_unlock(&reuse->retire);
 }
 
-/* ---- the program's own waiting; ends ----------------------------------------------------------- */
+/* ---- waits of the program; ends of owners ------------------------------------------------------ */
 
 uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse)
 {
@@ -384,7 +386,7 @@ uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse)
 	return gm_reuse_turn(reuse);
 }
 
-/* What was freed early before @begun needs no event and no transition any more. */
+/* Early frees up to @begun need no event and no transition any more. */
 static void single_synchronised(struct gm_reuse *reuse, uint64_t begun)
 {
 	if (!gm_lock(&reuse->order))
@@ -433,7 +435,7 @@ static void forget_in_locked(struct gm_reuse *reuse, struct gm_reuse_lane *lane,
 
 void gm_reuse_forget(struct gm_reuse *reuse, uint32_t owner)
 {
-	bool retire = gm_lock(&reuse->retire);	/* nothing of it is on its way any more */
+	bool retire = gm_lock(&reuse->retire);	/* then no block of @owner is on its way to ops->complete */
 
 	if (gm_lock(&reuse->limbo)) {
 		for (struct gm_reuse_lane *lane = reuse->lanes; lane; lane = lane->next)

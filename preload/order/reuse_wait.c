@@ -1,7 +1,7 @@
 /*
- * reuse_wait.c - the host waits for marks: as long as the driver would have had that thread wait.
+ * reuse_wait.c - the host waits for marks, but only where the driver's own cudaFree would have made this thread wait.
  *
- * No lock is held over a wait; the mark stays for its waiters.
+ * No lock is held over a wait. The mark is kept until its last waiter is done.
  *
  * Thread context: any. Signal context: none. See reuse.h.
  */
@@ -10,7 +10,7 @@
 
 #include "preload/order/reuse_internal.h"
 
-/* The last frees of this thread that the driver would have waited at, for a few contexts. */
+/* This thread's last frees at which the driver would have waited, for a few contexts. */
 #define OWN 8u
 static __thread struct { uint64_t point; uint32_t context; } own[OWN];
 
@@ -30,7 +30,7 @@ void gm_reuse_note_own(uint32_t context, uint64_t point)
 	own[at].point = point;
 }
 
-/* Up to which point this thread may wait for @context; 0: it may not. */
+/* Return the point up to which this thread may wait for @context; 0: it must not wait. */
 static uint64_t may_wait_until(const struct gm_reuse *reuse, uint32_t context)
 {
 	for (unsigned int i = 0; i < OWN; i++)
@@ -39,7 +39,8 @@ static uint64_t may_wait_until(const struct gm_reuse *reuse, uint32_t context)
 	return gm_rule(GM_RULE_WAIT_OWN) ? 0 : reuse->freed_point;
 }
 
-/* What a lane is for may change while it is empty: what is asked of it is asked under the lock. */
+/* A lane, and what it was for when it was looked up. That may change while the lane is empty, so it is compared under
+ * the lock. */
 struct lane { const struct gm_reuse_lane *lane; uint64_t stream; uint32_t context; };
 
 static bool next_lane_of(struct gm_reuse *reuse, struct lane *at)
@@ -58,7 +59,7 @@ static bool next_lane_of(struct gm_reuse *reuse, struct lane *at)
 	return found;
 }
 
-/* The first point from @from to @until of what lies in a lane; 0: there is none. */
+/* Return the point of the first block in the lane that was freed from point @from to @until; 0: none. */
 static uint64_t freed_from(struct gm_reuse *reuse, const struct lane *at, uint64_t from, uint64_t until)
 {
 	const struct gm_reuse_chunk *chunk;
@@ -74,8 +75,8 @@ static uint64_t freed_from(struct gm_reuse *reuse, const struct lane *at, uint64
 	return point;
 }
 
-/* A mark, in use, for which this thread may wait, and the point of a block that waits for nothing else; NULL:
- * there is none in this lane. A late one covers more than the driver would have waited for. */
+/* Return a mark in use for which this thread may wait. *@ret_point: the point of a block that waits for this mark only.
+ * NULL: this lane has none. Late marks are skipped, because they cover more than the driver would have waited for. */
 static struct gm_mark *choose_in(struct gm_reuse *reuse, const struct lane *at, uint64_t until, uint64_t *ret_point)
 {
 	uint64_t others = at->stream ? UINT64_MAX : gm_timeline_passed_by_others(&reuse->time, at->context), from = 1;
@@ -91,7 +92,7 @@ static struct gm_mark *choose_in(struct gm_reuse *reuse, const struct lane *at, 
 	return NULL;
 }
 
-/* The oldest of all lanes. */
+/* Return the oldest such mark of all lanes. */
 static struct gm_mark *choose(struct gm_reuse *reuse, uint32_t *ret_context, uint64_t *ret_point)
 {
 	struct gm_mark *best = NULL, *mark, *other;
@@ -135,11 +136,11 @@ int gm_reuse_wait(struct gm_reuse *reuse)
 	if (!done && reuse->vain != vain)
 		return -ETIMEDOUT;
 	if (!r && gm_timeline_passed(&reuse->time, context) < point)
-		return -EIO;		/* it was waited for, but its event does not say so */
+		return -EIO;		/* the wait succeeded, but the context has not passed the point */
 	return r == -EBUSY ? -ENOENT : r;
 }
 
-/* The point of the oldest block in limbo; UINT64_MAX: there is none. */
+/* Return the point of the oldest block in limbo; UINT64_MAX: limbo is empty. */
 static uint64_t oldest_point(struct gm_reuse *reuse)
 {
 	uint64_t point = UINT64_MAX;
@@ -157,13 +158,13 @@ size_t gm_reuse_wait_all(struct gm_reuse *reuse)
 {
 	uint64_t before = reuse->completed, until = reuse->time.now;
 
-	/* Not what others free while we wait. */
+	/* Do not wait for what other threads free meanwhile. */
 	while (!gm_reuse_wait(reuse) && oldest_point(reuse) <= until)
 		continue;
 	return (size_t)(reuse->completed - before);
 }
 
-/* ---- before "out of memory" is said ------------------------------------------------------------ */
+/* ---- before "out of memory" is reported -------------------------------------------------------- */
 
 uint64_t gm_reuse_now(struct gm_reuse *reuse)
 {
@@ -175,7 +176,8 @@ uint64_t gm_reuse_completed(struct gm_reuse *reuse)
 	return reuse->completed;
 }
 
-/* Is the first free of @lane, made up to @point, waited for? As gm_reuse_waits. The limbo lock held. */
+/* Does the first block of @lane wait, if it was freed up to @point? Returns as gm_reuse_waits. The caller holds
+ * limbo. */
 static int waits_in_locked(struct gm_reuse *reuse, const struct gm_reuse_lane *lane, uint64_t point)
 {
 	if (!lane->oldest || lane->oldest->point > point)

@@ -4,7 +4,7 @@
  * Memory that was freed in the order of a stream may be used by that stream again at once. It may go to another stream,
  * or back to the driver, when the host has seen that the work before the free is complete. A mark of the whole context
  * would show that too late, because it also comes after the work of other streams, for example a kernel that waits for
- * something which needs just this memory. So a free records an event on its own stream: one event for each stream,
+ * a request which needs just this memory. So a free records an event on its own stream: one event for each stream,
  * recorded anew each time.
  *
  * A free first records the event, then gets its point. A look-up first takes a point, then queries the event: if the
@@ -284,7 +284,8 @@ static void look(struct gm_timeline *t, const struct gm_stream_track *copy, uint
 		answered(t, copy, point, true, false);
 		return;
 	}
-	/* Some free has no event, perhaps because frees were not reported yet: only the context's marks can tell. */
+	/* Some frees have no event, for example because they were not reported yet: after the stream's end its context
+	 * tells. */
 	if (!is_covered(copy) || !copy->mark) {
 		if (copy->ended)
 			answered(t, copy, point, gm_timeline_passed(t, copy->context) >= copy->freed, false);
