@@ -1,6 +1,6 @@
 /*
- * as_driver.c - what the driver's own malloc and free would have done, and functions of the program's that
- * the driver calls (see order.h).
+ * as_driver.c - what the driver's own malloc and free would have done, and functions of the program that the driver
+ * calls (see order.h).
  *
  * Thread context: any, inside a hook, no lock held.
  */
@@ -18,8 +18,8 @@ static int record_ticket(void *arg)
 	return gm_ticket_record_context(recording->id, NULL, true, &recording->ticket);
 }
 
-/* As the driver's own cudaFree waits: by one. Where something captures it is the wait that hurts
- * nobody, and before 12.5 it is the one there is. *ret_waited false: no memory for it. */
+/* Wait as the driver's own cudaFree does, by calling it. During a capture this is the wait that invalidates nothing,
+ * and before CUDA 12.5 it is the only one. *@ret_waited false: there was no memory for the call. */
 static CUresult wait_by_free(uint32_t context, bool *ret_waited)
 {
 	struct gm_relaxed relaxed = gm_relax();
@@ -35,7 +35,7 @@ static CUresult wait_by_free(uint32_t context, bool *ret_waited)
 	return *ret_waited ? result : CUDA_SUCCESS;
 }
 
-/* By an event: another thread's next calls may be what the work waits for. */
+/* Wait by an event, because it lets other threads' calls through, and the work may be waiting for one of these. */
 static CUresult wait_for_context(uint32_t context, bool *ret_waited)
 {
 	struct recording recording = { .id = context };
@@ -87,19 +87,19 @@ CUresult gm_capture_permission(uint32_t context)
 
 	if (!gm_capturing() || !gm_rule(GM_RULE_CAPTURE_PERMISSION))
 		return CUDA_SUCCESS;
-	/* A thread without a context may free in stream order: then it is asked in the memory's. */
+	/* A thread without a context may free in stream order: then ask in the memory's context. */
 	current = gm_where_now().context;
 	context = current ? current : context;
 	event = context ? gm_ticket_event(context) : NULL;
 	if (!event)
 		return CUDA_SUCCESS;
-	/* In the thread's own mode: refused, and the capture invalidated, exactly where cuMemAlloc
-	 * and cuMemFree are. */
+	/* In the thread's own mode this query is refused, and the capture invalidated, exactly where cuMemAlloc and
+	 * cuMemFree would be. */
 	result = GM_REAL(cuEventQuery)(event);
 	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
-/* ---- functions of the program's that the driver calls ---- */
+/* ---- functions of the program that the driver calls ---- */
 
 static _Atomic(bool) added;
 static void (*_Atomic watcher)(void);

@@ -1,12 +1,10 @@
 /*
- * capture.c - how many streams of the process capture, and what we may ask meanwhile (see
- * order.h).
+ * capture.c - which streams of the process capture, and what we may ask meanwhile (see order.h).
  *
- * A capture is counted, for the context of its stream, before its real begin, and until its end was seen: by
- * the hook of the end, of the stream's destruction, of its context's end, or by asking the driver. So is that
- * of a stream which joins one of another context, by waiting for an event. What was freed before is marked
- * first (gm_reuse_capture_begins, under the lock that marks are recorded under): the context has no mark
- * between that and the end.
+ * A capture is counted for the context of its stream, from before its real begin until its end was seen: by the hook of
+ * the end, of the stream's destruction or of the context's end, or by asking the driver. A stream that joins a capture
+ * of another context, by waiting for an event, is counted in the same way. Frees before the capture are marked first
+ * (gm_reuse_capture_begins, under "order"). From then to the end of the capture, the context gets no mark.
  *
  * Thread context: any, inside a hook. Signal context: none.
  * Lock: one leaf, never held over a driver call.
@@ -21,15 +19,15 @@
 #include "preload/order/context.h"
 #include "preload/process/slots.h"
 
-/* How often work passes while something captures before the driver is asked whether it still does. */
+/* While a stream captures, one submission in RECHECK asks the driver which captures have ended. */
 #define RECHECK 64u
 
 struct capture {
-	uint32_t unused;		/* gm_slots' link */
+	uint32_t unused;		/* link of gm_slots */
 	uint32_t context;		/* 0: not known */
-	uint32_t counted;		/* the context for which it is counted; 0: any */
-	uint64_t name;			/* of the stream; 0: an unused slot */
-	pid_t thread;			/* of a per-thread stream */
+	uint32_t counted;		/* the context for which it is counted; 0: all contexts */
+	uint64_t name;			/* of the stream; 0: the slot is unused */
+	pid_t thread;			/* the thread, if this is its default stream */
 };
 
 _Atomic(bool) gm_capture_seen;
@@ -38,8 +36,8 @@ _Atomic(uint32_t) gm_captures;
 static struct gm_lock lock = { .rank = GM_RANK_LEAF };
 static struct gm_slots captures = { .item_bytes = sizeof(struct capture) };	/* lock */
 static _Atomic(uint32_t) passed;
-static _Atomic(bool) joined;			/* a stream has joined a capture, and ends with it */
-static struct gm_reuse *counted;		/* NULL: nothing is counted */
+static _Atomic(bool) joined;			/* a stream has joined a capture, and stops with that capture */
+static struct gm_reuse *counted;		/* NULL: captures are not counted */
 
 static struct capture *capture_at(uint32_t slot)
 {
@@ -56,12 +54,13 @@ void gm_capture_start(struct gm_reuse *reuse)
 	counted = reuse;
 }
 
-/* The context needs a track before it can have no marks. Where work is not seen, neither is who joins. */
+/* The context needs a track before its marks can be held up. If work may be unseen, a join may be unseen as well, so
+ * the capture counts for all contexts. */
 uint32_t gm_capture_beginning(CUstream stream, bool per_thread)
 {
 	uint32_t context;
 
-	gm_capture_seen = true;		/* before it begins: another thread may ask now */
+	gm_capture_seen = true;		/* before the real begin, because another thread may ask now */
 	if (!counted)
 		return 0;
 	context = gm_unseen() ? 0 : gm_stream_context(stream, per_thread);
@@ -78,7 +77,7 @@ static void uncount(uint32_t context)
 	gm_reuse_capture_ended(counted, context);
 }
 
-/* Of a slot whose end is known: given back first, so that it is counted off once. */
+/* Drop the slot of a capture that has ended. True: this call dropped it, so the caller uncounts it, once. */
 static bool drop_if(uint32_t slot, uint64_t name)
 {
 	bool dropped = false;
@@ -108,7 +107,7 @@ void gm_capture_begun(CUstream stream, bool per_thread, uint32_t context, CUresu
 	capture.context = context ? context : gm_stream_context(stream, per_thread);
 	capture.thread = this_thread();
 	if (!gm_lock(&lock))
-		return;			/* counted for ever: nothing is recycled early, nothing breaks */
+		return;			/* counted for ever: nothing is reused early any more, which is safe */
 	slot = gm_slots_new(&captures);
 	if (slot)
 		*capture_at(slot) = capture;
@@ -125,7 +124,7 @@ void gm_capture_joined(CUstream stream, bool per_thread, uint32_t context)
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-/* A copy of the first capture from @slot on; 0: there is none. */
+/* Copy the first capture from @slot on, and return its slot; 0: there is none. */
 static uint32_t next_capture(uint32_t slot, struct capture *ret_copy)
 {
 	uint32_t found = 0;
@@ -142,7 +141,7 @@ static uint32_t next_capture(uint32_t slot, struct capture *ret_copy)
 	return found;
 }
 
-/* Asked of streams that were not destroyed, as far as we saw. */
+/* Does the stream still capture? Only called for streams that were not destroyed, as far as we saw. */
 static bool still_captures(const struct capture *capture)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -155,8 +154,8 @@ static bool still_captures(const struct capture *capture)
 	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Every capture that @name (0: any stream) or @context (0: any) has, and, with @ask, that the driver says
- * has ended. */
+/* Drop the captures of stream @name (0: any) in @context (0: any). @ask: only those that have ended, says the
+ * driver. */
 static void drop_ended(uint64_t name, uint32_t context, bool ask)
 {
 	struct capture capture;
@@ -199,9 +198,9 @@ void gm_capture_recheck(void)
 	errno = saved_errno;
 }
 
-/* ---- what is asked of the driver ---------------------------------------------------------------- */
+/* ---- queries of the driver ---------------------------------------------------------------------- */
 
-/* The legacy stream cannot capture (and asking about it while another one does is an error). */
+/* The legacy stream cannot capture, and a query of it while another stream captures is an error. */
 bool gm_stream_captures_asked(CUstream stream, bool per_thread)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -214,7 +213,7 @@ bool gm_stream_captures_asked(CUstream stream, bool per_thread)
 	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Also before the first capture: another thread may begin it at any moment. */
+/* Needed even before the first capture, because another thread may begin one at any time. */
 struct gm_relaxed gm_relax(void)
 {
 	struct gm_relaxed relaxed = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };

@@ -14,22 +14,22 @@
 enum life { LIFE_UNUSED, LIFE_LIVE, LIFE_ENDING, LIFE_MERGED };
 
 struct context {
-	uint32_t unused;		/* gm_slots' link */
+	uint32_t unused;		/* link of gm_slots */
 	uint32_t id;
-	CUcontext handle;		/* NULL: a primary one, only its green ones were met */
+	CUcontext handle;		/* NULL: a primary context of which only green ones were met */
 	CUdevice device;
-	uint32_t also;			/* an earlier life, whose end failed while this began */
+	uint32_t also;			/* slot of an earlier id of this context, whose end failed later; 0: none */
 	uint8_t role, life;
 };
 
 static struct gm_lock lock;	/* of contexts and last_id */
 static struct gm_slots contexts = { .item_bytes = sizeof(struct context) };
 static uint32_t last_id;
-static _Atomic(uint32_t) only;	/* its id while there was one context ever; UINT32_MAX: more */
-static _Atomic(uint64_t) devices_recorded;	/* a bit each */
+static _Atomic(uint32_t) only;	/* id of the only context so far; 0: none yet; UINT32_MAX: several */
+static _Atomic(uint64_t) devices_recorded;	/* one bit for each device */
 static _Atomic(int) device_count;
 
-/* The first context that anybody worked in, and whether there was another. */
+/* The first context that was used, and whether a second one was. */
 static _Atomic(uint64_t) first_used;
 static _Atomic(bool) several_used;
 
@@ -41,7 +41,7 @@ static unsigned int watcher_count;
 
 _Atomic(bool) gm_name_resolved;
 
-/* Bumped whenever a handle may have come to mean another context. */
+/* Goes up whenever a handle may mean another context. */
 _Atomic(uint32_t) gm_context_epoch = 1;
 __thread struct gm_where_known gm_where_known;
 
@@ -174,7 +174,7 @@ static uint32_t add_locked(CUcontext handle, CUdevice device, enum gm_context_ro
 	return slot;
 }
 
-/* A context nobody told us of. The runtime's own comes out of a private table. */
+/* Add a context that no hook saw created. The runtime gets its own from a private table. */
 static uint32_t discover_locked(CUcontext handle, CUdevice device)
 {
 	uint32_t primary = find_primary_locked(device);
@@ -186,7 +186,7 @@ static uint32_t discover_locked(CUcontext handle, CUdevice device)
 	return add_locked(handle, device, primary ? GM_CONTEXT_GREEN : GM_CONTEXT_PRIMARY);
 }
 
-/* The slot whose id memory is recorded under: a green context's is its primary context's. */
+/* Return the slot whose id is recorded with memory: for a green context, that of its primary context. */
 static uint32_t owner_locked(uint32_t slot)
 {
 	uint32_t primary;
@@ -197,7 +197,7 @@ static uint32_t owner_locked(uint32_t slot)
 	return primary ? primary : add_locked(NULL, context_at(slot)->device, GM_CONTEXT_PRIMARY);
 }
 
-/* The end of this one was not seen, and its handle means another context now. */
+/* End a context whose end no hook saw, and whose handle means another context now. */
 static void forget_stale(struct gm_ending *stale)
 {
 	if (!stale->slot)
@@ -236,8 +236,8 @@ static struct gm_where find_slowly(CUcontext handle)
 	return where;
 }
 
-/* Is there nothing else that could be current to any thread, unseen? See context.h. What is read here
- * is set before the epoch is bumped, which the caller has read before. */
+/* Is @context the only one that could be current to any thread, even unseen (context.h)? Everything that is read here
+ * is set before the epoch goes up, and the caller has read the epoch before. */
 static bool is_alone(uint32_t context)
 {
 	return gm_device_count() == 1 && trusted && !doubted && gm_context_only_used() == context &&
@@ -253,7 +253,7 @@ struct gm_where gm_where_ask(void)
 		return (struct gm_where){ 0, GM_DOMAIN_UNKNOWN };
 	if (handle != gm_where_known.handle || gm_where_known.epoch != seen)
 		return find_slowly(handle);
-	/* A signal handler's own calls pass through the hooks, and count as moves. */
+	/* The calls of a signal handler also pass through the hooks, and raise @moves. */
 	if (is_alone(gm_where_known.where.context) && gm_where_known.moves == moves)
 		gm_where_known.certain = seen;
 	return gm_where_known.where;
@@ -261,8 +261,8 @@ struct gm_where gm_where_ask(void)
 
 /* ---- what the driver said ---- */
 
-/* The primary context of @device has this handle. What was taken for it before is the same one, by
- * a green context's handle: it keeps its id, and that handle is met anew. */
+/* The primary context of @device has this @handle. If a green context's handle was taken for it before, that entry is
+ * the same context: it keeps its id and gets this handle, and the green handle is looked up anew. */
 static void seen_primary_locked(CUcontext handle, CUdevice device)
 {
 	uint32_t slot = find_handle_locked(handle), primary = find_primary_locked(device);
@@ -289,7 +289,7 @@ void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role rol
 		return;
 	if (role == GM_CONTEXT_PRIMARY) {
 		seen_primary_locked(handle, device);
-	} else {	/* created just now: what had the handle is gone */
+	} else {	/* created just now: an older context with this handle is gone */
 		stale.slot = find_handle_locked(handle);
 		if (stale.slot)
 			context_at(stale.slot)->life = LIFE_ENDING;
@@ -391,8 +391,8 @@ CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevic
 	return handle;
 }
 
-/* A primary context of which only green ones were met: they keep it alive, so that it is as before when it was
- * retained and released. */
+/* If only green contexts of a primary context were met, they keep it alive. So retaining and releasing it changes
+ * nothing. */
 CUcontext gm_context_owner(uint32_t id)
 {
 	enum gm_context_role role = GM_CONTEXT_GREEN;
@@ -474,8 +474,8 @@ void gm_primary_ending(struct gm_ending *ending, CUdevice device)
 	begin_ending(ending, NULL, device);
 }
 
-/* Take back what begin_ending did. Somebody may have worked in the context meanwhile, under a new
- * id: then both ids end together one day. */
+/* Undo begin_ending. Another thread may have worked in the context meanwhile, under a new id: then both ids will end
+ * together. */
 static void still_lives(uint32_t slot)
 {
 	uint32_t newer, last = slot, id;
@@ -496,8 +496,7 @@ static void still_lives(uint32_t slot)
 	tell_ending(id, false);
 }
 
-/* Out of the table; returns the id to forget, and what handle it had, and the next slot of the same
- * context. */
+/* Drop @slot from the table. Returns its id, its handle, and the next slot of the same context. */
 static uint32_t drop_life(uint32_t slot, CUcontext *ret_handle, uint32_t *ret_next)
 {
 	uint32_t id;
@@ -519,7 +518,7 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 {
 	uint32_t slot = ending->slot;
 
-	gm_context_handles_changed();	/* who asked meanwhile asks again */
+	gm_context_handles_changed();	/* threads that asked meanwhile ask again */
 	if (!slot)
 		return;
 	if (!ended)

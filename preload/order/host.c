@@ -1,19 +1,17 @@
 /*
- * host.c - work that reads or writes the host's memory, and is not yet known to have ended (see
- * host.h).
+ * host.c - work that reads or writes host memory, and is not known to have ended (see host.h).
  *
- * Each such submission gets a number, the next of one counter. For each stream: the number of its
- * last one, and up to which number it is known to have ended, because the program waited for the
- * stream, for its context, for everything, or for an event that was recorded after it. What does
- * not fit in the tables counts as pending until everything was waited for.
+ * Each such submission gets the next number of one counter. A stream has the number of its last submission, and the
+ * number up to which its work is known to have ended, because the program waited for the stream, for its context, for
+ * everything, or for an event that was recorded later. A submission that does not fit in the tables counts as pending
+ * until the program has waited for everything, or for all work of its context.
  *
- *	a stream's last > its covered, and > gm_host_ended: pending
- *	gm_host_ended: everything up to this number has ended, on every stream
+ *	last > covered, and last > gm_host_ended: the stream's work is pending
+ *	gm_host_ended: all work up to this number has ended, on every stream
  *
- * Numbers are given out under the lock of the tables, so that a thread which reads the counter
- * first, then the tables under the lock, misses none. A number also stands for later work of its
- * stream, until some thread asks for the counter (gm_host_now): so a thread that launches one
- * kernel after the other takes no lock.
+ * Numbers are given out under the lock of the tables. So a thread that first reads the counter, then the tables under
+ * the lock, misses no submission. A number also stands for later work of its stream, until some thread reads the
+ * counter by gm_host_now. So a thread that launches one kernel after the other takes no lock.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: one leaf.
  */
@@ -44,16 +42,16 @@ static struct stream streams[BUCKETS][STREAMS];	/* by a hash of the key; lock: l
 static struct event events[EVENTS];		/* one for each hash; lock: lock */
 
 _Atomic(bool) gm_host_shares_memory;
-/* Written at every submission that the host sees; not beside what others only read. */
+/* Written at every submission that the host can see: on another cache line than words that are mostly read. */
 _Atomic(uint64_t) gm_host_last __attribute__((aligned(64)));
 _Atomic(uint64_t) gm_host_ended;
-static _Atomic(uint64_t) lost;		/* the last number of a stream that did not fit */
-static CUcontext lost_context;	/* whose they all were; lock: lock */
-static bool lost_several;	/* of several contexts; lock: lock */
+static _Atomic(uint64_t) lost;		/* the last number that did not fit in the table */
+static CUcontext lost_context;	/* the context of all such numbers; lock: lock */
+static bool lost_several;	/* such numbers are of several contexts; lock: lock */
 static _Atomic(bool) events_used, events_shared;
 static _Atomic(uint64_t) asked;		/* the last number that gm_host_now returned */
 
-/* The number that this thread was given last, for which stream (gm_stream_name). */
+/* The last number that this thread was given, and the stream that it was for (gm_stream_name). */
 static __thread struct { uint64_t name, number; uint32_t generation; } own;
 
 static void raise_to(_Atomic(uint64_t) *word, uint64_t value)
@@ -89,7 +87,7 @@ static struct stream *find_locked(uint64_t key)
 	return NULL;
 }
 
-/* A place for @key: an unused one, or that of a stream on which nothing is pending. */
+/* Return a place for @key: an unused one, or that of a stream on which nothing is pending; NULL: none. */
 static struct stream *add_locked(uint64_t key, CUcontext context)
 {
 	struct stream *bucket = bucket_of(key);
@@ -119,7 +117,7 @@ static CUcontext context_of(CUstream stream)
 	return context;
 }
 
-/* A submission that has no place: pending until everything, or all of its context, was waited for. */
+/* A submission has no place: it is pending until the program has waited for everything, or for all of its context. */
 static void lose_locked(uint64_t number, CUcontext context)
 {
 	if (lost <= gm_host_ended)
@@ -136,12 +134,13 @@ static void find_lost_locked(CUcontext context, uint64_t now)
 		lost = 0;
 }
 
-/* The context is asked for outside the lock, and only of a stream that is new here. */
+/* Give the stream @key a number. False: it is not in the table, and @known is false. Then the caller looks up @context,
+ * which must be done outside the lock, and calls again. */
 static bool mark(uint64_t key, CUcontext context, bool known)
 {
 	struct stream *stream;
 
-	if (!gm_lock(&lock)) {	/* its holder was cancelled: from now on something is pending */
+	if (!gm_lock(&lock)) {	/* its holder was cancelled: from now on something always counts as pending */
 		raise_to(&lost, UINT64_MAX);
 		gm_host_last++;
 		return true;
@@ -176,7 +175,7 @@ void gm_host_submitted_slow(CUstream stream, bool per_thread)
 	key = gm_stream_key(stream, per_thread);
 	if (!mark(key, NULL, false))
 		mark(key, context_of(stream), true);
-	/* What a default stream is depends on the current context. */
+	/* A default stream depends on the current context. */
 	if (own.number && (name > 2 || gm_context_only_used())) {
 		own.name = name;
 		own.generation = generation;
@@ -207,7 +206,7 @@ uint64_t gm_host_now(void)
 {
 	uint64_t now = gm_host_last;
 
-	raise_to(&asked, now);		/* before the wait: work from here on gets another number */
+	raise_to(&asked, now);		/* before the wait: later work gets another number */
 	return now;
 }
 
@@ -230,9 +229,8 @@ void gm_host_context_done(CUcontext context, uint64_t now)
 	gm_unlock(&lock);
 }
 
-/* A context ended: its handle may be another context's, and those of its streams other contexts'
- * streams. What was submitted to one after @host_now is of such a stream: of which context is not
- * known. */
+/* A context ended: a new context may get its handle, and new streams the handles of its streams. If a stream has a
+ * number after @host_now, this is such a new stream, and its context is not known. */
 static void context_ended(uint32_t id, CUcontext context, const struct gm_ending *ending)
 {
 	(void)id;
@@ -277,8 +275,8 @@ static struct event *event_at(CUevent event)
 	return &events[hash((uintptr_t)event >> 3) % EVENTS];
 }
 
-/* Whether it was recorded or not: what @event stood for it does not stand for any more. That must not
- * be missed, so a lock that could not be had ends the use of all of them. */
+/* @event covers its earlier work no longer, even if the new record fails. That must not be missed: if the lock cannot
+ * be had, no event is used any more. */
 void gm_host_event_forget(CUevent event)
 {
 	if (!events_used)
@@ -339,7 +337,7 @@ struct gm_host_mark gm_host_event_mark(CUevent event)
 	return found;
 }
 
-/* Recorded anew during the wait or query, the event was asked about for something else. */
+/* If the event was recorded anew during the wait or query, the answer may be about other work: it is ignored. */
 void gm_host_event_done(CUevent event, const struct gm_host_mark *mark_of)
 {
 	struct gm_host_mark now;

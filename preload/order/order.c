@@ -1,6 +1,5 @@
 /*
- * order.c - which stream is given work: keys of streams, and what is done before each submission (see
- * order.h).
+ * order.c - which stream is given work: keys of streams, and the steps before each submission (see order.h).
  *
  * Keys.   a stream's handle            real streams; the driver never makes a handle that is odd
  *         1 << 62 | number             a real stream whose handle belonged to a destroyed one
@@ -29,20 +28,20 @@ __thread struct gm_order_last gm_order_last;
 
 static struct gm_reuse *reuse;
 
-/* Handles of real streams that are known to have been given work, in a context that is known. */
+/* Handles of real streams that were given work before, in a known context. */
 static _Atomic(uint64_t) seen[SEEN];
 
-/* Handles that were given out again: handle -> number. */
+/* Handles of destroyed streams, which a new stream may get: handle -> number in the new stream's key. */
 static struct gm_map *reborn;
 static _Atomic(uint32_t) reborn_any, last_number;
 
 static _Atomic(uint32_t) threads;
 static __thread uint32_t thread_number;
 
-/* The one stream. Written before its key is published. */
+/* The one stream of single-stream mode. Written before its key is published. */
 static struct { uint64_t name; uint32_t thread; _Atomic(uint32_t) context; } one;
 
-/* What this thread is about to submit to, for stream_wait. */
+/* The stream that this thread is about to submit to, for first() and stream_wait(). */
 static __thread struct { CUstream stream; uint32_t context; bool per_thread; } submitting;
 
 /* ---- keys -------------------------------------------------------------------------------------- */
@@ -101,7 +100,7 @@ static void forget_seen(void)
 	gm_order_generation++;
 }
 
-/* The context that a real stream belongs to; 0: none that we know. */
+/* Return the context of a real stream; the current one if the stream's is not known; 0: neither is known. */
 static uint32_t context_of_stream(CUstream stream)
 {
 	struct gm_relaxed relaxed = gm_relax();
@@ -126,8 +125,8 @@ uint32_t gm_stream_context(CUstream stream, bool per_thread)
 
 /* ---- submissions ------------------------------------------------------------------------------- */
 
-/* Remember that the context of @name's stream is given work. Returns the stream's key; 0: it has no
- * context, the driver will refuse the work. */
+/* Note that the context of @name's stream is given work. Returns the stream's key; 0: it has no context, so the driver
+ * will refuse the work. */
 static uint64_t meet(uint64_t name)
 {
 	uint32_t context;
@@ -149,7 +148,7 @@ static uint64_t meet(uint64_t name)
 	return key_of_pseudo(name, context);
 }
 
-/* Under verbose: why memory is reused later, or earlier, from here on. */
+/* Under verbose: print why memory is reused later, or earlier, from here on. */
 static void tell_mode(uint64_t name, bool again)
 {
 	gm_say_always(again ? "single-stream fast path on again: all work for long was on "
@@ -182,7 +181,7 @@ void gm_work_slow(CUstream stream, bool per_thread)
 		if (many != gm_order_hot.many && gm_state.options.verbose)
 			tell_mode(name, many);
 	}
-	/* What a default stream is depends on the current context: remembered while there is one. */
+	/* A default stream depends on the current context: it is remembered only while there is one context. */
 	if (is_pseudo(name) && !gm_context_only_used())
 		return;
 	gm_order_last.stream = name;
@@ -214,7 +213,7 @@ void gm_order_waits_slow(CUstream stream, bool per_thread)
 	context_waits(gm_stream_context(stream, per_thread));
 }
 
-/* A green context's handle is no context's: it may be any. */
+/* An unknown handle may be a green context's, of any primary context: then all contexts count as given work. */
 void gm_order_context_waits(CUcontext context)
 {
 	uint32_t id = gm_order_on ? gm_context_find(context) : 0;
@@ -234,7 +233,7 @@ void gm_order_behind_frees(CUstream back)
 	gm_reuse_behind(reuse, (uint64_t)(uintptr_t)back);
 }
 
-/* Nobody's default stream is taken for known any more. */
+/* From now on the hooks look default streams up at every call. */
 static void several_contexts(void)
 {
 	gm_order_generation++;
@@ -249,7 +248,7 @@ bool gm_order_covers(CUcontext context)
 	return gm_ticket_covered_by(context, 0);
 }
 
-/* ---- streams' ends ----------------------------------------------------------------------------- */
+/* ---- ends of streams --------------------------------------------------------------------------- */
 
 void gm_order_stream_destroyed(CUstream stream)
 {
@@ -271,7 +270,7 @@ void gm_order_stream_ends(CUstream stream)
 	if (!gm_rule(GM_RULE_STREAM_DESTROYED))
 		return;
 	gm_reuse_stream_ends(reuse, key_of_handle(handle));
-	/* From here on the handle means another stream. In vain when the call fails: harmless. */
+	/* From here on the handle means another stream. If the real call fails, that was needless but harmless. */
 	gm_order_stream_destroyed(stream);
 }
 
@@ -286,7 +285,7 @@ static void context_ending(uint32_t context, bool ending)
 	gm_ticket_context_ending(context, ending);
 	if (!ending)
 		return;
-	/* From the driver's call on its streams' handles may be other contexts' streams. */
+	/* From the driver's call on, the handles of its streams may belong to streams of other contexts. */
 	forget_seen();
 	gm_reuse_pass(reuse);
 }
@@ -295,7 +294,7 @@ static void context_ended(uint32_t context, CUcontext handle, const struct gm_en
 {
 	(void)handle;
 	(void)ending;
-	gm_order_streams_lost(context);		/* another stream may get the handle */
+	gm_order_streams_lost(context);		/* new streams may get their handles */
 	gm_ticket_context_ended(context);
 	gm_capture_context_ended(context);
 	forget_seen();
@@ -305,18 +304,18 @@ static void context_ended(uint32_t context, CUcontext handle, const struct gm_en
 /* ---- early reuse ------------------------------------------------------------------------------- */
 
 struct gm_order_early gm_order_early;
-static _Atomic(uint64_t) early_stream;		/* key of the one stream, where memory was reused */
+static _Atomic(uint64_t) early_stream;		/* key of the one stream, on which memory was reused early */
 
-/* One stream at a time: where single-stream mode comes back with another one, what the one before was
- * given until then is complete (reuse.c), and there is nothing left to overlap. Who learns so
- * late that this has happened meanwhile leaves the new one's in place. */
+/* One stream is enough: when single-stream mode comes back with another stream, all that the former one was given until
+ * then is complete (reuse.c), so nothing is left to overlap. A thread that comes here only after such a change leaves
+ * the new stream in place. */
 void gm_order_early_reuse(uint64_t stream)
 {
 	early_stream = stream;
 	if (!gm_order_hot.many && gm_order_hot.stream != stream)
 		early_stream = gm_order_hot.stream;
 	if (!++gm_order_early.reuses)
-		gm_order_early.reuses++;	/* 0 says that there was none */
+		gm_order_early.reuses++;	/* 0 means none */
 }
 
 bool gm_order_is_early(CUstream stream, bool per_thread)
@@ -331,9 +330,9 @@ void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses)
 		gm_order_early.over = reuses;
 }
 
-/* ---- for reuse.h ------------------------------------------------------------------------------- */
+/* ---- backend of reuse.h ------------------------------------------------------------------------ */
 
-/* Whose stream became the one decides, not who came first: both may be on their way. */
+/* The stream that became the one decides, not the stream that came first, because both may be on their way. */
 static void first(void *arg, uint64_t stream)
 {
 	uint64_t name = gm_stream_name(submitting.stream, submitting.per_thread);
@@ -352,8 +351,8 @@ static void forget_streams(void *arg)
 	gm_order_generation++;
 }
 
-/* A thread's default stream can be named by that thread alone; another one takes an event of the
- * whole context, where nothing but that stream was given work. */
+/* Only a thread itself can name its default stream. Another thread records an event of the whole context, in which no
+ * other stream was given work. */
 static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
 {
 	bool mine = !one.thread || one.thread == thread_number, entered;
@@ -364,7 +363,7 @@ static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
 	entered = is_pseudo(one.name) && gm_context_enter(one.context);
 	r = gm_ticket_record_context(one.context, mine ? (CUstream)(uintptr_t)one.name : NULL,
 				     true, ticket);
-	/* The legacy stream's comes after every thread's default stream, too. */
+	/* An event on the legacy stream also comes after the work of every thread's default stream. */
 	if (r && r != -EAGAIN && !mine)
 		r = gm_ticket_record_context(one.context, CU_STREAM_LEGACY, false, ticket);
 	gm_context_leave(entered);
@@ -448,7 +447,7 @@ int gm_order_start(const struct gm_order_blocks *blocks)
 	return 0;
 }
 
-/* ---- for segments of the cache that go back to the driver -------------------------------------- */
+/* ---- for cache segments that go back to the driver --------------------------------------------- */
 
 static bool wait_on(void *arg, uint64_t event)
 {

@@ -70,7 +70,7 @@ void gm_capture_over(CUstream stream, bool per_thread);
 void gm_capture_stream_destroyed(CUstream stream);
 void gm_capture_context_ended(uint32_t context);
 
-/* Work is submitted while a stream captures. At every 64th call, ask the driver whether the captures still go on. */
+/* Work is submitted while a stream captures. One call in 64 asks the driver which captures have ended. */
 void gm_capture_recheck(void);
 
 /* ---- submissions (order.c) ---- */

@@ -1,9 +1,9 @@
 /*
- * streams.c - the streams that memory is freed on, as the driver has them: for the timeline (timeline_streams.c).
+ * streams.c - report the streams that memory is freed on, and their frees, to the timeline (timeline_streams.c).
  *
- * A stream is met when it is served from a segment of its own, needs more pages, or has something freed on it. Once
- * there is so much stream-ordered memory that another request could lack it, each free is told of: before that an
- * event for each free would cost more than it is worth.
+ * A stream is added when it is served from a segment of its own, needs more pages, or memory is freed on it. Every free
+ * is reported once there is so much stream-ordered memory that another request could lack it. Before that, an event for
+ * each free would cost more than it is worth.
  *
  * Thread context: any, inside a hook. Lock: none; those of reuse.h are taken. Signal context: none.
  */
@@ -13,11 +13,11 @@
 
 #include "preload/order/order.h"
 
-#define THREADS 8u			/* so many more threads' streams are met, and those that ended are looked for */
+#define THREADS 8u			/* added threads' streams between two searches for ended threads, at least */
 
 _Atomic(bool) gm_order_frees_told;
 
-static _Atomic(uint32_t) threads_met, threads_next = THREADS;	/* so far; when those that ended are looked for */
+static _Atomic(uint32_t) threads_met, threads_next = THREADS;	/* added so far; number at the next search */
 
 static struct gm_timeline *timeline(void)
 {
@@ -29,7 +29,7 @@ static bool is_default(CUstream stream)
 	return stream <= CU_STREAM_PER_THREAD;
 }
 
-/* A thread's default stream has no name that another thread could use. */
+/* Only a thread itself can name its default stream, so no name is kept for that. */
 void gm_order_stream_meet(uint64_t key, CUstream stream, bool fresh)
 {
 	struct gm_stream_track like = { .key = key, .stream = (uintptr_t)stream };
@@ -41,7 +41,7 @@ void gm_order_stream_meet(uint64_t key, CUstream stream, bool fresh)
 		return;
 	like.context = gm_context_find(handle);
 	if (like.context)
-		gm_context_owner(like.context);		/* its handle is known from here on */
+		gm_context_owner(like.context);		/* makes its handle known */
 	if (stream == CU_STREAM_PER_THREAD) {
 		like.stream = 0;
 		like.thread = (int32_t)syscall(SYS_gettid);
@@ -52,8 +52,8 @@ void gm_order_stream_meet(uint64_t key, CUstream stream, bool fresh)
 	gm_timeline_stream_add(timeline(), &like, fresh);
 }
 
-/* A default stream's event could end a capture of another stream: then there is none. A context that was never given
- * work is past every free. */
+/* While a stream captures, no event is recorded on a default stream, because it could end the capture. A context that
+ * was never given work is past every free, so its frees are not reported. */
 void gm_order_stream_freed(uint64_t key, CUstream stream, bool meets)
 {
 	struct gm_relaxed relaxed = gm_relax();
@@ -92,8 +92,8 @@ void gm_order_tell_frees(void)
 	gm_reuse_mark_streams(gm_order_reuse());
 }
 
-/* All that the stream was given is left to be waited for, unless its frees have an event. (Where the stream captures,
- * an event would be the graph's.) */
+/* If the event of the stream does not cover its frees, record it now, behind all work of the stream. (Not while the
+ * stream captures, because the event would belong to the graph.) */
 void gm_order_stream_over(uint64_t key, CUstream stream)
 {
 	struct gm_stream_track copy;
@@ -121,7 +121,7 @@ static bool has_ended(int32_t thread)
 	return syscall(SYS_tgkill, getpid(), thread, 0) && errno == ESRCH;
 }
 
-/* A thread's end is seen in no hook. */
+/* Find the threads that have ended, because no hook sees that. Their default streams have ended with them. */
 static void find_ended_threads(void)
 {
 	int saved_errno = errno;

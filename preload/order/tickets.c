@@ -1,10 +1,9 @@
 /*
  * tickets.c - the events behind the timeline's marks, and tickets: events of one stream or context (see order.h).
  *
- * A ticket is the address of a mark of the timeline that is on no context's list. Events are made with
- * CU_EVENT_DISABLE_TIMING, and used again. The work of a context that ended is complete. A stream that is
- * destroyed goes on with its work, which the event of its context covers as any other (test/conformance,
- * "destroyed streams").
+ * A ticket is the address of a mark of the timeline that is on no context's list. Events are created with
+ * CU_EVENT_DISABLE_TIMING, and recorded again. When a context has ended, its work is complete. A destroyed stream goes
+ * on with its work, and the event of its context covers that work, too (test/conformance, "destroyed streams").
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -16,7 +15,7 @@
 
 static struct gm_timeline *timeline;
 
-/* The context this thread gave work to last, while no context has ended since. */
+/* The context to which this thread last gave work. Valid while no context has ended since. */
 static __thread struct { uint32_t id, ends; } last;
 static __thread struct gm_relaxed around_relaxed;
 
@@ -32,7 +31,8 @@ static CUevent event_of(uint64_t event)
 
 /* ---- contexts ---------------------------------------------------------------------------------- */
 
-/* Our own hold on a primary context was the last: the program's call that gave up its own found the context alive. */
+/* We have released a primary context. If our hold was the last one, the program released its own meanwhile, and its
+ * hook found the context alive. So end the context here. */
 static void tell_end(CUdevice device)
 {
 	struct gm_ending ending = { .host_now = gm_host_now() };
@@ -45,8 +45,9 @@ static void tell_end(CUdevice device)
 	gm_context_ended(&ending, true);
 }
 
-/* A context that nobody saw created was taken for its device's primary one, but may be a green one
- * of it: its events would cover a part of the work only. The driver knows. */
+/* Return the handle of context @id. A context that no hook saw created was taken for its device's primary context, but
+ * it may be a green one, whose events would cover only a part of the work. So ask the driver for the primary
+ * context. */
 static CUcontext true_handle(uint32_t id)
 {
 	enum gm_context_role role = GM_CONTEXT_OWN;
@@ -68,7 +69,7 @@ static CUcontext true_handle(uint32_t id)
 	return primary;
 }
 
-/* A context that has ended meanwhile has no handle, and no work. */
+/* A context that has ended meanwhile has no handle and no work: it is not added. */
 bool gm_ticket_context(uint32_t id)
 {
 	uint32_t ends = gm_timeline_ends(timeline);
@@ -81,7 +82,7 @@ bool gm_ticket_context(uint32_t id)
 
 		ends = gm_timeline_ends(timeline);
 		handle = true_handle(id);
-		gm_reuse_turn(gm_order_reuse());	/* what was freed before is past it */
+		gm_reuse_turn(gm_order_reuse());	/* so that the context has passed all earlier frees */
 		r = gm_timeline_add(timeline, id, (uintptr_t)handle, ends);
 		if (r == -ENOSPC)
 			return false;
@@ -127,7 +128,7 @@ void gm_ticket_touches(uint32_t who, uint32_t whose)
 
 /* ---- the timeline's backend -------------------------------------------------------------------- */
 
-/* A result of recording, as struct gm_timeline_ops wants it. */
+/* Return the result of recording as struct gm_timeline_ops has it. */
 static int record_error(CUresult result)
 {
 	switch (result) {
@@ -143,7 +144,7 @@ static int record_error(CUresult result)
 	}
 }
 
-/* Did the context end, rather than the call fail? */
+/* Did the call fail because the context has ended? */
 static bool is_of_ended(CUresult result)
 {
 	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED ||
@@ -201,7 +202,7 @@ static int record_stream(void *arg, uint32_t context, uint64_t stream, uint64_t 
 	CUdevice device;
 
 	(void)arg;
-	/* An event of ours on the default stream would have streams wait for one another that do not. */
+	/* An event of ours on the default stream would make streams wait for one another. */
 	result = context && stream <= (uintptr_t)CU_STREAM_PER_THREAD
 		       ? GM_REAL(cuCtxRecordEvent)(gm_context_handle(context, &role, &device), event_of(event))
 		       : GM_REAL(cuEventRecord)(event_of(event), (CUstream)(uintptr_t)stream);
@@ -219,7 +220,7 @@ static int is_idle(void *arg, uint32_t context, uint64_t stream)
 	CUdevice device;
 
 	(void)arg;
-	/* The default stream is that of the current context: it must be this one. */
+	/* The default stream is that of the current context, which must be @context. */
 	if (!whole || (!GM_REAL(cuCtxGetCurrent)(&current) && current &&
 		       current == gm_context_handle(context, &role, &device)))
 		result = GM_REAL(cuStreamQuery)((CUstream)(uintptr_t)stream);
@@ -260,7 +261,7 @@ CUevent gm_ticket_event(uint32_t id)
 	struct gm_mark *mark = gm_ticket_context(id) ? gm_timeline_take(timeline, id) : NULL;
 	CUevent event = mark ? event_of(mark->event) : NULL;
 
-	gm_timeline_put(timeline, mark);	/* who records it later may */
+	gm_timeline_put(timeline, mark);	/* others may use the event, too, and record it */
 	return event;
 }
 
@@ -273,7 +274,7 @@ int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t 
 	if (!mark)
 		return -ENOMEM;
 	relaxed = gm_relax();
-	/* A green context's stream may not take an event of the primary one. */
+	/* A green context's stream cannot record an event of the primary context. */
 	r = stream ? record_error(GM_REAL(cuEventRecord)(event_of(mark->event), stream)) : -EIO;
 	if (r == -EIO && whole)
 		r = record_context(NULL, mark->track->handle, mark->event);

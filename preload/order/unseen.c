@@ -1,15 +1,14 @@
 /*
  * unseen.c - work that no hook may see (see order.h).
  *
- * Private tables: cuGetExportTable hands out tables of functions by a UUID. Those that every copy
- * of the runtime asks for submit no work by themselves (what the runtime launches goes through the
- * public names); of others that is not known.
+ * Private tables: cuGetExportTable hands out tables of functions by a UUID. The tables that every copy of the runtime
+ * asks for submit no work by themselves, because what the runtime launches goes through the public names. Of other
+ * tables that is not known.
  *
- * Objects that call the driver past us were loaded with RTLD_DEEPBIND, or this library was not
- * preloaded but loaded later. Where an object's calls go is in its relocated slots: such an object
- * has the C library's dlsym there instead of ours, or a function of the driver instead of a hook.
- * Not found are slots that are bound lazily, until they are bound, and pointers that were copied
- * before this library was loaded.
+ * Objects that call the driver past us: they were loaded with RTLD_DEEPBIND, or this library was not preloaded but
+ * loaded later. The relocated slots of an object show where its calls go: such an object has the C library's dlsym
+ * instead of ours, or a function of the driver instead of a hook. Not found: slots that are bound lazily, until they
+ * are bound, and pointers that were copied before this library was loaded.
  *
  * Thread context: any. The check of slots: inside a hook, no lock held (the loader's is taken).
  */
@@ -23,8 +22,8 @@
 #include "preload/process/say.h"
 
 static _Atomic(bool) unseen;
-static const char *reason;		/* not said yet */
-static struct gm_reuse *reused;		/* NULL: there is none yet */
+static const char *reason;		/* still to be printed; NULL: none */
+static struct gm_reuse *reused;		/* NULL: not started */
 
 static void say_reason(void)
 {
@@ -34,7 +33,7 @@ static void say_reason(void)
 		gm_say_always("single-stream fast path off: ", why);
 }
 
-/* It may be in any context, and touch any memory. */
+/* Unseen work may be in any context, and touch any memory. */
 static void end_single(struct gm_reuse *reuse)
 {
 	gm_reuse_end_single(reuse);
@@ -84,7 +83,7 @@ static const struct table {
 	{ "\xb1\x05\x41\xe1\xf7\xc7\xc7\x4a\x9f\x64\xf2\x23\xbe\x99\xf1\xe2", "devices, runtime" },
 	{ "\xd4\x08\x20\x55\xbd\xe6\x70\x4b\x8d\x34\xba\x12\x3c\x66\xe1\xf2", "checks, at start" },
 	{ "\x26\x3e\x88\x60\x7c\xd2\x61\x43\x92\xf6\xbb\xd5\x00\x6d\xfa\x7e", "checks, at start" },
-	/* Libraries of CUDA 13 ask for these; all that they launch is seen by the hooks nevertheless
+	/* Libraries of CUDA 13 ask for these. The hooks still see all that these libraries launch
 	 * (test/gpu/gpu_launches.py counts: 311 of 311 on an H200). */
 	{ "\x21\x31\x8c\x60\x97\x14\x32\x48\x8c\xa6\x41\xff\x73\x24\xc8\xf2", "cuBLASLt" },
 	{ "\x17\x34\xdc\x26\x80\x0d\x47\x45\x87\x26\xc0\xf1\xe7\xdd\x8b\xca", "cuBLASLt" },
@@ -121,7 +120,7 @@ static void format_uuid(const CUuuid *id, char text[37])
 #define UNKNOWN_TABLE "a private table of the driver that is not known: "
 static char unknown_reason[sizeof(UNKNOWN_TABLE) + 37] = UNKNOWN_TABLE;
 
-/* The library may not have started, its options not been read: then only the flag is kept. */
+/* If the library has not started, its options are not read: then only the reason is kept, to be printed later. */
 static void unknown_table(const CUuuid *id, const void *caller)
 {
 	char text[37];
@@ -145,9 +144,9 @@ CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTable
 	return result;
 }
 
-/* ---- objects that are bound past us ---- */
+/* ---- objects that call the driver past us ---- */
 
-#define CHECKS_AGAIN 16u			/* of slots that are not bound yet */
+#define CHECKS_AGAIN 16u			/* most repeated checks because of slots that are not bound yet */
 
 static _Atomic(uint64_t) objects_seen;		/* dlpi_adds of the last check */
 static _Atomic(unsigned int) checked_again;
@@ -161,7 +160,7 @@ struct object {
 	const char *strings;
 };
 
-/* glibc relocates the dynamic section's addresses in place, but not everywhere. */
+/* glibc replaces the offsets in the dynamic section by addresses, but not in every object. */
 static const void *address_in(const struct dl_phdr_info *info, ElfW(Addr) value)
 {
 	return (const void *)(value < info->dlpi_addr ? info->dlpi_addr + value : value);
@@ -197,14 +196,14 @@ static bool read_dynamic(const struct dl_phdr_info *info, const ElfW(Dyn) *d, st
 	return object->symbols && object->strings;
 }
 
-/* Does @name lead to the driver? */
+/* Does the function @name lead to the driver? */
 static bool leads_to_driver(const char *name)
 {
 	return strcmp(name, "dlsym") == 0 ||
 	       (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z');
 }
 
-/* Is the slot of @name bound past us? */
+/* Does the slot of @name hold the real function instead of ours? */
 static bool goes_past(const char *name, const void *bound)
 {
 	return *name == 'd' ? bound == (const void *)gm_libc.dlsym : gm_hook_for(bound) != NULL;
@@ -222,7 +221,7 @@ static bool has_address(const struct dl_phdr_info *info, const void *address)
 	return false;
 }
 
-/* A slot that leads into its own object is bound lazily, and has not been called through. */
+/* A slot that points into its own object is bound lazily, and was not called yet. */
 static void check_slots(const struct dl_phdr_info *info, const struct object *object,
 			  struct found *found)
 {
@@ -246,7 +245,7 @@ static void check_slots(const struct dl_phdr_info *info, const struct object *ob
 	}
 }
 
-/* Our own objects' slots, the C library's and the driver's are what they should be. */
+/* Skip our own object, the C library and the driver: their slots are right as they are. */
 static int check_object(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
 	const ElfW(Dyn) *dynamic = NULL;
@@ -273,7 +272,7 @@ static int count(struct dl_phdr_info *info, size_t bytes, void *arg)
 	return 1;
 }
 
-/* A name that everybody finds in us, if we stand before the driver. */
+/* Does this library come before the driver in the search order? Then everybody finds a name that both define here. */
 static bool stands_before(void)
 {
 	return gm_libc.dlsym && gm_libc.dlsym(RTLD_DEFAULT, "cuLaunchKernel") ==

@@ -72,7 +72,7 @@ static int32_t rank_of_process(void)
 	return -1;
 }
 
-/* Make @output absolute by the present directory. A path that would be too long stays relative. */
+/* Make @output absolute, from the current directory. A path that would be too long stays relative. */
 static void make_absolute(const char *output, char ret[GM_TEXT_BYTES])
 {
 	size_t length, rest = strlen(output);
@@ -123,7 +123,7 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 	return GM_OPTION_COUNT + 1;
 }
 
-/* For gm_module_sink: the journal assigns the numbers. */
+/* publish of struct gm_module_sink: the journal assigns the numbers. */
 static uint16_t publish_module(const struct gm_module_info *info)
 {
 	uint16_t module = gm_publish_module(info->base, info->start, info->end, info->path,
@@ -134,7 +134,7 @@ static uint16_t publish_module(const struct gm_module_info *info)
 	return module;
 }
 
-/* The range of our own code, from the linker, because stacks begin with our caller. */
+/* The range of our own code, from the linker: stacks begin with the caller of that code. */
 extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
 
 /* Print a line about an interpreter whose frames cannot be read. Any thread. */
@@ -213,8 +213,8 @@ static int start_recorder(struct scratch *scratch)
 	return r;
 }
 
-/* Choose allocator:native under a debugger of memory. It sees only the driver's allocations, and the cache's blocks
- * within these would hide the errors that it looks for. */
+/* Choose allocator:native under a memory debugger. The debugger sees only the driver's allocations, so blocks of the
+ * cache within these would hide the errors that it looks for. */
 static void choose_allocator(struct gm_options *options)
 {
 	const char *debugger;

@@ -11,8 +11,8 @@
  * others by dlvsym. A program that uses CUDA has libpthread and libdl, because libcuda needs them.
  *
  * Not in sanitizer builds, because their runtimes intercept the same functions.
- * Threads and signals: as for the function of libc. Found addresses are stored whole, and two threads that look at
- * once find the same address.
+ * Threads and signals: as for the function of libc. Addresses are stored atomically, and two threads that look one up
+ * at the same time find the same address.
  */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define _GNU_SOURCE
@@ -85,8 +85,8 @@ static void *find_in(const struct link_map *object, const char *name)
 	}
 	if (!symbols || !strings || !table || !table[0])
 		return NULL;
-	/* The table has the counts of buckets, of symbols without a hash and of words of the filter, then the filter,
-	 * then the buckets. */
+	/* The table begins with the counts of buckets, of symbols without a hash, and of words of the filter, and the
+	 * filter's shift. Then come the filter and the buckets. */
 	buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
 	chain = buckets + table[0];
 	i = buckets[hash % table[0]];

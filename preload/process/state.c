@@ -63,8 +63,8 @@ static void wait_for_start(void)
 /*
  * A start may need more stack than a thread of the program has left, so it runs on a stack of its own, which is
  * unmapped afterwards. makecontext sets the stack up, because it knows the needs of the C library and the
- * processor (shadow stacks, too). Under sanitizers, which must be told of every switch, and when there is no
- * memory, the start uses the caller's stack. One thread at a time, with cancellation off.
+ * processor (shadow stacks, too). The start uses the caller's stack if there is no memory, and under sanitizers,
+ * because these need a report of every switch. One thread at a time, with cancellation off.
  */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
@@ -114,8 +114,8 @@ static int on_wide_stack(int (*fn)(void))
 
 #endif
 
-/* Run gm_init with cancellation off. Calls that come back from the driver meanwhile count as inside this hook, although
- * their stack is another one. */
+/* Run gm_init with cancellation off. If the driver calls our hooks meanwhile, these calls count as inside this hook,
+ * although they run on another stack. */
 static int init(void)
 {
 	uintptr_t inside = gm_inside;

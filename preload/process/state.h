@@ -79,7 +79,7 @@ struct gm_state {
 	/* exit.c */
 	_Atomic(uint32_t) exiting;	/* exit() has begun */
 	_Atomic(uint32_t) turning;	/* the helper thread is in gm_cache_turn */
-	_Atomic(uint32_t) turns_ended;	/* and shall not be again: the driver may be going */
+	_Atomic(uint32_t) turns_ended;	/* it must not enter again, because the driver may be shutting down */
 	_Atomic(uint32_t) exit_step;	/* enum in exit.c; GM_EXIT_NOT_YET before the last snapshot */
 	uint32_t exit_taker;		/* kernel id of the thread that takes the exit snapshot */
 	_Atomic(int32_t) exit_result;	/* 0 or -errno of writing it */
@@ -101,7 +101,7 @@ struct gm_state {
 	} oom_copies[2];		/* of the first and of the newest failure, not yet shown */
 	bool oom_first_kept;
 	int64_t oom_budget_ns;		/* processor time that copies may take, */
-	uint64_t oom_budget_at_ns;	/* as of this moment; 0: no copy was made yet */
+	uint64_t oom_budget_at_ns;	/* as of this CLOCK_MONOTONIC time; 0: no copy was made yet */
 	char oom_last[GM_OOM_KEPT / 2][GM_PATH_BYTES];	/* paths of the last snapshots; lock: writing */
 	struct gm_oom_observer observers[GM_OOM_OBSERVERS];	/* lock: oom_lock */
 
