@@ -17,11 +17,11 @@ struct backing {
 	uint32_t block;			/* id of the record; 0: this slot is not in use */
 	uint64_t handle, size;
 	uint64_t shown, shown_size;	/* address and size in the record */
-	uint32_t references, mappings;	/* what the program holds, without those about to end */
+	uint32_t references, mappings;	/* held by the program, except those about to end */
 	uint32_t pending;		/* ends that the driver has not confirmed yet */
-	uint32_t first, last;		/* list of mappings, with those about to end */
+	uint32_t first, last;		/* list of mappings, including those about to end */
 	uint32_t space;
-	bool keyed;			/* the map leads from the handle to this backing */
+	bool keyed;			/* the map has an entry from @handle to this backing */
 };
 
 struct mapping {
@@ -50,14 +50,14 @@ static struct mapping *mapping_at(uint32_t id)
 	return gm_slots_at(&mappings, id);
 }
 
-/* May the record have the address of this mapping? Only if the mapping shows the whole backing: the record of a VMM
- * handle that is mapped in part would seem to cover its neighbours. */
+/* May the record show the address of this mapping? A mapping of a part of a VMM handle must not be shown, because
+ * the record has the size of the whole handle and would seem to cover neighbouring memory. */
 static bool shows_locked(const struct backing *b, const struct mapping *m)
 {
 	return !m->taken && (b->space == GM_MAP_EXTERNAL || (!m->offset && m->size >= b->size));
 }
 
-/* Set the address in the record: the first mapping that stays and shows the whole backing. */
+/* Set the address in the record to that of the first mapping that may be shown, or to the handle if there is none. */
 static void place_locked(struct backing *b, uint64_t op, uint32_t stack)
 {
 	uint64_t address = b->handle;
@@ -103,8 +103,8 @@ static void drop_backing_locked(uint32_t id)
 	gm_slots_drop(&backings, id);
 }
 
-/* Let @handle lead to @id from now on. An older backing of @handle has ended unseen, or lives by its mappings alone.
- * Returns false when there is no memory. */
+/* Put @handle into the map as the key of backing @id. An older backing under @handle loses its key: no hook saw it
+ * end, or only mappings keep it alive. Returns false when there is no memory. */
 static bool key_locked(uint32_t id, uint64_t handle)
 {
 	struct backing *b = backing_at(id);
@@ -119,8 +119,8 @@ static bool key_locked(uint32_t id, uint64_t handle)
 	return b->keyed;
 }
 
-/* Note that @id has lost a reference or mapping. If nothing is left, the handle leads nowhere from now on, because
- * the driver may hand out the same handle before it returns to us. */
+/* Count one pending end of backing @id. If nothing holds the backing any more, remove its handle from the map,
+ * because the driver may hand out the same handle again before its call returns to us. */
 static void taken_locked(uint32_t id, struct gm_backing_step *step)
 {
 	struct backing *b = backing_at(id);
@@ -217,7 +217,8 @@ void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t add
 	id = mapping ? mapping_at(mapping)->backing
 		     : (uint32_t)gm_map_get(gm_pointers, space, handle);
 	b = id ? backing_at(id) : NULL;
-	/* cuda.h promises the handle by which the memory was mapped. Without references the handle may be new. */
+	/* cuda.h promises the handle that was used to map the memory. If the backing has no references, the driver
+	 * may have made a new handle. */
 	if (b && (!b->references || b->handle == handle)) {
 		if (!b->keyed || b->handle != handle)
 			key_locked(id, handle);
@@ -247,7 +248,7 @@ static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t 
 	b->last = new;
 	b->mappings++;
 	mapping_count++;
-	if (old) {	/* no hook saw it being unmapped */
+	if (old) {	/* no hook saw the old mapping end */
 		backing_at(mapping_at((uint32_t)old)->backing)->mappings--;
 		unlink_mapping_locked((uint32_t)old);
 	}
@@ -312,7 +313,7 @@ void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *s
 		take_mapping_locked(id, step);
 		at += mapping_at(id)->size;
 	} while (at < end);
-	/* There is a gap (a multicast object, a mapping that we missed): look at every mapping. */
+	/* There is a gap (a multicast object, or a mapping that no hook saw): look at every mapping. */
 	for (uint32_t id = 1; at < end && id < mappings.used; id++) {
 		const struct mapping *m = mapping_at(id);
 

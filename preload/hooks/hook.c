@@ -1,8 +1,9 @@
 /*
- * hook.c - the guard of every hook, the repetition of calls that failed for want of memory (see hook.h), and
- * the bodies of the plain rows of hooks.def: GM_RETRY and GM_NOTE.
+ * hook.c - the guard of every hook, the repetition of calls that ran out of memory (see hook.h), and the
+ * bodies of the plain rows of hooks.def: GM_RETRY and GM_NOTE.
  *
- * Thread and signal context: any, as for the driver's function; after a failure as for any hook.
+ * Thread and signal context: any. A GM_RETRY row enters a hook only after a failure; before, it is the
+ * driver's function.
  */
 #include <errno.h>
 
@@ -17,7 +18,7 @@ bool gm_enter_slow(uintptr_t here, bool starts)
 	int kept = errno;
 
 	if (gm_inside != 0 && here < gm_inside) {
-		gm_where_moved();	/* the context may have changed unseen */
+		gm_where_moved();	/* the call may change the current context */
 		return false;
 	}
 	if (!starts && !gm_state_is_mine())
@@ -48,8 +49,9 @@ bool gm_retry(CUresult result, unsigned int *tries)
 
 /* ---- plain rows of hooks.def ---- */
 
-/* Shall a failed GM_RETRY call be repeated? A GM_RETRY call that succeeds enters no hook, because nothing is recorded.
- * Before the library has started there is nothing to flush, and a call from inside a hook is repeated by that hook. */
+/* Decide whether to repeat a failed GM_RETRY call. A GM_RETRY call that succeeds enters no hook, because nothing
+ * is recorded. Returns false before the library has started, because there is nothing to flush, and inside another
+ * hook, because that hook repeats its own call. */
 static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tries)
 {
 	bool again;

@@ -22,7 +22,7 @@ static uint64_t bits(unsigned int count)
 	return (UINT64_C(1) << count) - 1;
 }
 
-/* FNV-1a, folded. */
+/* FNV-1a of the driver's bytes, its upper bits folded into the lower ones. */
 static uint64_t check_of(const CUipcMemHandle *handle)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -149,7 +149,8 @@ int gm_import_opened(CUdeviceptr base, uint64_t base_bytes, uint64_t offset, uin
 	}
 	if (import) {
 		import->is.opens++;
-		/* The whole segment and a block at its beginning have the same address: keep the larger size. */
+		/* A block at the beginning of its segment has the address of the whole segment: keep the larger
+		 * size. */
 		if (!size || (import->is.size && size > import->is.size))
 			import->is.size = size;
 		any = true;
