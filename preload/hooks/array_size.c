@@ -28,8 +28,8 @@ static unsigned int bits_per_channel(CUarray_format format)
 	}
 }
 
-/* Return the bits of a texel, chroma planes included, for formats that fix their channels themselves (as cuda.h
- * describes them). 0: the channels of the descriptor count. */
+/* Return the bits of a texel, chroma planes included, for formats whose channels cuda.h fixes. 0: the descriptor
+ * has the number of channels. */
 static unsigned int bits_of_format(CUarray_format format)
 {
 	switch ((unsigned int)format) {

@@ -7,7 +7,8 @@
 #include "preload/order/order.h"
 #include "preload/hooks/hook.h"
 
-/* Convert a descriptor to the largest type; NULL stays NULL. A macro, because the old descriptors are other types. */
+/* Convert a descriptor to the largest type; NULL stays NULL. A macro, because the older descriptors have other
+ * types. */
 #define SOLID(d, depth, flags) \
 	((d) ? &(CUDA_ARRAY3D_DESCRIPTOR){ .Width = (d)->Width, .Height = (d)->Height, \
 					   .Depth = (depth), .Format = (d)->Format, \
@@ -15,7 +16,8 @@
 	     : NULL)
 #define FLAT(d) SOLID(d, 0, 0)
 
-/* Return the bytes that an array takes, from the driver, which knows the tiling; 0: the driver does not tell. */
+/* Return the bytes that an array takes, as the driver reports them, because only the driver knows the tiling. 0:
+ * the driver gives no answer. */
 static uint64_t array_needs(CUarray array, CUdevice device)
 {
 	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
@@ -31,7 +33,7 @@ static uint64_t mipmapped_needs(CUmipmappedArray array, CUdevice device)
 										      : needs.size;
 }
 
-/* An array with a request of 0 bytes has no memory of its own (sparse, deferred). */
+/* If gm_array_bytes is 0, the array has no memory of its own (sparse, deferred). */
 #define GM_HOOK(class, name, type, params, args)
 #define GM_ARRAY(class, name, type, params, args, descriptor, levels, needs) \
 	CUresult name params \

@@ -1,5 +1,5 @@
 /*
- * record.c - record one call of the host (see record.h).
+ * record.c - record one call of the program (see record.h).
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
@@ -20,7 +20,8 @@ static const struct gm_record_watcher *_Atomic watched_by;
 static void (*_Atomic unknown_freed)(void);
 _Atomic(gm_going_fn *) gm_record_going_fn;
 
-/* This thread is reporting a failure. An observer that the report calls may run out of memory itself. */
+/* This thread is reporting a failure: report no second one. An observer that the report calls may itself run out
+ * of memory. */
 static __thread bool reporting;
 
 static enum gm_map_space space_of(enum gm_kind kind)
@@ -143,7 +144,7 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		return;
 	call->alloc.address = address;
 	call->alloc.size = size;
-	if (call->alloc.requested > size)	/* the request was our guess of an array's size */
+	if (call->alloc.requested > size)	/* the request was computed from an array's descriptor */
 		call->alloc.requested = size;
 	call->alloc.tsc = gm_stamp();
 	watcher = watched_by;
@@ -155,9 +156,9 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		rc = gm_backing_add(space, address, call->block, size);
 	else
 		rc = gm_map_put(gm_pointers, space, address, call->block, &old);
-	if (rc)		/* end the record: the free could not find it, and it would be live for ever */
+	if (rc)		/* no free could find the record, and it would be live for ever */
 		gm_record_free(call->op, call->block, call->alloc.tsc, call->alloc.stream);
-	if (old)	/* no hook saw it end, but the driver never hands out a live address */
+	if (old)	/* no hook saw the old block end, but the driver never hands out a live address */
 		gm_record_free(call->op, (uint32_t)old, call->alloc.tsc, 0);
 }
 
@@ -215,7 +216,7 @@ CUresult gm_alloc_pass(struct gm_call *call, CUresult result)
 
 /* ---- frees ---- */
 
-/* Show the free of @block as in flight. Returns false when the record no longer belongs to @key. */
+/* Show the free of @block as in flight. Returns false when the record no longer belongs to @key (0: any). */
 static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 {
 	struct gm_block copy;
@@ -325,8 +326,9 @@ void gm_sample_now(struct gm_where where, uint64_t *ret_free, uint64_t *ret_tota
 	*ret_free = *ret_total = 0;
 	if (where.domain >= GM_MAX_DEVICES)
 		return;
-	/* Unattributed bytes are a difference, whose two sides must belong to one moment. If other threads keep
-	 * changing one side, the earlier sample stays. */
+	/* Unattributed bytes are the difference between what the driver and what the records say is in use. Both
+	 * must be read at one instant: retry if other threads changed the records meanwhile. If they keep
+	 * changing, the earlier sample stays. */
 	for (unsigned int i = 0; i < TRIES; i++) {
 		uint64_t held = 0, after = 1;
 		int r = gm_record_held_bytes(where.domain, &held);
@@ -354,7 +356,7 @@ void gm_sample_growth(struct gm_where where)
 	last = sampled_ms[where.domain];
 	if (last && now - last < INTERVAL_MS)
 		return;
-	/* Of the threads that find a sample due, one asks. */
+	/* If several threads find a sample due, one of them takes it. */
 	if (__atomic_compare_exchange_n((uint64_t *)&sampled_ms[where.domain], &last, now, false,
 					__ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		gm_sample_now(where, &free_bytes, &total_bytes);
