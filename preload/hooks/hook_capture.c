@@ -6,14 +6,16 @@
 #include "preload/hooks/hook.h"
 #include "preload/order/order.h"
 
-/* From the beginning of a capture to its end no event of ours may be under way in the stream's context. */
+/* Note the result of a call that begins a capture. No event of ours may be recorded in the stream's context from
+ * gm_capture_beginning until the capture ends. */
 static CUresult begun(CUstream stream, bool per_thread, uint32_t context, CUresult result)
 {
 	gm_capture_begun(stream, per_thread, context, result);
 	return gm_leave(result);
 }
 
-/* May the stream join a capture? If only one context is in use, that context captures, and no more need be noted. */
+/* May the stream join a capture? If only one context is in use, that context is already known to capture, and
+ * there is nothing to note. */
 static bool may_join(CUstream stream, bool per_thread)
 {
 	return gm_capturing() && !gm_context_only_used() && !gm_stream_captures(stream, per_thread);

@@ -1,9 +1,9 @@
 /*
  * hook_graph.c - the memory that graphs with memory nodes hold on a device (see record.h).
  *
- * Owns the one record of that kind for each device. Its lock is held while the driver is asked, so that two
- * answers are recorded in the order in which the driver gave them. This cannot deadlock, because nothing else
- * takes the lock and the driver never waits for us.
+ * Owns the one record of such memory for each device. Its lock is held while the driver is asked, so that
+ * two answers are recorded in the order in which the driver gave them. This cannot deadlock, because
+ * nothing else takes the lock and the driver never waits for us.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -16,7 +16,7 @@
 
 static struct gm_lock lock = { .rank = GM_RANK_GRAPHS };
 static _Atomic(uint64_t) devices;		/* a bit for each device with a memory node */
-static uint32_t blocks[GM_MAX_DEVICES];		/* lock: lock; 0 none */
+static uint32_t blocks[GM_MAX_DEVICES];		/* lock: lock; 0: no record */
 static uint64_t held_bytes[GM_MAX_DEVICES];	/* lock: lock */
 
 static void unknown_freed(void)
@@ -54,7 +54,8 @@ static void record_locked(uint8_t domain, uint64_t bytes, struct gm_alloc alloc)
 	gm_op_end(op);
 }
 
-/* Does the driver hold more or less for graphs than is recorded? If @alloc is not NULL, record the change. */
+/* Has the number of bytes that the driver holds for graphs changed since it was recorded? If @alloc is not NULL,
+ * record the change. */
 static bool changed_locked(uint8_t domain, const struct gm_alloc *alloc)
 {
 	cuuint64_t bytes = 0;
@@ -84,7 +85,7 @@ static bool changed(const struct gm_alloc *alloc)
 	return any;
 }
 
-/* Looks for a change first, because most launches change nothing and need no stack. */
+/* Looks for a change first, because most launches change nothing, and then no stack is walked. */
 void gm_graph_refresh(const void *caller)
 {
 	struct gm_alloc alloc = { .kind = GM_KIND_GRAPH };
@@ -95,7 +96,7 @@ void gm_graph_refresh(const void *caller)
 	changed(&alloc);
 }
 
-/* End a call on graphs: it may have changed their memory, or failed for want of memory. */
+/* End a call on graphs. The call may have changed the memory of graphs, or have run out of memory. */
 static CUresult graph_end(const char *entry, CUresult result, const void *caller)
 {
 	struct gm_call call;
@@ -114,7 +115,7 @@ static void mem_node_made(const CUmemPoolProps *props)
 			   gm_domain_of(props->location.id) : GM_DOMAIN_UNKNOWN);
 }
 
-/* ---- around the real calls, as the rows GM_GRAPH of hooks.def have them ---- */
+/* ---- statements before and after the real calls, for the GM_GRAPH rows of hooks.def ---- */
 
 #define NOTHING (void)0
 
@@ -130,7 +131,7 @@ static void node_added(CUresult result, const CUgraphNodeParams *params)
 		mem_node_made(&params->alloc.poolProps);
 }
 
-/* Note the upload of a graph that is part of its instantiation. */
+/* Note the upload that is part of an instantiation, as work on the upload stream. */
 static uint32_t uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread)
 {
 	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)

@@ -1,8 +1,8 @@
 /*
  * hook_identity.c - the context in which a thread works, and memory whose allocation no hook saw.
  *
- * The pseudo handles (legacy and per-thread stream) name another stream in each context. As long as only one
- * context has ever been current, the context need not be checked each time.
+ * The pseudo handles (legacy and per-thread stream) stand for a different stream in each context. As long
+ * as only one context has ever been current, the context need not be checked each time.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -29,7 +29,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 	return used(result, result || !pContext ? NULL : *pContext);
 }
 
-/* This changes only notes of this thread, so it needs no guard. */
+/* No guard is needed, because gm_where_moved changes only thread-local data. */
 CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 {
 	CUresult result = GM_REAL(cuCtxPopCurrent_v2)(pctx);
@@ -46,7 +46,8 @@ CUresult cuCtxPopCurrent(CUcontext *pctx)
 	return result;
 }
 
-/* The runtime makes a context current through its own table of functions, and then asks by this call. */
+/* The runtime makes a context current through its private table of functions, which no hook sees, and then calls
+ * cuCtxGetCurrent. So compare the answer with the known context. */
 CUresult cuCtxGetCurrent(CUcontext *pctx)
 {
 	CUresult result = GM_REAL(cuCtxGetCurrent)(pctx);
@@ -58,8 +59,8 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
 
 /* ---- variables of modules ---- */
 
-/* Note a managed variable, because kernels and the host both read and write it. If CUDA cannot be asked (no context, a
- * host function), the variable counts as managed. */
+/* Note a managed variable, because kernels and the host both access it. If the driver cannot be asked (no context,
+ * inside a host function), the variable counts as managed. */
 static CUresult variable(CUresult result, CUdeviceptr address)
 {
 	unsigned int managed = 1;

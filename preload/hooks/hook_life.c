@@ -1,10 +1,10 @@
 /*
  * hook_life.c - the beginning and end of contexts, and of memory that ends with them.
  *
- * The end of a context ends its cuMemAlloc, managed, array, pinned and imported memory. Memory of pools and of
- * VMM handles stays (seen on the GPU for cudaDeviceReset). A record ends only when the driver has said that
- * the context is gone. In a process that exits, the exit snapshot is taken before the first call that ends a
- * context.
+ * The end of a context ends its cuMemAlloc, managed, array, pinned and imported memory. Memory of driver
+ * pools and of VMM handles stays (seen on the GPU for cudaDeviceReset). A record ends only when the driver
+ * has said that the context is gone. When a process exits, the exit snapshot is taken before the first call
+ * that ends a context.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -15,7 +15,8 @@
 #include "preload/hooks/hook.h"
 #include "preload/triggers/trigger.h"
 
-/* Before the real call, ask for the free bytes and take the exit snapshot, while everything is still there. */
+/* Prepare for the end, before the real call: sample the free bytes and take the exit snapshot while all memory
+ * still exists. */
 static void before_end(struct gm_ending *ending)
 {
 	uint64_t free_bytes, total_bytes;
@@ -36,8 +37,8 @@ static CUresult after_end(const struct gm_ending *ending, CUresult result, bool 
 	return gm_leave(result);
 }
 
-/* Has the primary context of @device ended? A release ends it when nobody else holds it. A reset may end it although
- * the call returns an earlier error. */
+/* Has the primary context of @device ended? A release ends it when nobody else holds it. A reset may end it and
+ * still return an earlier error. */
 static bool is_inactive(CUdevice device)
 {
 	unsigned int flags;
@@ -46,7 +47,7 @@ static bool is_inactive(CUdevice device)
 	return !GM_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) && !active;
 }
 
-/* Is @context still current? The last detach destroys a context, which is then no longer current. */
+/* Is @context still current? The last cuCtxDetach destroys a context, which then is no longer current. */
 static bool is_current(CUcontext context)
 {
 	CUcontext current = NULL;
