@@ -2,9 +2,9 @@
  * hook_ipc.c - memory of another process that is opened by an IPC handle, and our memory that is exported.
  *
  * The bytes belong to the exporter. If a handle is opened again in one context, the driver returns the same
- * address and counts; we count references of a backing with that address as its key. A handle names a segment,
- * and carries the block that is meant (imports.h). Other processes may write exported memory while no stream
- * of ours does (writers.c).
+ * address and counts the opens; we count them as references of a backing whose key is that address. A
+ * handle names a segment and also carries the exported block (imports.h). Other processes may write
+ * exported memory even while no stream of ours does (writers.c).
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -51,8 +51,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	if (!gm_cache_on() || !pHandle)
 		return gm_leave(GM_REAL(cuIpcGetMemHandle)(pHandle, dptr));
 	result = GM_REAL(cuIpcGetMemHandle)(&handle, dptr);
-	/* Memory in pages (expandable_segments:True) has no such handle. After a refusal the program may export memory
-	 * that it allocates next. */
+	/* A refusal counts as an export, too: the driver refuses memory in pages (expandable_segments:True), and
+	 * the program may then export memory that it allocates next. */
 	if (!result || gm_cache_covers(dptr))
 		gm_writers_seen(EXPORTED);
 	if (result)
@@ -97,7 +97,7 @@ uint64_t gm_import_bytes(CUdeviceptr address)
 
 typedef __typeof__(cuIpcOpenMemHandle_v2) open_fn;
 
-/* Open the handle, and move *pdptr to the block that is meant. *ret_size: the bytes of the block. */
+/* Open the handle, and move *pdptr to the exported block. *ret_size: the bytes of the block. */
 static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle handle,
 			  unsigned int flags, uint64_t *ret_size)
 {
@@ -116,7 +116,7 @@ static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle hand
 	if (size && (offset >= all || size > all - offset))	/* the eight bytes were not written by us */
 		offset = size = 0;
 	r = gm_import_opened(*pdptr, all, offset, size);
-	if (r && offset) {	/* closing this address would fail */
+	if (r && offset) {	/* the program could not close this address */
 		GM_REAL(cuIpcCloseMemHandle)(*pdptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

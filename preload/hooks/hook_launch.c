@@ -1,10 +1,10 @@
 /*
- * hook_launch.c - launches that need more than a note: with a configuration, on several devices, of host
- * functions.
+ * hook_launch.c - launches that need more than the body of GM_WORK: with a configuration, or on several
+ * devices.
  *
- * A launch may permit its kernel to overlap its predecessor (programmatic serialisation). If memory that the
- * predecessor may still be using has been handed out again, the next kernel is launched without this
- * permission, so that it waits.
+ * A launch may permit its kernel to overlap the previous kernel of the stream (programmatic serialisation).
+ * If memory that the previous kernel may still be using has been handed out again, the launch loses this
+ * permission, so that its kernel waits.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -19,7 +19,7 @@
 
 /* ---- by a configuration ---- */
 
-#define ATTRIBUTES 32u			/* more than there are kinds of attributes */
+#define ATTRIBUTES 32u			/* more than CUDA has kinds of attributes */
 
 struct copied {
 	CUlaunchConfig config;
@@ -37,7 +37,7 @@ static bool may_overlap(const CUlaunchConfig *config)
 	return false;
 }
 
-/* Return @config without that permission, as a copy in @copy; @config itself when there is no memory. */
+/* Return a copy of @config without the permission to overlap, in @copy; @config itself when there is no memory. */
 static const CUlaunchConfig *without_overlap(const CUlaunchConfig *config, struct copied *copy)
 {
 	size_t bytes = config->numAttrs * sizeof(CUlaunchAttribute);
@@ -62,7 +62,8 @@ static const CUlaunchConfig *without_overlap(const CUlaunchConfig *config, struc
 	return &copy->config;
 }
 
-/* Forget the events that a launch records by its attributes, because no hook sees them being recorded. */
+/* Forget the events that a launch records by its attributes, because the driver records them without a call that
+ * we hook. */
 static void forget_events(const CUlaunchConfig *config)
 {
 	for (unsigned int i = 0; config->attrs && i < config->numAttrs; i++) {

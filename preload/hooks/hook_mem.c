@@ -1,6 +1,6 @@
 /*
- * hook_mem.c - memory that one call allocates and one call frees: cuMemAlloc and cuMemFree, which the cache may
- * serve, and the rows GM_ALLOC and GM_FREE of hooks.def.
+ * hook_mem.c - memory that one call allocates and one call frees: cuMemAlloc and cuMemFree, which the cache
+ * may serve, and the GM_ALLOC and GM_FREE rows of hooks.def.
  *
  * Pinned host memory, allocated or registered, is recorded in the host's domain and ends with the context that
  * made it. A mipmapped array from external memory is recorded as a mapping of that memory (hook_external.c).
@@ -48,7 +48,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	return gm_free_end(&call, result);
 }
 
-/* ---- the rows GM_ALLOC and GM_FREE of hooks.def, for memory of any kind ---- */
+/* ---- the GM_ALLOC and GM_FREE rows of hooks.def, for memory of any kind ---- */
 
 #define GM_HOOK(class, name, type, params, args)
 #define GM_ALLOC(class, name, type, params, args, kind, segment_flags, requested, address, size) \

@@ -1,9 +1,9 @@
 /*
  * hook_order.c - the program's own waits, and its streams and events.
  *
- * After the program has waited for a context, the context has passed every free before the wait (timeline.h). A
- * wait for less than a context completes some of the work that the host could see unfinished (host.h). A query
- * that answers "done" counts as a wait.
+ * After the program has waited for a context, the context has passed every free before the wait
+ * (timeline.h). A wait for a stream or an event completes only a part of the work whose progress the host
+ * can see (host.h). A query that answers "done" counts as a wait.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -18,8 +18,8 @@ struct wait {
 	bool begins;
 };
 
-/* Begin a wait. @covers: it may cover the whole context. Nothing need be noted when nothing is in limbo and no other
- * stream's first work waits for a free. */
+/* Begin a wait. @covers: the wait may cover the whole context. Such a wait is noted in single-stream mode, while
+ * gm_order_hot.attention is set, or while blocks are in limbo; otherwise nothing depends on it. */
 static struct wait wait_begin(bool covers)
 {
 	struct wait wait = { .host_now = gm_host_now() };
@@ -53,7 +53,7 @@ static bool is_only_stream(uint64_t key)
 
 typedef __typeof__(cuStreamSynchronize) stream_fn;
 
-/* Wait for a stream or query it. A program that @polls calls this often, so then only the answer is noted. */
+/* Wait for a stream, or query it (@polls). A program may query very often, so a query only notes the answer. */
 static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, bool polls)
 {
 	struct wait wait;
@@ -75,8 +75,8 @@ static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, b
 	return gm_leave(result);
 }
 
-/* Note the end of a stream before the real call, because another stream may get its handle the moment the driver
- * returns. */
+/* Note the end of a stream before the real call, because a new stream may get the same handle as soon as the
+ * driver returns. */
 static void stream_ends(CUstream stream)
 {
 	if (!gm_order_on || !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
@@ -124,7 +124,7 @@ static CUresult wait_context(CUcontext context, bool named)
 		gm_host_all_done(wait.host_now);
 	else
 		gm_host_context_done(context, wait.host_now);
-	/* A green context is only a part of its context, so such a wait does not cover the whole context. */
+	/* A green context is only a part of its context, so a wait for it does not cover the whole context. */
 	id = covers ? 0 : gm_ticket_context_of(context);
 	if (wait.begins && (covers || id))
 		gm_reuse_sync_done(gm_order_reuse(), id, wait.begun);
@@ -184,7 +184,8 @@ static struct gm_host_mark recording(CUevent event, CUstream stream, bool per_th
 	return gm_host_event_recording(event, gm_stream_key(stream, per_thread), NULL);
 }
 
-/* Note a recorded event. During a capture no event was recorded; the graph will do that when it runs. */
+/* Note a recorded event. While the stream captures, the call records no event; the graph records it at each
+ * launch. */
 static CUresult recorded(CUresult result, CUevent event, const struct gm_host_mark *mark,
 			 CUstream stream, bool per_thread)
 {

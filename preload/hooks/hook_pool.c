@@ -1,9 +1,9 @@
 /*
- * hook_pool.c - stream-ordered memory and its pools.
+ * hook_pool.c - stream-ordered memory and the driver pools that it comes from.
  *
  * Memory that a capturing stream allocates belongs to the graph (hook_graph.c). Other memory belongs to its
- * pool, so it outlives contexts, and a destroyed pool lives on until its last pointer is freed. Both are rules
- * of the driver, so only a free ends a record here.
+ * pool: it outlives contexts, and a destroyed pool lives on until its last pointer is freed. The driver
+ * works like that, so only a free ends a record here.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -29,8 +29,8 @@ static uint8_t domain_of_location(const CUmemLocation *location)
 	}
 }
 
-/* Return the domain of a pointer as the driver reports it; @otherwise when it does not. @maybe_host: the pool may be
- * one of host memory. */
+/* Return the domain of a pointer as the driver reports it, or @otherwise when the driver gives no answer.
+ * @maybe_host: the pool may have host memory. */
 static uint8_t domain_of_pointer(CUdeviceptr ptr, bool maybe_host, uint8_t otherwise)
 {
 	struct gm_relaxed relaxed = gm_relax();
@@ -47,8 +47,8 @@ static uint8_t domain_of_pointer(CUdeviceptr ptr, bool maybe_host, uint8_t other
 	return otherwise;
 }
 
-/* Return the domain of the stream: cuMemAllocAsync allocates on the stream's device, which need not be the current
- * one. */
+/* Return the domain of @ptr, which cuMemAllocAsync allocated on the device of @stream. This need not be the
+ * current device. */
 static uint8_t domain_of_stream(const struct gm_call *call, CUdeviceptr ptr, CUstream stream)
 {
 	bool current = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -98,8 +98,8 @@ static CUresult async_end(struct gm_call *call, CUresult result, const CUdevicep
 	return gm_alloc_pass(call, result);
 }
 
-/* Return the context and device of a stream. Only the driver knows them, and asking costs more than the allocation, so
- * each thread keeps its last answer. Keys are never used twice. */
+/* Return the context and device of a stream. Only the driver knows them, and asking costs more than the
+ * allocation, so each thread keeps its last answer. The answer stays true, because keys are never used twice. */
 static struct gm_where where_of_stream(const struct gm_call *call, CUstream stream, uint64_t key)
 {
 	static __thread struct { uint64_t key; struct gm_where where; } known;
@@ -122,7 +122,7 @@ static struct gm_where where_of_stream(const struct gm_call *call, CUstream stre
 	return known.where;
 }
 
-/* Serve an allocation from the cache, unless the program names a pool, which the driver serves. */
+/* Serve an allocation from the cache. If the program names a pool, the driver serves it. */
 static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUmemoryPool pool, CUstream stream,
 		       bool per_thread, CUresult *ret_result)
 {
@@ -135,7 +135,7 @@ static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUmemoryPool poo
 	if (per_thread && !stream)
 		stream = CU_STREAM_PER_THREAD;
 	where = where_of_stream(call, stream, key);
-	/* The driver serves streams of a device that is not the current one. */
+	/* The driver serves streams of other devices than the current one. */
 	if (where.domain != call->where.domain || !gm_pool_served(where.domain))
 		return false;
 	return gm_cache_malloc_async(call, dptr, stream, key, ret_result);
@@ -167,8 +167,8 @@ free_inside(__typeof__(cuMemFreeAsync) *real, CUdeviceptr dptr, CUstream stream,
 	return gm_inside_freed(dptr, real(GM_NOBODYS, stream));
 }
 
-/* On a capturing stream the free of a graph's pointer becomes a node of the graph; such pointers are not in the map.
- * The driver refuses the free of a pointer that is in the map. */
+/* On a capturing stream the driver makes the free of a graph's pointer a node of the graph, and refuses the free
+ * of other pointers. Pointers of graphs are not in the map, so such a free is not recorded. */
 #define FREE_ASYNC(name, per_thread, none) \
 	CUresult name(CUdeviceptr dptr, CUstream hStream) \
 	{ \
@@ -233,7 +233,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	return gm_leave(result);
 }
 
-/* Import a pointer of another process's pool, which is freed like one of our own. */
+/* Import a pointer from another process's pool. The program frees it like one of its own. */
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 				CUmemPoolPtrExportData *shareData)
 {
