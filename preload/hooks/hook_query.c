@@ -1,10 +1,11 @@
 /*
  * hook_query.c - answer the program's questions about memory that the cache serves.
  *
- * The driver knows segments, but the program must hear of its blocks as if the driver had allocated them: a
- * range of exactly the requested bytes, and no answer about a block that it has freed. Other properties
- * (context, device, capabilities, mapping, pool) are the same for a block as for its segment. The driver is
- * always asked first, so its own errors (no context, a null pointer, a sticky fault) come before ours.
+ * The driver knows only segments, but the program must get answers about its blocks as if the driver had
+ * allocated them: a range of exactly the requested bytes, and no answer about a freed block. Other
+ * properties (context, device, capabilities, mapping, pool) are the same for a block as for its segment.
+ * The driver is always asked first, so its own errors (no context, a null pointer, a sticky fault) come
+ * before ours.
  *
  * Thread context: any. Signal context: inside a hook the driver answers, corrected for live blocks
  * (cache.h).
@@ -16,7 +17,7 @@
 #include "preload/hooks/imports.h"
 #include "preload/order/order.h"
 
-/* A question about memory does not start the library, because without a start the cache serves nothing. */
+/* A question about memory does not start the library: before the start the cache has served nothing. */
 #define GM_ASK(name, ...) GM_ASK_OR(GM_REAL(name)(__VA_ARGS__), name, __VA_ARGS__)
 #define GM_ASK_OR(inside, name, ...) \
 	do { \
@@ -30,15 +31,15 @@ enum whose { THE_DRIVERS, A_BLOCK, NOBODYS };
 
 struct range { CUdeviceptr base; size_t size; uint64_t id; CUcontext context; CUmemoryPool pool; };
 
-/* Return the id of a block, which stays the same while the block is handed out. It differs from every id of the driver,
- * because those are small numbers. */
+/* Return the id of a block, which stays the same while the program holds the block. The top bit makes the id
+ * differ from the driver's ids, which are small numbers. */
 static uint64_t buffer_id(uint32_t block, uint64_t tsc)
 {
 	return UINT64_C(1) << 63 | (tsc & (UINT64_MAX >> 9)) << 8 | (block & 0xff);
 }
 
-/* Find whose memory is at @address. NOBODYS: in a segment of the cache, but in no block of the program, or past the
- * bytes that it requested. */
+/* Find whose memory is at @address. NOBODYS: the address lies in a segment of the cache, but in no block that the
+ * program holds, or past the bytes that it requested. */
 static enum whose find(CUdeviceptr address, struct range *ret_range)
 {
 	struct gm_import import;
@@ -90,7 +91,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	whose = find(dptr, &range);
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
-	if (whose == NOBODYS)	/* let the driver answer about an address that nobody has */
+	if (whose == NOBODYS)	/* ask the driver about an address where no allocation is */
 		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, GM_NOBODYS));
 	result = GM_REAL(cuMemGetAddressRange_v2)(NULL, NULL, dptr);
 	if (result)
@@ -187,8 +188,9 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 	return gm_leave(result);
 }
 
-/* Answer about a pointer that nobody has. For an unknown pointer this call succeeds and returns zeroes, so the driver
- * is asked about a pointer that nobody can have. As the host pointer the driver returns the pointer in question. */
+/* Complete the answers about a pointer to no allocation. cuPointerGetAttributes succeeds for an unknown pointer
+ * and returns zeroes, so the driver was asked about GM_NOBODYS instead of @ptr. It returns that address as the
+ * host pointer: put @ptr there. */
 static void about_nobodys(unsigned int count, const CUpointer_attribute *attributes, void **data,
 			  CUdeviceptr ptr)
 {
@@ -225,8 +227,8 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 	return gm_leave(result);
 }
 
-/* Set an attribute. SYNC_MEMOPS, the only one that can be set, is set for the whole segment, so copies of its
- * neighbours become synchronous, too. It is never cleared, because a neighbour may have set it. */
+/* Set an attribute. SYNC_MEMOPS, the only one that can be set, is set for the whole segment, so copies of
+ * neighbouring blocks become synchronous, too. It is never cleared, because a neighbouring block may need it. */
 static CUresult set_inside(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_cache_covers(ptr)) {
@@ -256,8 +258,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 
 /* ---- free memory ---- */
 
-/* Add the memory that a flush would give back, because it is as good as free. Memory that this thread freed before must
- * count as free now, because the driver's own free would have waited for the GPU. */
+/* Add the memory that a flush would give back, because the program can have it. Memory that this thread freed
+ * before must count as free now, because the driver's own free would have waited for the GPU. */
 static size_t with_idle(size_t free_bytes, size_t total_bytes)
 {
 	struct gm_where where = gm_where_now();

@@ -1,8 +1,8 @@
 /*
  * hook_vmm.c - virtual memory: handles with their bytes, and their mappings (backing.h).
  *
- * Reserved addresses hold no bytes. A multicast object has no bytes of its own, so its handle and its mappings
- * are not recorded and pass through. Handles belong to no context.
+ * Reserved addresses hold no bytes. A multicast object has no bytes of its own, so its handle and its
+ * mappings are not recorded; the calls pass through. Handles belong to no context.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -50,14 +50,14 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 
 	GM_ENTER(cuMemRetainAllocationHandle, handle, addr);
 	if (gm_cache_pages_covers((uintptr_t)addr))
-		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* as for memory of cudaMalloc */
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* as the driver answers for memory of cudaMalloc */
 	result = GM_REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (!result)
 		gm_backing_retain_at(GM_MAP_HANDLE, *handle, (uintptr_t)addr);
 	return gm_leave(result);
 }
 
-/* Import memory of another process. Its size shows when it is mapped. */
+/* Import memory of another process. Its size is learned from its mappings. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					CUmemAllocationHandleType shHandleType)
 {
@@ -97,8 +97,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	return gm_alloc_pass(&call, result);
 }
 
-/* The cache must give each peer access to the memory that it maps itself. The driver does this for its own
- * allocations. */
+/* The cache must give each new peer access to the pages that it has mapped itself. For its own allocations the
+ * driver does this. */
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
 	struct gm_where where;

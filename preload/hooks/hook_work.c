@@ -1,9 +1,9 @@
 /*
  * hook_work.c - work that is submitted to the GPU: the bodies of the GM_WORK rows of hooks.def.
  *
- * Each body tells order.h before the real call, and notes after it whether the host can see the results. A
- * program may use cudaFree to wait for a copy whose results the host can see. The memory that a copy reads
- * and writes decides whether that is possible; when the memory is not known, it counts as possible.
+ * Each body notes the work in order.h before the real call, and after it whether the host can see the
+ * results (host.h), because a program may rely on cudaFree to wait for those. For a copy that depends on
+ * the memory that it reads and writes; unknown memory counts as visible to the host.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -14,10 +14,10 @@
 #include "preload/order/host.h"
 #include "preload/order/order.h"
 
-/* ---- what is copied ---- */
+/* ---- which memory the work reads and writes ---- */
 
-/* Is @address in device memory that the host cannot read? False also for a pointer into the middle of memory that the
- * cache did not serve, because such pointers are not known. */
+/* Is @address in device memory that the host cannot read? Also false for a pointer into the middle of memory that
+ * the driver served, because the map has only the beginnings of such memory. */
 static bool in_device(CUdeviceptr address)
 {
 	struct gm_block copy;
@@ -31,7 +31,8 @@ static bool in_device(CUdeviceptr address)
 }
 
 /* Give the device of context @who access to the pages of context @whose. The driver refuses a plain copy of mapped
- * memory that the copying device has no access to (seen on two H100s). It copies its own allocations without access. */
+ * memory that the copying device has no access to (seen on two H100s). Copies of the driver's own allocations need
+ * no access. */
 static void open_pages(uint32_t who, uint32_t whose)
 {
 	CUdevice user = -1, owner = -1;
@@ -42,8 +43,8 @@ static void open_pages(uint32_t who, uint32_t whose)
 		gm_cache_pages_open((uint8_t)owner, (uint8_t)user);
 }
 
-/* Note a copy between the memory of two contexts. From now on work of either of them, and of the current context, may
- * touch the memory of the other (timeline.h). @plain: the program does not name the contexts to the driver. */
+/* Note a copy between the memory of two contexts. From now on work of either context, and of the current one, may
+ * touch the memory of the others (timeline.h). @plain: the call does not name the contexts to the driver. */
 static void note_copy(uint32_t dst, uint32_t src, bool plain)
 {
 	uint32_t contexts[] = { dst, src, dst || src ? gm_where_now().context : 0 };
@@ -70,7 +71,7 @@ static inline void crossing(CUdeviceptr one, CUdeviceptr other)
 		note_crossing(one, other);
 }
 
-/* For device addresses: the host can see them only if they are managed or mapped memory. */
+/* Flags for work on device addresses. The host can see the results only in managed or mapped memory. */
 static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
 {
 	crossing(one, other);
@@ -79,15 +80,15 @@ static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
 	return GM_WORK_LAUNCH;
 }
 
-/* For addresses of any memory. */
+/* Flags for an asynchronous copy between addresses of any memory. */
 static unsigned int copied(CUdeviceptr dst, CUdeviceptr src)
 {
 	crossing(dst, src);
 	return in_device(dst) && in_device(src) ? 0 : GM_WORK_HOST;
 }
 
-/* For a synchronous copy. A copy to plain host memory is complete when the call returns; a copy between managed or
- * mapped memory and the device may not be. */
+/* Flags for a synchronous copy. A copy to plain host memory is complete when the call returns; a copy between
+ * managed or mapped memory and the device may not be. */
 static unsigned int copied_waiting(CUdeviceptr dst, CUdeviceptr src)
 {
 	crossing(dst, src);
@@ -120,7 +121,7 @@ static unsigned int copied_shape_waiting(CUmemorytype src_type, CUdeviceptr src,
 	return GM_WORK_LAUNCH;
 }
 
-/* For the several structures that describe a copy. NULL is an error, which the driver reports. */
+/* Call @how with the fields of one of the structures that describe a copy. The driver reports NULL as an error. */
 #define COPIED(how, copy) \
 	((copy) ? how((copy)->srcMemoryType, (copy)->srcDevice, (copy)->dstMemoryType, \
 		      (copy)->dstDevice) : 0)
@@ -133,7 +134,7 @@ static unsigned int copied_peer(CUcontext dst, CUcontext src)
 	return GM_WORK_LAUNCH;
 }
 
-/* Note a host function or callback, which is work that the host sees. */
+/* Note a host function or callback. The host sees it run. */
 static unsigned int host_function(void)
 {
 	gm_host_function_added();
@@ -142,7 +143,7 @@ static unsigned int host_function(void)
 
 /* ---- the bodies ---- */
 
-/* A synchronous copy to the host has ended, and with it all earlier work of its stream. */
+/* Note the end of a synchronous copy to the host, and of all earlier work of its stream. */
 static __attribute__((noinline)) void waited(CUstream stream, bool per_thread, uint64_t now)
 {
 	if (gm_host_sees_pending())
