@@ -2,8 +2,8 @@
  * options.c - read the options of options.def.
  *
  * GPUMEM_CONF is read first, then each GPUMEM_<NAME>, which wins. The grammar of GPUMEM_CONF is that of
- * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value. Lists stand in brackets; lists of words, such as
- * snapshot_on's, may do without. A value may hold colons.
+ * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value. Lists stand in brackets; lists of words, such as those of
+ * snapshot_on, need no brackets. A value may contain colons.
  *
  * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
  */
@@ -28,8 +28,8 @@ struct reader {
 	gm_option_said *said;
 	void *arg;
 	int complaints;
-	bool alone;			/* only a heap's settings: any mistake refuses the text */
-	bool others;			/* ignore keys that are no options */
+	bool alone;			/* read only the settings of a heap: a mistake refuses the text */
+	bool others;			/* ignore unknown keys */
 };
 
 /* ---- complaints -------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static const struct gm_option_row *find(struct gm_slice name)
 	return NULL;
 }
 
-/* What a type alone does not say. NULL: fine. */
+/* Check a rule that the type cannot express. Returns NULL, or a text that says which values are allowed. */
 static const char *refused(const struct gm_option_row *row, const struct gm_options *options)
 {
 	double threshold = options->garbage_collection_threshold;
@@ -163,7 +163,7 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 	const char *instead = NULL, *mark;
 	bool good;
 
-	/* "no@4711": the number of the process that was started with the option (follow.c). */
+	/* In "no@4711" the number is the process that was started with the option (follow.c): leave it out. */
 	mark = row - rows == GM_OPTION_follow ? memchr(value.text, '@', value.length) : NULL;
 	if (mark)
 		value.length = (size_t)(mark - value.text);
@@ -180,7 +180,8 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 	options->source[row - rows] = conf ? GM_SOURCE_CONF : GM_SOURCE_VARIABLE;
 }
 
-/* Take the words of a set without brackets, up to the next name with a colon: snapshot_on:exit,oom,stacks:none. */
+/* Extend @value, a set without brackets, by the words up to the next pair with a colon:
+ * snapshot_on:exit,oom,stacks:none. */
 static void take_more_words(struct gm_slice *value, struct gm_slice *rest)
 {
 	while (rest->length) {

@@ -15,7 +15,7 @@ const struct gm_signal_name gm_signal_names[] = {
 	{ "URG", SIGURG }, { "XCPU", SIGXCPU }, { "XFSZ", SIGXFSZ }, { NULL, 0 },
 };
 
-/* Return the word at @place in "a|b|c". */
+/* Return the word with index @place in "a|b|c". */
 static struct gm_slice word_at(const char *list, unsigned int place)
 {
 	struct gm_slice rest = gm_slice_of(list), word = { "", 0 };

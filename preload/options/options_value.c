@@ -1,8 +1,7 @@
 /*
  * options_value.c - parse an option's value, with one function for each type; see options_value.h.
  *
- * PyTorch's options have PyTorch's limits (CUDAAllocatorConfig). The answer to a bad value says which values
- * are allowed.
+ * PyTorch's options have PyTorch's limits (CUDAAllocatorConfig).
  */
 #include <string.h>
 
@@ -12,7 +11,7 @@
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
 
-/* Take the digits from the start of @text. */
+/* Take a number from the start of @text. Returns false when there is none, or it overflows. */
 static bool take_number(struct gm_slice *text, uint64_t *ret)
 {
 	uint64_t value = 0;
@@ -102,7 +101,7 @@ static bool power_of_two(uint64_t n)
 
 /* ---- words ------------------------------------------------------------------------------------- */
 
-/* Return the place of @word in "a|b|c"; -1: none. */
+/* Return the index of @word in "a|b|c"; -1: none. */
 static int place_of(struct gm_slice word, const char *list)
 {
 	struct gm_slice rest = gm_slice_of(list);
@@ -155,7 +154,7 @@ static bool parse_bool(struct gm_slice text, bool *ret)
 	return false;
 }
 
-/* Parse a signal. Signals that the kernel or glibc keep, and signals of faults, are not allowed. */
+/* Parse a signal. Signals that the kernel or glibc reserves, and signals of faults, are not allowed. */
 static bool parse_signal(struct gm_slice text, uint32_t *ret)
 {
 	uint64_t number;

@@ -12,7 +12,7 @@
 
 #include "preload/options/text.h"
 
-#define GM_UNLIMITED UINT64_MAX		/* a SIZE of "unlimited" */
+#define GM_UNLIMITED UINT64_MAX		/* value of a SIZE option that is "unlimited" */
 #define GM_TEXT_BYTES 1024u
 #define GM_DIVISION_BINS 16u		/* up to 1 MiB, 2 MiB, ... 32 GiB and more */
 
@@ -25,7 +25,7 @@ enum gm_option_type {
 	GM_TYPE_CHOICE, GM_TYPE_SET, GM_TYPE_SIGNAL, GM_TYPE_TEXT, GM_TYPE_DIVISIONS
 };
 
-struct gm_option_row {			/* of options.def */
+struct gm_option_row {			/* one row of options.def */
 	const char *name, *initial, *unit;
 	uint64_t min, max;
 	enum gm_option_type type;
@@ -34,8 +34,8 @@ struct gm_option_row {			/* of options.def */
 
 extern const struct gm_signal_name { const char *name; uint8_t number; } gm_signal_names[];
 
-/* Store @text as the value of @row in @options. Returns false, and changes nothing, when @text is no such
- * value. */
+/* Parse @text and store the value of @row in @options. Returns false and changes nothing when @text is
+ * not allowed for the row. */
 bool gm_value_parse(const struct gm_option_row *row, struct gm_slice text,
 		    struct gm_options *options);
 

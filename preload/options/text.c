@@ -1,5 +1,5 @@
 /*
- * text.c - see text.h.
+ * text.c - slices of text, and lines that are built in a buffer: see text.h.
  */
 #include <string.h>
 

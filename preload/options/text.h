@@ -13,20 +13,21 @@
 struct gm_slice { const char *text; size_t length; };
 
 struct gm_slice gm_slice_of(const char *text);
-struct gm_slice gm_slice_trim(struct gm_slice slice);	/* blanks at both ends */
+struct gm_slice gm_slice_trim(struct gm_slice slice);	/* removes blanks at both ends */
 
 /* Are the texts equal, without regard to case? */
 bool gm_slice_equals(struct gm_slice a, struct gm_slice b);
 bool gm_slice_is(struct gm_slice slice, const char *word);
 
-/* Does @slice differ from @word by one letter: missing, added, wrong, or swapped with the next? */
+/* Does @slice differ from @word by at most one letter (missing, added or wrong), or by two neighbours
+ * swapped? */
 bool gm_slice_is_near(struct gm_slice slice, const char *word);
 
-/* Cut *@rest at the next @separator outside brackets. Returns the part before, trimmed; *@rest becomes the
- * part behind. */
+/* Cut *@rest at the next @separator outside brackets. Returns the part before it, trimmed, and sets
+ * *@rest to the part behind it. */
 struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator);
 
-/* A text that is being built, NUL terminated. @used also counts text that did not fit and was left out. */
+/* A NUL-terminated text that is being built. @used also counts bytes that did not fit and were left out. */
 struct gm_line { char *text; size_t room, used; };
 
 void gm_line_add(struct gm_line *line, const char *text);
