@@ -1,9 +1,9 @@
 /*
  * control.c - do the commands of gpumem ctl: see control.h.
  *
- * Anybody who may write to the journal's file may change these words at any moment. So the command is copied
- * once, and only the copy is checked and used. Every command does what the program could do by gpumem.h, so no
- * value can do more harm than such a call.
+ * Every process that may write the journal's file can change these words at any time. So the command is
+ * copied once, and only the copy is checked and used. A command does only what the program itself could do
+ * by gpumem.h, so a bad value does no more harm than such a call.
  */
 #include "preload/triggers/control.h"
 
@@ -55,7 +55,7 @@ static int limit(uint8_t device, uint64_t bytes)
 	return 0;
 }
 
-/* Reset the peaks of the pools that hand out memory of @device, too. */
+/* Reset the peaks of the pools of the program that hand out memory of @device. */
 static void reset_pools(uint8_t device)
 {
 	uint32_t of;
@@ -65,7 +65,8 @@ static void reset_pools(uint8_t device)
 			gm_record_reset_stats((uint8_t)i, GM_RESET_PEAK);
 }
 
-/* Relaxed capture mode, because a capture may begin at any moment and this thread's calls must not invalidate it. */
+/* Give the idle memory of @device back to the driver. Relaxed capture mode, because a capture may begin at any
+ * time, and this thread's calls must not invalidate it. */
 static uint64_t empty_cache(uint8_t device)
 {
 	struct gm_relaxed relaxed = gm_relax();
@@ -131,7 +132,7 @@ static int obey(const struct command *command, struct gm_control *control)
 		return -EINVAL;
 	if (!gm_state_is_mine() || !header || gm_recorder_is_lost())
 		return -ENODATA;
-	/* When the process ends, the driver may be shutting down, and the ending thread must not wait for us. */
+	/* The driver may be shutting down when the process ends, and the ending thread must not wait for us. */
 	if (gm_get_acquire(&gm_state.exiting) || gm_get_acquire(&header->life) != GM_LIFE_RUNNING)
 		return -ESHUTDOWN;
 	control->caching = gm_cache_on();
@@ -163,7 +164,8 @@ void gm_control_serve(struct gm_control *control)
 	command.what = __atomic_load_n(&control->command, __ATOMIC_RELAXED);
 	command.device = __atomic_load_n(&control->device, __ATOMIC_RELAXED);
 	command.bytes = __atomic_load_n(&control->bytes, __ATOMIC_RELAXED);
-	/* Driver calls that come back to our exported names pass through. */
+	/* Mark this thread as inside a hook, so that driver calls that come back to our exported names pass
+	 * through. */
 	before = gm_inside;
 	gm_inside = (uintptr_t)__builtin_frame_address(0);
 	control->result = obey(&command, control);

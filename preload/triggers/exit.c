@@ -1,16 +1,16 @@
 /*
- * exit.c - ends of a process in which our code still runs, and the exit snapshot.
+ * exit.c - process exits in which our code still runs, and the exit snapshot.
  *
- * exit(): a handler that was registered at the first CUDA call marks the process as exiting. The snapshot is
- * taken at the next release, reset or destruction of a context, or in our destructor, whichever is first. (The
- * runtime's clean-up releases contexts, and leaves the device empty.) It is not taken in the handler itself,
+ * exit(): a handler, registered at the first CUDA call, marks the process as exiting. The snapshot is taken
+ * at the next release, reset or destruction of a context, or in our destructor, whichever is first. (The
+ * runtime's clean-up releases contexts, and leaves the device empty.) The handler itself does not take it,
  * because memory that static objects of the program free later would look leaked.
  * _exit, _Exit, quick_exit: hooked; the snapshot is taken at once.
  *
  * A clean end removes the journal once the snapshot is written. If the snapshot cannot be written, the journal
  * stays and can be recovered.
  *
- * Thread context: any thread, also the last of the process. Signal context: _exit may be called in a handler,
+ * Thread context: any thread, also the last of the process. Signal context: a handler may call _exit
  * whatever code it interrupted, so every wait is bounded.
  */
 #define _GNU_SOURCE
@@ -55,8 +55,8 @@ static void set_life(enum gm_life life)
 		gm_set_release(&header->life, life);
 }
 
-/* Without an exit snapshot, wait for snapshots that were requested and are still being written, such as one of memory
- * that ran out just now. Returns false when that took too long. */
+/* Wait for snapshots that were requested and are still being written, such as one of an out-of-memory failure just
+ * now. Used when there is no exit snapshot. Returns false when the wait took too long. */
 static bool finish_asked(void)
 {
 	const struct gm_header *header = gm_recorder_header();
@@ -65,10 +65,10 @@ static bool finish_asked(void)
 	       gm_trigger_wait_written(gm_get_acquire(&header->request), WAIT_NS);
 }
 
-/* Take the exit snapshot if it is wanted. Returns false when it was not written in time. */
+/* Take the exit snapshot if it is wanted. Returns false when a snapshot was not written in time. */
 static bool take(void)
 {
-	enum gm_request reason = GM_REQUEST_EXIT;	/* also writes files of failures that have none yet */
+	enum gm_request reason = GM_REQUEST_EXIT;	/* also writes the files of failures that have none yet */
 	uint32_t request;
 
 	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it()) {

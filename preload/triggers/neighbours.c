@@ -1,18 +1,18 @@
 /*
- * neighbours.c - other processes of this user are asked for memory that they do not use: see neighbours.h.
+ * neighbours.c - ask other processes of this user to give back cached memory: see neighbours.h.
  *
- * Their journals lie beside ours, and say how much is idle on which device. Who has some is asked as by gpumem ctl
- * (recorder/journal/control.h). The answer comes from a helper thread, which never asks anybody itself: so nobody asks
- * in a circle.
+ * Their journals lie beside ours and show how much memory is idle on which device. A process with idle
+ * memory gets the command that gpumem ctl would send (recorder/journal/control.h). Its helper thread does
+ * the command. A helper thread asks no other process, so processes cannot ask each other in a circle.
  *
- * The owner of a journal may cut it short at any moment, and a process that reads a mapping of it then dies
- * (SIGBUS). So journals are read and written by system calls alone. The header is mapped for the futex only, which
- * the kernel changes: the call fails where nothing is there. A question that nobody answered in time is not taken
- * back, because that needs a compare-and-swap in the mapping: the next gpumem ctl does it, and a cache that is
- * emptied later does no harm.
+ * The owner of a journal may truncate the file at any time, and SIGBUS would then kill a process that reads
+ * a mapping of it. So this file reads and writes journals by system calls only. It maps the header only for
+ * the futex: the kernel changes that word, and the call fails if the page is gone. A command without an
+ * answer in time stays in the journal, because taking it back needs a compare-and-swap in the mapping. The
+ * next gpumem ctl takes it back, and emptying a cache later does no harm.
  *
- * The files are opened with a table of descriptors of our own (own_files.c). Lock: one thread of this process asks at a
- * time. No malloc.
+ * The files are opened in a descriptor table of our own (own_files.c). Lock: asking, so that one thread of
+ * this process asks at a time. No malloc.
  */
 #define _GNU_SOURCE
 #include "preload/triggers/neighbours.h"
@@ -38,9 +38,9 @@
 
 #define ASK_NS UINT64_C(1000000000)
 #define LOOK_NS 1000000
-#define SLICE_NS UINT64_C(10000000)	/* that a turn of the wait counts at most (gm_passed_ns) */
+#define SLICE_NS UINT64_C(10000000)	/* the most that one round of the wait counts (gm_passed_ns) */
 #define ASKED_MOST 16u
-#define ENTRIES_MOST 1024u		/* of a directory */
+#define ENTRIES_MOST 1024u		/* read of one directory */
 #define OPENED_MOST 256u
 
 #define CONTROL(member) (offsetof(struct gm_header, control) + offsetof(struct gm_control, member))
@@ -48,8 +48,9 @@
 struct neighbour { int fd; uint32_t device, turn; uint64_t idle; };
 
 static struct gm_lock asking;
-static _Atomic(uint32_t) helped;	/* times that some was given back */
-/* Too large for the stack of a host's thread; lock: asking. */
+static _Atomic(uint32_t) helped;	/* how often asking brought memory */
+/* State of one round of asking. Static, because it is too large for the stack of a thread of the program. Lock:
+ * asking. */
 static struct round {
 	uint8_t uuid[16];
 	char boot_id[40];
@@ -61,14 +62,14 @@ static struct round {
 	struct gm_domain device;
 } around;
 
-/* ---- who has something idle? ---- */
+/* ---- find processes with idle memory ---- */
 
 static bool get(int fd, void *to, size_t bytes, uint64_t at)
 {
 	return gm_file_get(fd, to, bytes, at) == (ssize_t)bytes;
 }
 
-/* Is it the journal of a living process that can answer? */
+/* Is this the header of the journal of a living process, of this boot and format, that can answer? */
 static bool is_alive(const struct round *round, const struct gm_header *header)
 {
 	return header->magic == GM_MAGIC && header->version == GM_FORMAT_VERSION && header->boot_id[0] &&
@@ -77,7 +78,7 @@ static bool is_alive(const struct round *round, const struct gm_header *header)
 	       header->control.version == GM_CONTROL_VERSION;
 }
 
-/* Bytes of segments that are wholly free. */
+/* Return the bytes of the segments that are wholly free. */
 static uint64_t idle_in(const struct gm_domain *domain)
 {
 	int64_t idle = domain->stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current -
@@ -87,7 +88,7 @@ static uint64_t idle_in(const struct gm_domain *domain)
 	return idle > 0 ? (uint64_t)idle : 0;
 }
 
-/* What the process of journal @fd, whose header was read, has idle of our device. False: nothing. */
+/* Find the idle memory of our device in journal @fd, whose header is in @round. Returns false if there is none. */
 static bool find_idle(struct round *round, int fd, struct neighbour *ret)
 {
 	const struct gm_region *region = &round->header.regions[GM_REGION_DOMAINS];
@@ -158,7 +159,7 @@ static bool look_at_entry(void *arg, const char *name)
 	return true;
 }
 
-/* @path without its last part. */
+/* Cut the last component off @path. */
 static void cut(char *path)
 {
 	char *slash = strrchr(path, '/');
@@ -167,7 +168,8 @@ static void cut(char *path)
 		*slash = '\0';
 }
 
-/* Where our directory lies; and if that is the room of a gpumem run, where the room lies. */
+/* Look at every journal in the directory above ours. If our directory is in the room of a gpumem run, begin above
+ * the room. */
 static void look_around(struct round *round)
 {
 	struct place place = { round, -1 };
@@ -187,14 +189,14 @@ static void look_around(struct round *round)
 	close(place.fd);
 }
 
-/* ---- asking ---- */
+/* ---- ask them ---- */
 
 static bool put(int fd, uint32_t word, uint64_t at)
 {
 	return pwrite(fd, &word, sizeof(word), (off_t)at) == sizeof(word);
 }
 
-/* Wake the helper thread, as gm_trigger_ask does in its own process. */
+/* Wake the helper thread of journal @fd, as gm_trigger_ask wakes our own. */
 static bool wake(int fd)
 {
 	struct gm_header *header = gm_sys.map(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -208,7 +210,7 @@ static bool wake(int fd)
 	return woken >= 0;
 }
 
-/* False: somebody else asks it something, or did and got no answer. */
+/* Send the command. Returns false if a process is asking @one already, or asked it and got no answer. */
 static bool ask(struct neighbour *one)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = CONTROL(version),
@@ -224,7 +226,7 @@ static bool ask(struct neighbour *one)
 	       wake(one->fd);
 }
 
-/* Has it answered, or will it never? Then it is not asked again. */
+/* Has @one answered, or will it never answer this command? Then stop waiting for it. */
 static bool has_answered(struct round *round, const struct neighbour *one)
 {
 	uint32_t turn = 0;
@@ -246,7 +248,7 @@ static void let_go(struct round *round, unsigned int i)
 	round->asked[i] = round->asked[--round->count];
 }
 
-/* With a table of descriptors of our own. */
+/* Ask and wait. Runs in a descriptor table of its own. */
 static void go_round(void *arg)
 {
 	struct round *round = arg;
@@ -282,7 +284,7 @@ bool gm_neighbours_ask(uint8_t domain, uint64_t missing)
 		header->regions[GM_REGION_DOMAINS].offset))[domain].uuid;
 	if (!memcmp(uuid, none, sizeof(none)) || !gm_lock_within(&asking, ASK_NS))
 		return false;
-	if (helped == before) {		/* else another thread has asked just now */
+	if (helped == before) {		/* else another thread has just got memory */
 		memset(&around, 0, offsetof(struct round, asked));
 		memcpy(around.uuid, uuid, sizeof(around.uuid));
 		around.missing = missing;

@@ -1,5 +1,5 @@
 /*
- * neighbours.h - other processes of this user are asked for memory that they do not use.
+ * neighbours.h - ask other processes of this user to give back cached memory that they do not use.
  *
  * Thread context: any, inside a hook; no lock held. Signal context: none.
  */
@@ -9,9 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The device of @domain is out of memory: have the other processes that cache memory of it give back what is idle
- * there, if @missing bytes (0: not known) can be had so. Waits for them, a second at most in all. Returns true where
- * some was given back. */
+/* Get memory for the device of @domain, which is out of memory: ask the processes that cache memory of
+ * that device to give their idle memory back to the driver. Asks nobody if all their idle memory is less
+ * than @missing bytes (0: the amount is not known). Waits at most one second in all. Returns true if
+ * some process gave memory back. */
 bool gm_neighbours_ask(uint8_t domain, uint64_t missing);
 
 #endif

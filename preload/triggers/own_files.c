@@ -1,10 +1,11 @@
 /*
  * own_files.c - run a function with its own table of file descriptors (see trigger.h).
  *
- * clone() without CLONE_FILES makes a thread with a copy of the table. The thread at once closes the program's
- * descriptors in the copy, so that a file which the program closes is really closed. With CLONE_VFORK the
- * caller sleeps until the thread has ended, so that both can use one thread pointer. (The program's locks on
- * files are not affected, because the kernel ties a lock to the table through which it was taken.)
+ * clone() without CLONE_FILES makes a thread with a copy of the table. The thread at once closes the
+ * program's descriptors in the copy, because a file that the program closes must not stay open here. With
+ * CLONE_VFORK the caller sleeps until the thread has ended, so that both can use one thread pointer. (The
+ * program's file locks are not affected, because the kernel ties a lock to the table through which it was
+ * taken.)
  *
  * Thread context: the helper thread; without one, a thread of the program. Signal context: none.
  */
@@ -36,8 +37,9 @@ static int entry(void *arg)
 	return 0;
 }
 
-/* Does the program run under Valgrind, which ends a program that makes such a thread? Valgrind answers a request of
- * four rotations that add up to a whole turn, for which a processor does nothing (valgrind.h: RUNNING_ON_VALGRIND). */
+/* Does the program run under Valgrind? Valgrind ends a program that makes such a thread. It recognizes four
+ * rotations that add up to a whole turn, which change nothing on a processor, and answers them (valgrind.h:
+ * RUNNING_ON_VALGRIND). */
 static __attribute__((unused)) bool under_valgrind(void)
 {
 	const uint64_t request[6] = { 0x1001 };
@@ -60,7 +62,7 @@ static __attribute__((unused)) bool under_valgrind(void)
 }
 
 /* Would a tool misunderstand such a thread? The thread sanitizer attributes its actions to the calling thread, and
- * loses the order between the two. */
+ * loses the order between the two threads. */
 static bool unknown_to_tools(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -81,7 +83,7 @@ void gm_with_own_files(void (*fn)(void *arg), void *arg)
 
 	if (stack != MAP_FAILED) {
 		mprotect(stack, GUARD_BYTES, PROT_NONE);
-		/* No handler of the program may run in a thread of which the program knows nothing. */
+		/* No signal handler of the program may run in a thread that the program does not know. */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		child = clone(entry, stack + GUARD_BYTES + STACK_BYTES,

@@ -18,7 +18,7 @@
 #include "preload/triggers/trigger.h"
 #include "recorder/journal/recorder.h"
 
-#define SLICE_NS UINT64_C(100000000)	/* of a wait, between checks that the helper thread is there */
+#define SLICE_NS UINT64_C(100000000)	/* longest sleep before a wait checks the helper thread */
 
 /* A shared futex, because gpumem snapshot PID wakes it from another process. */
 void gm_trigger_sleep(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns)
@@ -89,9 +89,10 @@ bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns)
 
 /* ---- the signal ---------------------------------------------------------------------------------
  *
- * The handler is installed only if the program left the signal at its default, which kills the process. Children
- * inherit the handler, but the signal must kill them, so in a process that is not ours the handler restores the
- * default and raises the signal again. It takes under 1 KiB of stack and keeps errno.
+ * The handler is installed only if the program left the signal at its default, which kills the process. A
+ * forked child inherits the handler, but the signal must kill the child. So in a process that is not ours
+ * the handler restores the default and raises the signal again. It takes under 1 KiB of stack and keeps
+ * errno.
  */
 
 static void on_signal(int number, siginfo_t *info, void *context)
@@ -117,7 +118,7 @@ void gm_trigger_take_signal(unsigned int number)
 	if (!number || sigaction((int)number, NULL, &before))
 		return;
 	if (before.sa_flags & SA_SIGINFO || before.sa_handler != SIG_DFL) {
-		/* A child that starts the library has inherited the handler of its parent. */
+		/* A forked child that starts the library has inherited our handler from its parent. */
 		if (before.sa_flags & SA_SIGINFO && before.sa_sigaction == on_signal)
 			return;
 		gm_line_add_number(&line, number);
