@@ -1,11 +1,12 @@
 /*
- * crash.c - the signals that end a program: keep their data, and take a snapshot of that moment.
+ * crash.c - the signals that end a program: store their data, and take a snapshot of the state at the
+ * crash.
  *
- * Handlers are installed only for signals that the program left at their default. The handler stores signal,
- * registers and time in the journal's header, lets the helper thread walk the stack and write the snapshot,
- * waits for that for a limited time, and then lets the signal take its default effect, so exit status and core
- * file are the program's own. A handler that the program installs later replaces ours; if the program restores
- * the handler that it found, it restores ours.
+ * Handlers are installed only for signals that the program left at their default. The handler stores
+ * signal, registers and time in the journal's header. The helper thread then walks the stack and writes the
+ * snapshot, and the handler waits for that for a limited time. At last the handler lets the signal take its
+ * default effect, so exit status and core file are the program's own. A handler that the program installs
+ * later replaces ours. If the program restores the handler that it found, it restores ours.
  *
  *   crash_step   NONE ── first signal: its thread leads ──> TAKING ── written, or too late ──> DONE
  *
@@ -14,21 +15,23 @@
  * once. In any case the journal stays whole, and `gpumem recover` writes the snapshot if the helper thread did
  * not.
  *
- * A fault repeats itself when the handler returns: the registers are unchanged, so the kernel sees and reports
- * the same fault. A signal that cannot repeat itself (it was sent, a trap, abort) is queued again with its own
- * siginfo. (A fault may not repeat itself, because another thread has mapped the memory meanwhile. The program
- * then goes on, with the signal at its default.)
+ * A fault repeats itself when the handler returns, because the registers are unchanged: the kernel finds
+ * and reports the same fault. A signal that cannot repeat itself (it was sent, a trap, abort) is queued
+ * again with its own siginfo. (If another thread has mapped the memory meanwhile, the fault does not repeat
+ * itself. The program then goes on, with the signal at its default.)
  *
- * The only file that is opened is the one that is written (and two directories: of that file, and of the
- * journal, which is removed). Frames without a name stay so, and `gpumem symbolize` names them. The names
- * thread may be about to open the file of a module, or hang in a call on one: it opens no further file, and
- * nobody waits for it. (Before glibc 2.35, /proc/self/maps is opened for addresses of unknown objects.)
+ * The only file that is opened is the snapshot (and two directories: that of the snapshot, and that of the
+ * journal, which is removed). Frames without a name get none, and `gpumem symbolize` names them later. The
+ * names thread may be about to open the file of a module, or hang in a call on one: it opens no further
+ * file, and nobody waits for it. (Before glibc 2.35, /proc/self/maps is opened for addresses of unknown
+ * objects.)
  *
- * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like in the helper thread.
- * Signal context: handler() and on_bus(), in any thread, on any stack that the kernel chose. They take under
- * 2 KiB of it (walking the stack takes more, so the handler does that only without a helper thread and with
- * room), keep errno, take no lock, call no malloc and open no file. A forked child inherits the handlers; in a
- * process that is not ours they only let the signal take effect. exec resets them.
+ * Thread context: gm_crash_start in the first hook; gm_crash_describe, _naming, _written and _not_worth_it
+ * in the helper thread. Signal context: handler() and on_bus(), in any thread, on any stack that the kernel
+ * chose. They take under 2 KiB of it (a walk of the stack takes more, so the handler does that only without
+ * a helper thread and with room), keep errno, take no lock, call no malloc and open no file. A forked child
+ * inherits the handlers; in a process that is not ours they only let the signal take effect. exec resets
+ * them.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -54,10 +57,10 @@
 /* limits of waits */
 #define WAIT_NS UINT64_C(5000000000)	/* for the snapshot */
 #define OWN_NS UINT64_C(500000000)	/* for its copy, if the fault is in our own code */
-#define BEHIND_NS UINT64_C(6000000000)	/* of other threads, for the leading thread */
-#define DEATH_NS UINT64_C(1000000000)	/* of other threads, for the death of the process */
+#define BEHIND_NS UINT64_C(6000000000)	/* of other crashing threads, for the leading thread */
+#define DEATH_NS UINT64_C(1000000000)	/* of the same threads then, for the death of the process */
 #define LOCK_NS UINT64_C(100000000)	/* for locks that the crashed thread may hold */
-#define ROOM_BYTES 6144			/* room on an alternate stack to walk the stack in the handler */
+#define ROOM_BYTES 6144			/* room that a walk of the stack in the handler needs on an alternate stack */
 
 enum { CRASH_NONE, CRASH_TAKING, CRASH_DONE };	/* gm_state.crash_step */
 
@@ -73,7 +76,7 @@ static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP
 
 static void handler(int number, siginfo_t *info, void *context);
 
-/* Was the signal sent (true), or raised by an instruction of the thread? */
+/* Was the signal sent? Otherwise an instruction of the thread, or the kernel, raised it. */
 static bool was_sent(const siginfo_t *info)
 {
 	return info->si_code <= 0;
@@ -108,17 +111,17 @@ static bool others_pending(int number)
 	return false;
 }
 
-/* Will the fault repeat itself when the handler returns? Faults that the kernel raised may happen only once: the
- * frame of another signal did not fit, memory failed. */
+/* Will the fault repeat itself when the handler returns? Faults that the kernel itself raised may not: the frame
+ * of another signal did not fit on the stack, or memory failed. */
 static bool happens_again(int number, const siginfo_t *info)
 {
 	return is_fault(number) && !was_sent(info) && info->si_code != SI_KERNEL &&
 	       !(number == SIGBUS && info->si_code == BUS_MCEERR_AO) && !others_pending(number);
 }
 
-/* Let the signal take its default effect once this handler has returned. @called: a handler of the program has
- * called this handler, which it had found in place of the default. Otherwise, if the program has installed a
- * handler meanwhile, that handler gets the signal. */
+/* Let the signal take its default effect after this handler returns. @called: a handler of the program called this
+ * handler, because it found ours where the default was. Without @called, a handler that the program has installed
+ * meanwhile gets the signal. */
 static void by_default(int number, siginfo_t *info, bool called)
 {
 	const struct sigaction action = { .sa_handler = SIG_DFL };
@@ -127,7 +130,7 @@ static void by_default(int number, siginfo_t *info, bool called)
 		sigaction(number, &action, NULL);
 	if (happens_again(number, info))
 		return;
-	/* A sandbox may forbid the first of these calls. */
+	/* A sandbox may forbid the first of these two calls. */
 	if (syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), number, info))
 		syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
 }
@@ -137,7 +140,7 @@ void gm_crash_by_default(int number, void *info)
 	by_default(number, info, true);
 }
 
-/* ---- what is kept ------------------------------------------------------------------------------ */
+/* ---- the data of the crash, in the header -------------------------------------------------------- */
 
 static void keep_registers(struct gm_header *header, const ucontext_t *context)
 {
@@ -172,8 +175,8 @@ static void keep(struct gm_header *header, int number, const siginfo_t *info,
 	gm_set_release(&header->life, GM_LIFE_CRASHED);
 }
 
-/* Walk the stack from the registers that were kept. Its thread waits in the handler meanwhile. Every word is proved
- * readable before it is read. */
+/* Walk the stack from the stored registers. With a helper thread, the crashed thread waits in the handler
+ * meanwhile. The walk proves every word readable before it reads the word. */
 static void walk(struct gm_header *header)
 {
 	struct gm_regs regs = { .has_all = true };
@@ -189,7 +192,8 @@ static void walk(struct gm_header *header)
 	__atomic_store_n(&header->crash_frames, (uint32_t)count, __ATOMIC_RELEASE);
 }
 
-/* Is there room to walk the stack here? A thread's own stack is assumed to have enough. */
+/* Is there room to walk the stack here? Only an alternate stack is checked: a thread's own stack is assumed to
+ * have enough. */
 static bool has_room(const ucontext_t *context)
 {
 	const stack_t *other = &context->uc_stack;
@@ -201,7 +205,7 @@ static bool has_room(const ucontext_t *context)
 
 /* ---- the handler ------------------------------------------------------------------------------- */
 
-/* The range of our own code, from the linker. */
+/* The bounds of our own code, from the linker. */
 extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
 
 static bool in_our_code(const struct gm_header *header)
@@ -259,7 +263,7 @@ static void follow(void)
 	wait_step(CRASH_DONE, DEATH_NS);
 }
 
-/* Die by the first signal, because the handler itself has faulted (all other signals are blocked in it). */
+/* Die by the first signal, because the handler itself has faulted. All other signals are blocked in the handler. */
 static void end_quietly(ucontext_t *context)
 {
 	int number = gm_state.crash_info.si_signo;
@@ -296,8 +300,8 @@ void gm_crash_start(void)
 				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
 	struct sigaction before;
 
-	/* No handler of the program may interrupt ours, or jump out of it. But faults stay unblocked: the kernel
-	 * kills the process by a blocked fault, and the exit status would not be that of the first signal. */
+	/* No handler of the program may interrupt ours, or jump out of it. But faults stay unblocked: by a blocked
+	 * fault the kernel kills the process at once, and the exit status would not be that of the first signal. */
 	sigfillset(&action.sa_mask);
 	for (unsigned int i = 0; i < SIGNALS; i++)
 		if (is_fault(signals[i]))
@@ -310,8 +314,8 @@ void gm_crash_start(void)
 
 /* ---- in the helper thread ---------------------------------------------------------------------- */
 
-/* Intern the stack. Frames are return addresses everywhere, and get the name of the byte before them; so the frame of
- * the faulting instruction is its address plus one. */
+/* Intern the stack. Every other frame is a return address and gets the name of the byte before it. So the faulting
+ * instruction is stored as its address plus one. */
 static uint32_t intern(const struct gm_header *header)
 {
 	uint32_t ids[sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0])];
@@ -336,7 +340,7 @@ void gm_crash_describe(void)
 	    header->crash_frames)
 		return;
 	walk(header);
-	/* The thread that crashed may hold the locks of the interned areas. */
+	/* The thread that crashed may hold the locks for interning. */
 	if (!gm_recorder_can_intern(LOCK_NS))
 		return;
 	header->crash_stack = intern(header);
@@ -366,14 +370,15 @@ void gm_crash_not_worth_it(void)
 
 /* ---- a journal that somebody truncates ----------------------------------------------------------
  *
- * The kernel raises SIGBUS for an access behind the end of a mapped file, and the owner of a file with a name
- * can always truncate it. Our handler stands in front of the handler (or default) that was there at the first
- * CUDA call. For a fault within the journal's mapping it replaces the mapping by empty memory
- * (gm_recorder_lose), turns the cache off, and returns. Every other SIGBUS goes to the handler behind, with
- * that handler's mask and flags.
+ * The kernel raises SIGBUS for an access behind the end of a mapped file, and the owner of a file can
+ * always truncate it. Our handler replaces the handler (or default) that was there at the first CUDA call,
+ * and remembers it. For a fault within the journal's mapping, ours replaces the mapping by empty memory
+ * (gm_recorder_lose), turns the cache off, and returns. It passes every other SIGBUS to the previous
+ * handler, with that handler's mask and flags.
  *
- * A truncated journal still kills a program that ignores SIGBUS or has a one-shot handler (we change neither),
- * a program that installs its own handler later, and a thread that blocks SIGBUS.
+ * A truncated journal still kills three programs or threads: a program that ignores SIGBUS or has a
+ * one-shot handler (we change neither), a program that installs its own handler later, and a thread that
+ * blocks SIGBUS.
  */
 
 static struct sigaction before_us;

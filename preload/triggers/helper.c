@@ -1,14 +1,14 @@
 /*
- * helper.c - the helper thread, which holds the sign of life, keeps the clock and writes every snapshot, so that
- * no thread of the program has to; and the names thread, which names frames.
+ * helper.c - the helper thread, which holds the sign of life, keeps the clock and writes every snapshot, so
+ * that no thread of the program has to; and the names thread, which names frames.
  *
- * The names thread reads the files of modules, and a mount does not answer while its server is away. Only names
- * wait for this thread: snapshots are written with the names that are known.
+ * The names thread reads the files of modules. Such a read may hang while the server of a mount is away. So
+ * nothing but names depends on this thread: a snapshot is written with the names that are known.
  *
- * The helper thread must never keep a process alive. A program whose main thread calls pthread_exit ends when
- * its last thread ends, and the helper counts as a thread. So once a second it checks whether the main thread
- * has ended, and ends together with the names thread when no other thread is left. Without /proc, where the
- * other threads cannot be counted, it ends as soon as the main thread has ended.
+ * The helper thread must never keep a process alive. A program whose main thread calls pthread_exit ends
+ * when its last thread ends, and the helper counts as a thread. So once a second the helper checks whether
+ * the main thread has ended. It ends, together with the names thread, when no other thread is left. Without
+ * /proc, where the other threads cannot be counted, it ends as soon as the main thread has ended.
  *
  * Thread context: gm_helper_start in the first hook; helper() and namer() are the threads;
  * gm_names_catch_up in whichever thread writes a snapshot. Signal context: none.
@@ -36,23 +36,23 @@
 
 #define STACK_BYTES (256u << 10)
 #define TICK_NS 1000000000		/* between checks of the clock, dead threads and the main thread */
-#define EXPOSED_NS UINT64_C(500000000)	/* how long the journal must be exposed before it is removed */
+#define EXPOSED_NS UINT64_C(500000000)	/* how long the journal must stay exposed before it is removed */
 #define TURN_LEAST_NS 1000000
 #define ALONE_NS 20000000		/* between checks once the main thread has ended */
-/* Naming new frames takes at most a tenth of one processor, in short slices. It pauses instead of running at a low
- * priority, because the priority could not be raised again for a snapshot, and because a hook that needs the lock
- * of the interned areas would wait for a thread that does not run. */
+/* Naming new frames takes at most a tenth of one processor, in short slices with pauses. A low priority would not
+ * do: it could not be raised again for a snapshot, and a hook that needs the lock for interning would wait for a
+ * thread that does not run. */
 #define NAMES_NS 5000000
 #define PAUSE_NS 45000000
 #define NAMES_SLICES 20u		/* slices of a wait for names, each a tenth of the allowed time */
-#define LOCK_NS UINT64_C(100000000)	/* wait for locks that a thread in a signal handler may hold */
+#define LOCK_NS UINT64_C(100000000)	/* wait for locks that an interrupted thread may hold */
 #define END_SLICES 50u			/* slices of ALONE_NS in which the names thread must end */
 #define WRITE_NS UINT64_C(10000000000)	/* wait for a snapshot that another thread is writing */
 
 enum { NAMER_NONE, NAMER_RUNS, NAMER_TO_END, NAMER_ENDED };	/* gm_state.namer */
 
-/* The word in which the kernel stores 0 when the main thread exits (NULL: not known), and the process for which that
- * holds, because a child has another main thread. Written once, when the library is loaded. */
+/* The word in which the kernel stores 0 when the main thread exits (NULL: unknown), and the process that this is
+ * true for, because a forked child has another main thread. Written once, when the library is loaded. */
 static const int *main_thread_id;
 static pid_t main_thread_owner;
 
@@ -83,7 +83,7 @@ static char main_thread_state(void)
 	if (n <= 0)
 		return 0;
 	text[n] = '\0';
-	end = strrchr(text, ')');	/* the name of the command may hold anything */
+	end = strrchr(text, ')');	/* the name of the command may contain anything */
 	return end && end[1] == ' ' ? end[2] : 0;
 }
 
@@ -99,7 +99,7 @@ static bool namer_runs(void)
 	return state == NAMER_RUNS || state == NAMER_TO_END;
 }
 
-/* Have all threads of the program ended? If they cannot be counted: has the main thread? */
+/* Have all threads of the program ended? If the threads cannot be counted: has the main thread ended? */
 static bool is_alone(void)
 {
 	struct stat st;
@@ -147,7 +147,7 @@ static uint32_t wake_namer(void)
 	return number;
 }
 
-/* Let the names thread end. Returns false when it hangs in a call. */
+/* End the names thread. Returns false when it hangs in a call. */
 static bool end_namer(void)
 {
 	uint32_t runs = NAMER_RUNS;
@@ -169,7 +169,7 @@ void gm_names_catch_up(uint64_t limit_ns)
 		return;
 	atomic_store(&gm_state.names_ns, limit_ns);
 	number = wake_namer();
-	/* The last wait was in vain and there has been no answer since: do not wait again. */
+	/* The names thread has not answered since the last wait failed: do not wait again. */
 	if (done != number - 1)
 		return;
 	for (unsigned int i = 0; i < NAMES_SLICES && !gm_elf_files_stopped(); i++) {
@@ -205,7 +205,7 @@ static void serve(struct gm_header *header, uint32_t number)
 	gm_control_serve(&header->control);
 }
 
-/* Count the operations that all other threads have begun, to see whether anything has happened since the last count. */
+/* Count the operations that all other threads have begun. If the count has not changed, nothing has happened. */
 static uint64_t operations(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_THREADS];
@@ -222,9 +222,10 @@ static uint64_t operations(const struct gm_header *header)
 	return sum;
 }
 
-/* ---- what nobody uses goes back ---- */
+/* ---- giving back memory that nobody uses: turns of the cache ---- */
 
-/* Called by exit(), before what the driver has registered: no call of it may be under way when it goes. */
+/* End the turns. exit() calls this before the exit handlers that the driver registered earlier, because none of
+ * our driver calls may be under way when the driver shuts down. */
 static void end_turns(void)
 {
 	if (!gm_state_is_mine())
@@ -234,7 +235,7 @@ static void end_turns(void)
 		gm_nap(ALONE_NS);
 }
 
-/* How long a turn takes; UINT64_MAX: there are none. */
+/* Return the time between turns in nanoseconds; UINT64_MAX: there are no turns. */
 static uint64_t turn_ns(void)
 {
 	double ns = gm_state.options.idle_time * TICK_NS;
@@ -251,7 +252,8 @@ static void take_turn(const struct gm_header *header)
 	registered = true;
 	gm_state.turning = 1;
 	if (!gm_state.exiting && !gm_state.turns_ended && gm_get_acquire(&header->life) == GM_LIFE_RUNNING) {
-		/* Driver calls that come back to our exported names pass through. */
+		/* Mark this thread as inside a hook, so that driver calls that come back to our exported names
+		 * pass through. */
 		gm_inside = (uintptr_t)__builtin_frame_address(0);
 		gm_cache_turn();
 		gm_inside = 0;
@@ -265,8 +267,8 @@ static void unlink_journal(void *none)
 	gm_recorder_unlink();
 }
 
-/* Remove the journal if it has been exposed for some time: a daemon that drops root's rights step by step is not
- * dumpable for a moment while it still is root, and its journal shall stay. @since: when the journal was found
+/* Remove the journal once it has been exposed for EXPOSED_NS. A daemon that drops the rights of root step by step
+ * is briefly not dumpable while it still is root, and its journal shall stay. @since: when the journal was found
  * exposed; 0: it was not. Returns the new @since. */
 static uint64_t hide_journal(uint64_t since)
 {
@@ -279,7 +281,7 @@ static uint64_t hide_journal(uint64_t since)
 	return since;
 }
 
-/* What the user is told once. */
+/* Print each fault of the journal once. */
 static void say_faults(void)
 {
 	static bool said_lost, said_short;
@@ -325,7 +327,8 @@ static void *helper(void *arg)
 		wait = turn_ns() < wait ? turn_ns() : wait;
 		gm_recorder_keep_up();
 		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
-		/* Serve requests first, because the asking thread waits, and may even hold locks if it is leaving. */
+		/* Serve requests first, because the asking thread waits, and a thread that calls _exit may even
+		 * hold locks. */
 		if (gm_get_acquire(&header->request) != number ||
 		    gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
@@ -342,8 +345,8 @@ static void *helper(void *arg)
 		seen = now;
 		next = gm_now_ns() + TICK_NS / 2;
 	}
-	/* This becomes the last thread of the process, and glibc makes the last thread call exit(). That must not
-	 * be the names thread, which may hang. */
+	/* This thread is about to become the last one of the process, and glibc makes the last thread call exit().
+	 * The names thread must not be the last, because it may hang. */
 	gm_names_catch_up(GM_NAMES_EXIT_NS);
 	ended = end_namer();
 	gm_set_release(&header->has_helper, 0);
@@ -353,7 +356,8 @@ static void *helper(void *arg)
 	return NULL;
 }
 
-/* Create a thread. Its stack must also hold the program's thread-local storage, which may be large. */
+/* Create a detached thread. Its stack must also have room for the thread-local storage of the program, which may
+ * be large: try larger stacks. */
 static int create(void *(*fn)(void *arg), void *arg)
 {
 	static const size_t sizes[] = { STACK_BYTES, 4 * STACK_BYTES, 0 };
@@ -385,13 +389,13 @@ int gm_helper_start(void)
 		return -ENODATA;
 	if (!can_tell())
 		return -ENOSYS;
-	/* pthread_sigmask does not block the signals that glibc keeps for itself. This matters, because setuid()
-	 * in a threaded program waits until every thread has answered one of them. */
+	/* pthread_sigmask leaves the signals unblocked that glibc keeps for itself. It must, because setuid() in a
+	 * threaded program waits until every thread has answered one of them. */
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);	/* for a truncated journal: crash.c */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	gm_set_release(&gm_state.helper, UINT32_MAX);
-	/* Create the names thread first, because the helper counts it. Without a names thread, the thread that writes a
+	/* Create the names thread first, because the helper counts it. If that fails, the thread that writes a
 	 * snapshot finds the names. */
 	gm_set_release(&gm_state.namer, NAMER_RUNS);
 	if (create(namer, NULL))
