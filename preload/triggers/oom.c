@@ -1,22 +1,22 @@
 /*
- * oom.c - when an allocation fails for want of memory, record it, call observers and copy the journal; and
- * decide which failure gets a snapshot, when, and which files stay.
+ * oom.c - allocations that fail because memory ran out: record the failure, call observers, copy the
+ * journal; and decide which failure gets a snapshot, when, and which files stay.
  *
  * Programs probe for memory and retry, so failures come in storms. The thread whose call failed copies the
- * journal, and the helper thread writes the copy to a file. A newer copy replaces a copy that is not written
- * yet, except the copy of the first failure. Copies take at most a twentieth of the program's time, and at most
- * BUDGET_NS at once. A copy is charged with the processor time of its thread: time in which other programs keep
- * the thread from running is no cost of the copy. A failure beyond this budget gets no copy, and its file shows
- * the moment at which the file is written.
+ * journal, and the helper thread writes the copy to a file. A newer copy replaces an older one that is not
+ * written yet, except the copy of the first failure. Copies take at most a twentieth of the program's time,
+ * and at most BUDGET_NS at once. A copy costs the processor time of its thread; time in which other
+ * programs keep the thread from running does not count. A failure beyond this budget gets no copy, and its
+ * file shows the state at the time of writing.
  *
- * Of N = oom_snapshots files the first half belong to the first failures and stay. The others belong to the last
- * failures, and each new one replaces the oldest of them. After the first half, the next file waits for twenty
- * times as long as the previous file took, at least a second. Then, or when the program ends, it shows the
- * newest failure. So a storm of failures costs a bounded number of files and at most a twentieth of the
- * program's time.
+ * Of N = oom_snapshots files the first half belong to the first failures and stay. The others belong to the
+ * last failures, and each new one replaces the oldest of them. After the first half there is a pause
+ * between files: twenty times the time that the previous file took, at least a second. After the pause, or
+ * when the program ends, the next file shows the newest failure. So a storm of failures costs a bounded
+ * number of files and at most a twentieth of the program's time.
  *
- * Thread context: the failing thread, inside its hook; functions about files in the writer of snapshots;
- * gm_oom_owed in any thread. Locks: oom_copying; oom_lock (leaf). Signal context: gm_oom_owed.
+ * Thread context: the failing thread, inside its hook; functions about files in the thread that writes
+ * snapshots; gm_oom_owed in any thread. Locks: oom_copying; oom_lock (leaf). Signal context: gm_oom_owed.
  */
 #include <errno.h>
 #include <string.h>
@@ -30,14 +30,14 @@
 #include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
 
-#define WRITE_NS UINT64_C(2000000000)	/* without a helper: wait for a snapshot of another thread */
+#define WRITE_NS UINT64_C(2000000000)	/* without a helper: wait for a snapshot that another thread writes */
 #define BUDGET_NS INT64_C(100000000)
 #define COPY_NS UINT64_C(200000000)	/* wait for a copy that another thread makes */
-#define PAUSE_NS UINT64_C(1000000000)	/* the least pause between files, after the first ones */
-#define TOOK_NS UINT64_C(10000000000)	/* limit of the time that a file is taken to need */
+#define PAUSE_NS UINT64_C(1000000000)	/* shortest pause between files, after the first half */
+#define TOOK_NS UINT64_C(10000000000)	/* longest time that counts for one file */
 #define PAUSE_FACTOR 20u		/* copies and files may take a twentieth of the time */
 
-/* Return how many of @kept files belong to the first failures. There is always a place for the last failure. */
+/* Return how many of @kept files belong to the first failures. At least one file is left for the last failure. */
 static unsigned int first_ones(uint64_t kept)
 {
 	return (unsigned int)kept / 2;
@@ -81,7 +81,7 @@ static bool wanted(void)
 	return (gm_state.options.snapshot_on & GM_ON_OOM) && gm_state.options.oom_snapshots;
 }
 
-/* Is it time for a file? If so, no other file is due until gm_oom_done. */
+/* Is it time for a file? If so, the answer is no for everybody else until gm_oom_done. */
 static bool due(void)
 {
 	uint64_t now = gm_now_ns();
@@ -105,8 +105,8 @@ static int64_t thread_ns(void)
 	return used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
 }
 
-/* Copy the journal if the budget allows. If another thread is making a copy, do nothing: that copy has both failures,
- * or this failure waits for its turn. */
+/* Copy the journal if the budget allows. If another thread is making a copy, do nothing: either that copy has this
+ * failure, too, or this failure gets a file later without a copy. */
 static void keep_copy(void)
 {
 	uint64_t at = gm_now_ns(), passed;

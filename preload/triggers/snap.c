@@ -31,7 +31,7 @@ static const char *const reason_names[] = {
 };
 #define REASONS (sizeof(reason_names) / sizeof(reason_names[0]))
 
-/* Has the process ever had a segment? The first one gets id 1, because id 0 means "none". */
+/* Has the process ever had a segment? Ids begin with 1, because 0 means "none". */
 static bool ever_allocated(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_SEGMENTS];
@@ -59,7 +59,7 @@ bool gm_snap_worth_it(void)
 	return header && (ever_allocated(header) || ever_failed(header));
 }
 
-/* Copy the directory of @path to @ret; "": none. */
+/* Copy the directory of @path to @ret; "" if @path has none. */
 static void directory_of(const char *path, char ret[GM_PATH_BYTES])
 {
 	const char *slash = strrchr(path, '/');
@@ -77,8 +77,8 @@ static void set_path(char place[1024], const char *path)
 	memset(place + length, 0, 1024 - length);
 }
 
-/* Note the path of the newest file. A file that another process asked for is noted separately, because that process may
- * remove its file, and must not hit one that was written just after. */
+/* Note the path of the newest file. The path of a file that another process asked for is noted separately: that
+ * process may remove its file, and must not remove one that was written just after it. */
 static void note_path(struct gm_header *header, enum gm_request reason, const char *path)
 {
 	set_path(header->last_snapshot, path);
@@ -87,8 +87,8 @@ static void note_path(struct gm_header *header, enum gm_request reason, const ch
 	atomic_fetch_add_explicit(&header->snapshots, 1, memory_order_release);
 }
 
-/* Make a link to the snapshot beside the journal, in the directory of `gpumem run`, which reads the links. This
- * takes one system call and opens no file. */
+/* Link the snapshot beside the journal, in the directory of `gpumem run`, which reads the links. This takes one
+ * system call and opens no file. */
 static void link_for_run(enum gm_request reason, unsigned int number, const char *path)
 {
 	char link[GM_PATH_BYTES + 48];
@@ -104,10 +104,10 @@ static void link_for_run(enum gm_request reason, unsigned int number, const char
 		gm_line_add_number(&line, number);
 	}
 	if (symlink(path, link))
-		return;			/* an earlier link has that name */
+		return;			/* an earlier link has this name */
 }
 
-/* Write a snapshot event after the copy, so that the next snapshot shows where this one was taken, as in PyTorch. */
+/* Record a snapshot event after the copy, so that the next snapshot shows where this one was taken, as in PyTorch. */
 static void note_snapshot(const struct gm_copy *copy)
 {
 	const struct gm_region *region = &copy->header->regions[GM_REGION_DOMAINS];
@@ -129,11 +129,11 @@ struct writing {
 	const char *template;
 	unsigned int number;
 	int result;
-	int refused;			/* why the file is in another place than wanted; 0: it is not */
+	int refused;			/* error of the first attempt, if the file is in another place; 0: it is not */
 	char path[4096];
 };
 
-/* The name of the file of the last snapshot that could not be written there. One snapshot is written at a time. */
+/* Path that the last failed snapshot should have had. Only one snapshot is written at a time. */
 static char wanted[1024];
 
 static void write_file(void *arg)
@@ -202,7 +202,7 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	if (!strcmp(writing.path, "/dev/null")) {
 		if (reason == GM_REQUEST_CRASH)
 			gm_crash_written();
-		return 0;			/* the path is /dev/null */
+		return 0;			/* there is no file to note */
 	}
 	note_path(gm_recorder_header(), reason, writing.path);
 	link_for_run(reason, number, writing.path);
@@ -244,7 +244,7 @@ static int make_copy(struct gm_copy *copy)
 
 	memset(copy, 0, sizeof(*copy));
 	gm_recorder_review();
-	/* Copy again if the copy does not show one moment, because a thread was long off the processor with a lock. */
+	/* Copy again if the copy mixes states, because a thread lost the processor for long while it held a lock. */
 	for (unsigned int tries = 1; (r = gm_copy_from_process(copy)) == 0; tries++) {
 		if (copy->consistent || tries == COPIES)
 			break;
@@ -257,8 +257,8 @@ static int make_copy(struct gm_copy *copy)
 	return r;
 }
 
-/* Take one snapshot. @last: write no snapshot event, because a crashed thread, or one that called _exit in a signal
- * handler, may hold locks, and because no later snapshot would show the event. */
+/* Take one snapshot. @last: record no snapshot event, because a crashed thread, or a signal handler that called
+ * _exit, may have interrupted a holder of locks, and because no later snapshot would show the event. */
 static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), void *arg)
 {
 	uint64_t time_us = gm_wall_us();
@@ -275,8 +275,8 @@ static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), v
 	return r;
 }
 
-/* Write the file of a failure that has none yet, from the copy of its moment or, without one, from a copy made now.
- * @last: all such failures, up to the newest. */
+/* Write the file of a failure that has none yet. The file shows the journal copy that was made at the failure, or
+ * without one a copy made now. @last: repeat until the newest failure has a file, COPIES times at most. */
 static void take_oom(bool last)
 {
 	struct gm_copy copy, ready;
@@ -292,8 +292,9 @@ static void take_oom(bool last)
 		} else {
 			time_us = gm_wall_us();
 			r = make_copy(&copy);
-			/* The failed thread was still making its copy, and may have gone on and freed before this one
-			 * was made: then its own is ready now, and shows the moment. */
+			/* If the failed thread was still making its copy, that copy is ready by now. Prefer it,
+			 * because it shows the state at the failure: the thread may have gone on and freed memory
+			 * before our copy was made. */
 			if (gm_oom_take_copy(&ready, &ready_us)) {
 				gm_copy_free(&copy);
 				copy = ready;
@@ -303,7 +304,7 @@ static void take_oom(bool last)
 			}
 		}
 		if (!r) {
-			/* The copy shows no failure if there was no memory for the records. */
+			/* Without memory for the records of failures, the copy shows none. */
 			if (gm_oom_newest(&copy))
 				number = gm_oom_newest(&copy);
 			r = finish(&copy, 1u << GM_REQUEST_OOM, time_us);
@@ -314,7 +315,7 @@ static void take_oom(bool last)
 		gm_copy_free(&copy);
 	}
 	while (!gm_oom_owed() && gm_oom_take_copy(&copy, &time_us))
-		gm_copy_free(&copy);	/* its failures have been shown meanwhile */
+		gm_copy_free(&copy);	/* a later file has shown the failures of this copy */
 	gm_oom_done();
 }
 
@@ -338,11 +339,11 @@ static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), 
 		gm_crash_describe();
 	else if (reasons)
 		gm_names_catch_up(reasons & exit_bit ? GM_NAMES_EXIT_NS : NAMES_NS);
-	/* Do this first, because the file of a crash may be the end of the journal. */
+	/* Do this first, because writing the crash snapshot may remove the journal. */
 	if (reasons & oom_bit || (last && gm_oom_owed()))
 		take_oom(last);
 	reasons &= ~oom_bit;
-	/* The exit snapshot has its own copy, because it has fewer events and shows the very end. */
+	/* The exit snapshot gets its own copy, because it has fewer events and shows the very end. */
 	if (reasons & ~exit_bit)
 		r = take_locked(reasons & ~exit_bit, reasons & crash_bit, copied, arg);
 	if (reasons & exit_bit)
