@@ -183,7 +183,7 @@ static void put_stream(struct gm_free_stream **table, uint32_t mask, struct gm_f
 	table[i & mask] = s;
 }
 
-/* Drop the streams without free blocks and reuse their structs, because nobody tells when a stream ends. */
+/* Drop the streams without free blocks and reuse their structs, because no call reports the end of a stream. */
 static void drop_empty(struct gm_free_set *set)
 {
 	struct gm_free_stream *kept = NULL;
@@ -454,8 +454,8 @@ uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor
 		s = stream_after(set, cursor);
 		found = s ? at_least(set, s, 0, 0) : GM_NONE;
 	}
-	/* By the set's own memory, so that the cursor always moves on: records of blocks are in the journal, and if
-	 * somebody cuts the journal short, they are zeroes. */
+	/* Read size and address from the set's own links, so that the cursor always moves on. The records of blocks are
+	 * zeroes if somebody has truncated the journal. */
 	if (found)
 		*cursor = (struct gm_free_cursor){ s->stream, set->links[found].size, set->links[found].address, true };
 	return found;

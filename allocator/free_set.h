@@ -28,11 +28,11 @@
 struct gm_free_link {
 	uint64_t size, address;
 	uint32_t left, right;
-	uint64_t born;			/* heap's clock when the block became free (collection) */
+	uint64_t born;			/* when the block became free: the heap's clock (pages heap: its point) */
 };
 
-/* Return the treap priority of an id. It depends on the id only, so that runs are repeatable. Every id has
- * another priority. The formula is quadratic, so that ids at equal distances do not form a chain. */
+/* Return the treap priority of an id. It depends on the id only, so that runs are repeatable. No two ids have
+ * the same priority. The formula is quadratic, so that ids at equal distances do not form a chain. */
 static inline uint32_t gm_free_priority(uint32_t id)
 {
 	return id * (2 * id + 1) * 0x9e3779b1u;

@@ -1,7 +1,7 @@
 /*
  * heap.h - heaps, which cut the driver's memory into blocks, hand blocks out again and give memory back.
  *
- * The class of a heap (struct gm_heap_class) implements it; struct gm_heap has what all heaps have. There are
+ * A class (struct gm_heap_class) implements a heap; struct gm_heap has the members that all heaps share. There are
  * two classes: the segments heap (segments_heap.h), which is PyTorch's caching algorithm, to the last counter;
  * and the pages heap (pages_heap.h), which moves memory between addresses instead of keeping it idle. Callers
  * use the functions below. They need not know the class, which the configuration of the heap names.

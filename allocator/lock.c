@@ -73,8 +73,8 @@ static bool is_gone(uint32_t holder)
 	       errno == ESRCH;
 }
 
-/* Set @bit in the word of the lock: a thread waits, or nobody shall wait. Returns false when the word is no longer
- * @word. */
+/* Set @bit (GM_LOCK_WAITED_FOR or GM_LOCK_GIVEN_UP) in the lock's word. Returns false when the word is no longer
+ * *@word. */
 static bool mark(struct gm_lock *lock, uint32_t *word, uint32_t bit)
 {
 	if (*word & bit)

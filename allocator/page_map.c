@@ -192,7 +192,7 @@ static void page_drop(struct gm_page_map *map, struct granule *g)
 
 /* ---- from an address to its block, beside a writer ---- */
 
-/* Does @page, which was seen in @g when the count was @owns, still belong to @g? The count alone does not tell, because
+/* Does @page, which was seen in @g when the count was @owns, still belong to @g? The count alone is not enough, because
  * it is incremented before the page leaves, and may have been read in between. */
 static bool still_owns(const struct granule *g, const struct page *page, uint32_t owns)
 {
@@ -221,9 +221,9 @@ static uint32_t find_in(struct granule *g, uint32_t unit)
 	return still_owns(g, page, owns) ? word_block(word) : 0;
 }
 
-/* Return the block that begins at @unit, if the page says that one does; else 0. When blocks are cut or joined, two
- * words may cover the unit for a moment. This word is the one that find_in reads last; like the other it gives the
- * answer before or after the change. */
+/* Return the block that begins at @unit if the page has its beginning; else 0. While blocks are cut or joined, two
+ * words may cover the unit: this one, which find_in reads last, and another. Either is a right answer: one names the
+ * block before the change, the other the block after it. */
 static inline uint32_t look_at_start(struct granule *g, uint32_t unit)
 {
 	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
@@ -254,9 +254,9 @@ uint32_t gm_page_map_find(const struct gm_page_map *map, uint64_t address)
 	return block;
 }
 
-/* ---- what a granule knows ---- */
+/* ---- the words of a granule ---- */
 
-/* Return where the word lies that covers @unit; NULL: none. For the writer. */
+/* Return the place of the word that covers @unit; NULL: none. For the writer. */
 static uint64_t *place_of(struct granule *g, uint32_t unit)
 {
 	uint64_t *slot;
@@ -270,7 +270,7 @@ static uint64_t *place_of(struct granule *g, uint32_t unit)
 	return slot && word_has(*slot, unit) ? slot : NULL;
 }
 
-/* Return where the word of the block lies that begins at @unit. Needs no search. */
+/* Return the place of the word of the block that begins at @unit; NULL: none. Needs no search. */
 static inline uint64_t *start_at(struct granule *g, uint32_t unit)
 {
 	if (!unit)

@@ -16,7 +16,7 @@
  * each granule of the part that changes its block.
  *
  * Writers hold the domain's lock; segments that share a granule have one domain. Readers hold no lock: the answer
- * was true at some moment of the call, and a caller that needs more reads the block's record under the lock.
+ * was true at some instant during the call. A caller that needs more reads the block's record under the lock.
  * Memory comes from @memory and is kept for the life of the process; the pages of removed segments are reused.
  * Thread context: any. Signal context: only gm_page_map_find, which waits for no writer. Lock: its own (rank leaf),
  * for leaves and pages.

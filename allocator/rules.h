@@ -5,7 +5,7 @@
  * RULES=1, build/rules/, with test/rules/) has switches: it reads the words to switch off from the environment
  * variable GM_TEST_OFF when it is loaded.
  *
- * gm_rule is asked for each rule where the rule is applied, for most rules in a single place. Thread context: any.
+ * The code calls gm_rule where it applies a rule; most rules are applied in a single place. Thread context: any.
  */
 #ifndef GM_ALLOCATOR_RULES_H
 #define GM_ALLOCATOR_RULES_H

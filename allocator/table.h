@@ -120,9 +120,9 @@ struct gm_block {			/* 128 bytes */
 	uint8_t domain;
 	uint8_t kind;
 	uint8_t reserved8[2];
-	/* Of the writer alone: where it counts (struct gm_site in recorder/journal/format.h), and for how much. */
-	uint32_t site, site_stack;	/* row and its stack; 0 none */
-	uint64_t site_bytes;
+	/* For the writer only: the row (struct gm_site in recorder/journal/format.h) in which the block counts. */
+	uint32_t site, site_stack;	/* the row and its stack; 0: none */
+	uint64_t site_bytes;		/* the bytes that the block counts there */
 	uint64_t reserved64;
 
 	uint64_t requested;		/* bytes that the program asked for */
@@ -148,7 +148,7 @@ _Static_assert(sizeof(struct gm_block) == 128 && offsetof(struct gm_block, reque
 /*
  * PyTorch's statistics (memory_stats), each for all memory, the small pool and the large pool.
  *
- * Where the bytes of a live block of some module and kind in some domain count:
+ * A live block of a module and a kind counts its bytes in these places of its domain:
  *
  *                            gm_stats   live_bytes[kind]   usage rows
  *   GM_SEGMENT_REGISTERED       -              -           -

@@ -171,7 +171,7 @@ double gpumem_get_per_process_memory_fraction(int device)
 	return gm_cache_fraction((uint8_t)device, total);
 }
 
-/* Without a cache both functions call the exported hooks, which record the call as any other. */
+/* Without a cache both functions call the exported hooks, which record the call like any other call. */
 void *gpumem_torch_malloc(ssize_t size, int device, void *stream)
 {
 	struct gm_call call;

@@ -56,7 +56,7 @@ extern "C" {
 /* Return the version of the library, such as "0.1.0"; NULL without the library. */
 GPUMEM_API const char *gpumem_version(void);
 
-/* Write a snapshot of this moment, as JSON, to @path; NULL: to the path of option `output`.
+/* Write a snapshot of the present state, as JSON, to @path; NULL: to the path of option `output`.
  * A relative path starts at the current directory. %c %p %h %k %r %t are replaced as in `output`. An
  * existing file is kept: the new file gets -2, -3 ... before its suffix.
  * Waits until the file is complete: milliseconds for a small program, half a second for a million
@@ -109,7 +109,7 @@ GPUMEM_API double gpumem_get_per_process_memory_fraction(int device);
  * work for its pointers. With allocator:native the pair calls cuMemAlloc and cuMemFree of the driver.
  * Call from any thread in which the context of @device is current.
  * malloc returns NULL when there is no memory or no CUDA context. free takes a pointer of malloc.
- * During a stream capture malloc succeeds where cudaMalloc would. free always succeeds; the memory is
+ * During a stream capture malloc succeeds if cudaMalloc would. free always succeeds; the memory is
  * handed out again after the capture. */
 GPUMEM_API void *gpumem_torch_malloc(ssize_t size, int device, void *stream);
 GPUMEM_API void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream);
@@ -132,7 +132,7 @@ GPUMEM_API void gpumem_torch_free(void *ptr, ssize_t size, int device, void *str
 GPUMEM_API int gpumem_record_memory_history(const char *enabled, const char *context,
 					    const char *stacks, size_t max_entries);
 
-/* Put @text into the history at this moment, for this thread and the device that the thread used
+/* Add @text to the history, with the present time, this thread, and the device that the thread used
  * last. The first 16,384 bytes are kept. Returns 0; -ENOMEM when there is no room for another text;
  * -EAGAIN when annotations have used up their share of the history, which is an eighth of it at once
  * and then a 64th per second (refused ones are counted); -ETIMEDOUT. */
@@ -150,8 +150,8 @@ GPUMEM_API int64_t gpumem_range_start(const char *text);
 /* End a range. Returns 0; -EINVAL for a value that gpumem_range_start() cannot have returned. */
 GPUMEM_API int gpumem_range_end(int64_t range);
 
-/* Register an observer: call @fn whenever an allocation fails for want of memory, in the thread of
- * the failing call and before that call returns. @fn may make CUDA calls. Its arguments are @arg, the
+/* Register an observer: call @fn whenever an allocation fails because memory has run out, in the thread
+ * of the failing call and before that call returns. @fn may make CUDA calls. Its arguments are @arg, the
  * device (-1: host memory), the bytes that were requested, and the total and free bytes of the
  * device (0: the driver did not say).
  * May be called before the first CUDA call. Registering the same pair of @fn and @arg again changes
@@ -218,10 +218,10 @@ GPUMEM_API int gpumem_pool_find(const char *name, int device);
  * and num_ooms. Returns -EINVAL when @pool is not the number of a pool. */
 GPUMEM_API int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int max);
 
-/* Label the blocks that @pool has handed out at @addresses (@count of them) with @label, as
- * "gradient", of which at most 256 bytes are kept; NULL removes labels. A block keeps its label until
- * it is taken back, and snapshots have the label as its "name". An address at which no block begins is
- * passed over. A block that is taken back during the call may leave its label to the next block at its
+/* Label the blocks that @pool has handed out at the @count addresses in @addresses. @label: a text like
+ * "gradient", whose first 256 bytes are kept; NULL removes labels. A block keeps its label until it is
+ * taken back, and snapshots have the label as its "name". Addresses at which no block begins are
+ * skipped. A block that is taken back during the call may leave its label to the next block at its
  * address. Returns how many blocks were labelled; -EINVAL when @pool is not the number of a pool or
  * @count is below 0; -ENOMEM when there is no room for another text. */
 GPUMEM_API int gpumem_pool_label(int pool, const uint64_t *addresses, int count, const char *label);

@@ -13,7 +13,7 @@
 #include "preload/process/state.h"
 #include "recorder/journal/recorder.h"
 
-/* Fill in the part of @config that says what the options leave out of the history. For gm_recorder_start. */
+/* Fill in the members of @config that say which events the options leave out of the history. For gm_recorder_start. */
 void gm_history_config(const struct gm_options *options, struct gm_recorder_config *config);
 
 /* Apply the options. Called after the recorder and the stacks have started, and before any hook's body runs. */

@@ -79,7 +79,7 @@ bool gm_nvtx_is_wanted(void)
 	return known == 2;
 }
 
-/* Return the path of this library, which is already loaded: NVTX only gets another reference to it. */
+/* Return the path of this library. It is loaded already, so NVTX's dlopen only adds a reference. */
 static char *our_path(void)
 {
 	Dl_info info;

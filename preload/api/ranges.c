@@ -2,7 +2,7 @@
  * ranges.c - the public functions for named ranges of the history.
  *
  * A phase like "load the model" begins before the first CUDA call, when there is no history yet. Such a range
- * waits in a table, and begins together with the history if it has not ended by then.
+ * waits in a table. It begins together with the history, unless the program has ended it by then.
  *
  * Thread context: any, outside our locks and hooks. Signal context: none. Lock: ranges_lock (leaf), with
  * no other lock taken under it.
@@ -25,7 +25,7 @@
 
 static struct early {			/* lock: ranges_lock of gm_state */
 	char text[EARLY_BYTES];
-	uint32_t uses;			/* of this place, so that an old value ends no new range */
+	uint32_t uses;			/* counts uses of the place, so that a stale value ends no newer range */
 	bool used;
 	uint64_t range;			/* 0: the range still waits */
 } early[EARLY_MOST];
