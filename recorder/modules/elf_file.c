@@ -35,7 +35,7 @@ bool gm_elf_files_stopped(void)
 
 bool gm_elf_file_read(const struct gm_elf_file *elf, void *dst, uint64_t at, size_t bytes)
 {
-	/* Fewer bytes: the file was truncated meanwhile. */
+	/* A short read means that the file was truncated meanwhile. */
 	return at <= elf->bytes && bytes <= elf->bytes - at && !gm_elf_files_stopped() &&
 	       gm_file_get(elf->fd, dst, bytes, at) == (ssize_t)bytes;
 }

@@ -58,7 +58,7 @@ bool gm_elf_file_read(const struct gm_elf_file *elf, void *dst, uint64_t at, siz
 /* Find the build id in @bytes of @notes. Returns its length; 0: there is none. */
 unsigned int gm_elf_build_id(const uint8_t *notes, size_t bytes, uint8_t ret_id[GM_ELF_BUILD_ID_MAX]);
 
-/* Is @fd still the file from which @elf was read, and unchanged? */
+/* address of an instruction in the file; set by the caller */
 bool gm_elf_file_is(const struct gm_elf_file *elf, int fd);
 
 #define GM_ELF_WINDOW 2048u		/* symbols read at once */

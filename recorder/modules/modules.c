@@ -41,7 +41,7 @@ struct slot {
 	bool passes_on;			/* libcuda, libcudart ...: merely passes calls on */
 };
 
-static struct slot *slots;		/* 1 MiB, of which only used pages take memory; set before @ready */
+static struct slot *slots;		/* 1 MiB; only touched pages take memory; set before @ready */
 static struct gm_lock lock;		/* for changes of @slots, @used and @used_count */
 static uint16_t used[SLOTS];		/* the slots in use, for the sweep */
 static uint32_t used_count;
@@ -110,7 +110,7 @@ static void find_executable(void)
 		size_t cut = sizeof(deleted) - 1;
 
 		executable[got] = 0;
-		/* The kernel appends a remark when the executable has been replaced. */
+		/* The kernel appends " (deleted)" when the executable has been replaced. */
 		if ((size_t)got > cut && !strcmp(executable + got - cut, deleted))
 			executable[(size_t)got - cut] = 0;
 	} else {			/* no /proc: the path given to execve, else argv[0] */
@@ -255,8 +255,8 @@ static struct slot *seen(const struct gm_object *object, uint32_t now)
 	return NULL;
 }
 
-/* Handle an object that is met for the first time, or for the first time in this generation. Any other object that
- * began at its place has been unloaded. */
+/* Return the slot of @object, which was not yet seen in generation @now: its old slot if the object has the
+ * same identity, else a new one. Mark other objects with the same start as unloaded. NULL: the table is full. */
 static struct slot *meet_locked(const struct gm_object *object,
 				const struct gm_object_identity *identity, uint32_t now)
 {

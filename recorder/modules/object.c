@@ -362,7 +362,7 @@ bool gm_object_find(uintptr_t pc, struct gm_object *ret_object)
 	return true;
 }
 
-/* ---- what tells it from others ------------------------------------------------------------------- */
+/* ---- the identity of an object ------------------------------------------------------------------- */
 
 /* Copy the name with a NUL. Of a name that is too long keep the end, which has the file's name. */
 static void copy_name(uintptr_t at, char *dst, size_t bytes)

@@ -1,9 +1,9 @@
 /*
  * object.h - find the loaded object (executable, library, vDSO) that holds an address.
  *
- * With glibc 2.35 or later by _dl_find_object: no lock, a few nanoseconds. Otherwise by /proc/self/maps,
- * whose objects are remembered until the next gm_object_flush; for an address in no object the file is read
- * again at most every 10 ms.
+ * glibc 2.35 or later finds it by _dl_find_object: no lock, a few nanoseconds. With an older C library
+ * /proc/self/maps is read. The objects found there are remembered until the next gm_object_flush. After a
+ * search that found no object, the file is not read again for 10 ms.
  *
  * Any thread, any signal context. No lock, no malloc, errno kept.
  */
@@ -16,7 +16,7 @@
 struct gm_object {
 	uintptr_t start, end;		/* mapped range */
 	uintptr_t eh_frame_hdr;		/* address of .eh_frame_hdr, 0: none */
-	uintptr_t link_map;		/* the loader's record of it, 0: not known */
+	uintptr_t link_map;		/* the loader's record of the object; 0: not known */
 };
 
 /* Find the object that holds @pc. Returns false when none does. */

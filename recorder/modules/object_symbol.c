@@ -31,7 +31,7 @@ static uint32_t hash_gnu(const char *name)
 	return h;
 }
 
-/* Add the load bias to an entry unless the loader has done so; it has not in every object (the vDSO). */
+/* Add the load bias to @value unless the loader has added it. In some objects (the vDSO) the loader does not. */
 static uintptr_t address_of(const struct gm_symbols *s, uintptr_t value)
 {
 	return value < s->base ? s->base + value : value;

@@ -140,6 +140,6 @@ uintptr_t gm_cfi_pointer(struct gm_cfi_cursor *cursor, uint8_t encoding, uintptr
 	default:
 		cursor->failed = true;
 	}
-	/* Only the personality routine's pointer is indirect, and nobody here uses it. */
+	/* Only the pointer to a personality routine is indirect, and this unwinder does not use it. */
 	return value;
 }

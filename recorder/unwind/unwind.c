@@ -29,11 +29,11 @@ void gm_unwind_flush(void)
  *
  * Each frame pointer points to {caller's frame pointer, return address}. aarch64: gcc and clang write these
  * records by default; code compiled without them is missing from the stack, or ends it. x86-64: only code
- * compiled with -fno-omit-frame-pointer has them; a record whose return address is not behind a call is not
- * believed, and ends the stack.
+ * compiled with -fno-omit-frame-pointer has them; a record whose return address does not follow a call
+ * ends the stack.
  */
 
-/* May @pc be a return address? aarch64: always, because the ABI prescribes the chain. x86-64: only behind a
+/* May @pc be a return address? aarch64: always, because the ABI prescribes the chain. x86-64: only after a
  * call, because the register may hold anything in code without frame pointers. */
 static bool is_likely(uintptr_t pc)
 {
@@ -106,8 +106,8 @@ struct walk {
 	struct gm_window window;
 };
 
-/* How a frame ended that walk_plain could not undo. FRAME: it was undone; LAST: it was the outermost frame, or
- * @flags say that the stack is cut there; FULL: it needs all registers. */
+/* The outcome of step_rare. NEXT_FRAME: the frame was undone. LAST_FRAME: it was the outermost one, or @flags
+ * say that the stack is cut there. FULL_FRAME: it needs all registers. */
 enum next { NEXT_FRAME, LAST_FRAME, FULL_FRAME };
 
 static bool step_realigned(struct walk *w, uint64_t rule)
@@ -381,7 +381,7 @@ static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *r
 	return w.count;
 }
 
-/* ---- which one --------------------------------------------------------------------------------- */
+/* ---- the choice of an unwinder ----------------------------------------------------------------- */
 
 _Atomic(uint32_t) gm_unwind_chosen;	/* enum gm_unwinder */
 
@@ -400,8 +400,8 @@ int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *re
 		count = walk_own(from, ret_pcs, ret_ends, max, &flags);
 	else
 		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
-	/* Follow frame records only if no object could be looked up at all. Otherwise they know no more than the
-	 * tables. */
+	/* Follow frame records only if no object could be looked up at all. Otherwise they lead no further than
+	 * the tables. */
 	if (gm_unlikely(flags & GM_UNWIND_TRUNCATED) && count == 1 && max > 1 && !gm_object_is_exact())
 		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
 	if (ret_flags)

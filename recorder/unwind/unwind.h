@@ -48,8 +48,8 @@ static inline bool gm_reg_is_kept(unsigned int reg)
 #endif
 }
 
-/* Capture the registers of this moment. A walk from them begins with the calling function, which must not
- * have returned when gm_unwind runs. */
+/* Capture the present registers. A walk from them begins with the calling function, which must not have
+ * returned when gm_unwind runs. */
 static inline __attribute__((always_inline)) void gm_regs_capture(struct gm_regs *regs)
 {
 	regs->has_all = false;

@@ -10,7 +10,7 @@
 #define WAYS (1u << GM_RULE_WAYS_LOG2)
 #define ODD_PROBES 64u			/* after so many probes @odd is full, and the rule is not cached */
 
-struct gm_rule_cache gm_rule_cache;	/* 288 KiB of .bss, of which only used pages take memory */
+struct gm_rule_cache gm_rule_cache;	/* 288 KiB of .bss; only touched pages take memory */
 _Atomic(uint32_t) gm_rule_now;
 
 static _Atomic(uint64_t) *set_of(uint64_t hash)

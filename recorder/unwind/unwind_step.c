@@ -25,7 +25,7 @@ static size_t read_table(void *ctx, void *dst, uintptr_t address, size_t bytes)
 }
 
 /* Find the rules in the tables of the object that holds @address. The tables are copied, never read in place: @address
- * may come from a broken stack, and another thread may be unloading its object at this moment. */
+ * may come from a broken stack, and another thread may be unloading its object. */
 static int find_frame(uintptr_t address, struct gm_cfi_source *ret_source,
 		      struct gm_cfi_frame *ret_frame)
 {

@@ -12,12 +12,12 @@
 #include "recorder/journal/probe.h"
 
 #define PAGE_BYTES 4096u
-#define STACK_BYTES_MAX (16u << 20)	/* how much of an own stack is probed to learn it */
+#define STACK_BYTES_MAX (16u << 20)	/* the most that is probed to learn a thread's own stack */
 #define LEARN_TRIES 8			/* attempts, because a thread may run on fibres only */
 #define WALK_PROBES 256			/* pages of other stacks that one walk probes */
 
 /* [lo, hi) of this thread's own stack. hi is set first and lo only falls, so that a signal handler finds both
- * valid at any moment. Both 0: not learnt yet. */
+ * valid at any time. Both 0: not learnt yet. */
 static __thread uintptr_t own_lo, own_hi;
 static __thread uint8_t own_tries;
 
@@ -57,7 +57,7 @@ static bool all_readable(uintptr_t lo, uintptr_t hi)
 	return true;
 }
 
-/* Is @sp on this thread's own stack? If so, learns the bounds or lowers them. */
+/* Is @sp on this thread's own stack? If so, learn its bounds or lower them. */
 static bool own_stack(uintptr_t sp)
 {
 	uintptr_t page = sp & ~(uintptr_t)(PAGE_BYTES - 1);

@@ -1,14 +1,14 @@
 /*
  * window.h - the part of a stack that is known to be readable.
  *
- * A thread's own stack is found once. Every page is probed (gm_probe_word) from the page of the stack
- * pointer up to the top of the stack, which is at the thread pointer (threads of the C library) or below
- * the kernel's AT_EXECFN string (the first thread). If all pages can be read, they are the thread's stack,
- * because between a fibre's or alternate stack and that top there is a hole or a guard page. The result is
- * kept for each thread and only grows downwards. On other stacks every walk probes each page again, because
- * a fibre's stack may be unmapped by the next walk.
+ * A thread's own stack is found once. Every page is probed (gm_probe_word) from the page of the stack pointer
+ * up to the top of the stack, which is at the thread pointer (threads of the C library) or below the kernel's
+ * AT_EXECFN string (the first thread). If all pages can be read, they are the thread's stack, because a hole or
+ * a guard page separates a fibre's or alternate stack from that top. The result is kept for each thread and
+ * only grows downwards. On other stacks every walk probes each page again, because a fibre's stack may be
+ * unmapped by the next walk.
  *
- * Any thread, any signal context (per-thread words, each valid at every moment), any fork child.
+ * Any thread, any signal context (per-thread words, each valid at any time), any fork child.
  */
 #ifndef GM_RECORDER_WINDOW_H
 #define GM_RECORDER_WINDOW_H
