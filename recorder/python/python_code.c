@@ -1,8 +1,8 @@
 /*
- * python_code.c - what a Python frame shows: name, file and line, once for each (see python.h).
+ * python_code.c - name, file and line of a Python frame, read once for each frame (see python.h).
  *
- * Owns the table of frames that have ids, by their keys: lossy, two words that are believed
- * together as in stacks.c. Names and tables are read through the kernel. Contexts as python.h.
+ * Owns the table of frames that have ids, by their keys. The table is lossy: the two words of an entry are
+ * valid only together, as in stacks.c. Names and tables are read through the kernel. Contexts as python.h.
  */
 #include <string.h>
 
@@ -12,11 +12,11 @@
 
 #define KNOWN 8192u			/* entries; a power of two */
 #define TEXT_BYTES 1024u		/* of a name or a path; the rest is cut off */
-#define LINES_MOST (16u << 20)		/* bytes; no function has as many */
+#define LINES_MOST (16u << 20)		/* bytes; no function has so large a line table */
 
 struct known_frame {
 	_Atomic(uint64_t) key;		/* key ^ value */
-	_Atomic(uint64_t) value;	/* frame id; 0 empty */
+	_Atomic(uint64_t) value;	/* frame id; 0: empty */
 };
 
 static struct known_frame known[KNOWN];
@@ -26,8 +26,8 @@ struct text {
 	uint32_t length;
 };
 
-/* Append a character as UTF-8; what is no character (a half of a pair, of an undecodable file
- * name) as the mark for that. Returns whether there was room. */
+/* Append @c as UTF-8. Append U+FFFD for what is no character, such as half of a surrogate pair in an
+ * undecodable file name. Returns false when there is no room. */
 static bool put(struct text *text, uint32_t c)
 {
 	uint8_t *out = (uint8_t *)text->bytes + text->length;
@@ -47,7 +47,8 @@ static bool put(struct text *text, uint32_t c)
 	return true;
 }
 
-/* Characters of 1, 2 or 4 bytes each, from @at. */
+/* Append @count characters of @kind bytes (1, 2 or 4) each, from @at, until @text is full. Returns false when
+ * they cannot be read. */
 static bool put_all(struct text *text, uintptr_t at, uint64_t count, unsigned int kind)
 {
 	uint8_t part[256];
@@ -61,7 +62,7 @@ static bool put_all(struct text *text, uintptr_t at, uint64_t count, unsigned in
 		for (uint64_t i = 0; i < here; i++) {
 			uint32_t c = 0;
 
-			memcpy(&c, part + i * kind, kind);	/* little endian, as all we run on */
+			memcpy(&c, part + i * kind, kind);	/* little-endian, as are all machines that we support */
 			if (!put(text, c))
 				return true;
 		}
@@ -71,7 +72,7 @@ static bool put_all(struct text *text, uintptr_t at, uint64_t count, unsigned in
 	return true;
 }
 
-/* The id of the str at @at as a string; GM_NONE when it cannot be read. */
+/* Intern the str at @at. Returns its id; GM_NONE when it cannot be read or there is no room. */
 static uint32_t intern_text(const struct gm_python *python, uintptr_t at)
 {
 	const struct gm_python_layout *layout = python->layout;
@@ -86,7 +87,7 @@ static uint32_t intern_text(const struct gm_python *python, uintptr_t at)
 	state = (unsigned int)gm_py_int(copy, layout->objects.text_state) >> layout->objects.text_kind;
 	kind = state & 7;
 	ascii = state >> 4 & 1;
-	if (!(state >> 3 & 1) || (kind != 1 && kind != 2 && kind != 4))	/* compact */
+	if (!(state >> 3 & 1) || (kind != 1 && kind != 2 && kind != 4))	/* not compact */
 		return GM_NONE;
 	text.length = 0;
 	if (!put_all(&text, at + (ascii ? layout->text_ascii : layout->text_wide),
@@ -95,8 +96,8 @@ static uint32_t intern_text(const struct gm_python *python, uintptr_t at)
 	return gm_intern_string(text.bytes, text.length);
 }
 
-/* ---- from an instruction to its line: the formats are those of Objects/lnotab_notes.txt (3.8, 3.9),
- * PEP 626 (3.10) and Objects/locations.md (3.11 and later) ---- */
+/* ---- from an instruction to its line, in the formats of Objects/lnotab_notes.txt (3.8, 3.9), PEP 626 (3.10)
+ * and Objects/locations.md (3.11 and later) ---- */
 
 struct reader {
 	uintptr_t at, end;
@@ -104,7 +105,7 @@ struct reader {
 	uint8_t buffer[256];
 };
 
-/* The next byte of the table; -1 at its end. */
+/* Return the next byte of the table; -1 at its end. */
 static int next(struct reader *r)
 {
 	if (r->used == r->have) {
@@ -122,7 +123,7 @@ static int next(struct reader *r)
 	return r->buffer[r->used++];
 }
 
-/* 3.8, 3.9: pairs of (bytes of code, lines) to step on by. */
+/* 3.8, 3.9: pairs of steps (bytes of code, lines). */
 static int64_t line_by_steps(struct reader *r, int64_t line, int64_t at)
 {
 	int64_t address = 0;
@@ -136,7 +137,7 @@ static int64_t line_by_steps(struct reader *r, int64_t line, int64_t at)
 	}
 }
 
-/* 3.10: ranges of (bytes of code, lines to add first); -128 lines: the range has none. */
+/* 3.10: ranges (bytes of code, lines to add first); -128 lines: the range has no line. */
 static int64_t line_by_ranges(struct reader *r, int64_t line, int64_t at)
 {
 	int64_t end = 0;
@@ -154,7 +155,7 @@ static int64_t line_by_ranges(struct reader *r, int64_t line, int64_t at)
 	}
 }
 
-/* Six bits a byte, the lowest first; the sign is the lowest bit of all. */
+/* Read a signed number: six bits a byte, the lowest first; bit 0 of the value is the sign. */
 static int64_t signed_number(struct reader *r)
 {
 	uint64_t value = 0;
@@ -172,7 +173,8 @@ static int64_t signed_number(struct reader *r)
 	return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 }
 
-/* 3.11 and later: entries that begin with a byte whose top bit is set: form, code units less 1. */
+/* 3.11 and later: each entry begins with a byte whose top bit is set, which has the form and the code units
+ * less 1. */
 static int64_t line_by_entries(struct reader *r, int64_t line, int64_t at)
 {
 	enum { FORM_LINE_0 = 10, FORM_LINE_2 = 12, FORM_NO_COLUMNS, FORM_LONG, FORM_NONE };
@@ -215,7 +217,7 @@ uint32_t gm_python_line(unsigned int minor, uintptr_t table, size_t bytes, uint3
 	return line > 0 && line <= INT32_MAX ? (uint32_t)line : 0;
 }
 
-/* How many bytes into its code the frame is; below 0: before its first instruction. */
+/* Return how many bytes into its code the frame is; below 0: before its first instruction. */
 static int64_t place_of(const struct gm_python_layout *layout, uintptr_t code_at, uintptr_t instr)
 {
 	switch (layout->chain) {
@@ -242,8 +244,8 @@ static uint32_t line_of(const struct gm_python *python, const uint8_t *code, int
 			      gm_py_word(copy, layout->objects.bytes_size), first, place);
 }
 
-/* The address in copy @index of the code, as one in the code itself; 0: there is no such copy, or
- * the address is not in it. */
+/* Convert @instr, an address in copy @index of the code, to an address in the code itself. 0: there is no such
+ * copy, or the address is not in it. */
 static uintptr_t in_code(const struct gm_python_layout *layout, uintptr_t code_at,
 			 const uint8_t *code, uint32_t index, uintptr_t instr)
 {
@@ -256,7 +258,7 @@ static uintptr_t in_code(const struct gm_python_layout *layout, uintptr_t code_a
 	return copy && instr - copy < bytes ? code_at + layout->code_units + (instr - copy) : 0;
 }
 
-#define LOOKS 4			/* at a table that another thread may be replacing */
+#define LOOKS 4			/* attempts to read a table that another thread may be replacing */
 
 GM_PYTHON_RAW
 uintptr_t gm_python_instr(const struct gm_python_layout *layout, const uint8_t *frame,
@@ -270,7 +272,7 @@ uintptr_t gm_python_instr(const struct gm_python_layout *layout, const uint8_t *
 	if (!layout->code_copies)
 		return instr;
 	index = gm_py_int(frame, layout->frame_copy);
-	if (index == 0)			/* the code itself */
+	if (index == 0)			/* 0 is the code itself */
 		return instr;
 	for (int i = 0; i < LOOKS && index > 0 && !found; i++) {
 		code = gm_py_view(true, code_at, copy, layout->code_bytes);
@@ -297,8 +299,7 @@ static uint32_t intern_new(const struct gm_python *python, uintptr_t code_at, ui
 	return gm_intern_frame(&frame);
 }
 
-/* A frame that is being made, and the helper frames of 3.12's calls of classes: Python shows
- * neither. */
+/* Is the frame still being made, or a helper frame of 3.12's calls of classes? Python shows neither. */
 GM_PYTHON_RAW static bool is_incomplete(const struct gm_python_layout *layout,
 					const uint8_t *frame, uintptr_t code_at,
 					const uint8_t *code, uintptr_t instr)

@@ -1,9 +1,9 @@
 /*
- * python_find.c - the interpreters of the process (see python.h).
+ * python_find.c - find the interpreters of the process (see python.h).
  *
- * Owns their table. An entry is filled by one thread, published, and never used for another object,
- * so that readers need no lock. Objects that are no Python are remembered, though some may be
- * forgotten again. Contexts as python.h.
+ * Owns the table of interpreters. One thread fills an entry and publishes it. The entry is never reused for
+ * another object, so readers need no lock. A lossy table remembers objects that are no Python. Contexts as
+ * python.h.
  */
 #include "recorder/python/python.h"
 #include "recorder/python/python_view.h"
@@ -18,19 +18,19 @@
 #include "recorder/modules/object_symbol.h"
 #include "recorder/journal/probe.h"
 
-#define PYTHONS 8u			/* met in the life of a process */
+#define PYTHONS 8u			/* the most in the life of a process */
 #define FIRST_MINOR 8u			/* CPython 3.8 */
-#define SAYS_LAYOUT 13u			/* and the first that says where its frames are */
+#define SAYS_LAYOUT 13u			/* CPython 3.13, the first that says where its frames are */
 #define OTHERS 512u			/* objects that are no Python; a power of two */
-#define AT_START_MOST 512		/* objects that a search looks at */
+#define AT_START_MOST 512		/* the most objects that a search looks at */
 
 static struct gm_python pythons[PYTHONS];
-static struct gm_python_layout layouts[PYTHONS];	/* each one's */
+static struct gm_python_layout layouts[PYTHONS];	/* of each interpreter */
 static _Atomic(uint32_t) pythons_count;
 static _Atomic(bool) busy;		/* a thread is adding an entry */
 static _Atomic(uint64_t) others[OTHERS];
-_Atomic(uint32_t) gm_python_changes;	/* counts what may change what gm_python_on says */
-static _Atomic(uint32_t) cut_stacks;	/* on which no Python was known */
+_Atomic(uint32_t) gm_python_changes;	/* incremented when gm_python_on may answer differently */
+static _Atomic(uint32_t) cut_stacks;	/* cut stacks on which no interpreter was found */
 static void (*note)(const char *line);
 
 void gm_python_init(void (*new_note)(const char *line))
@@ -53,7 +53,7 @@ struct gm_python *gm_python_of(uint8_t number)
 	return &pythons[number - 1];
 }
 
-/* @version: its first word is said. */
+/* Report why Python stacks are off. Only the first word of @version is shown. */
 static void tell(const char *version, const char *why)
 {
 	char line[256];
@@ -96,7 +96,8 @@ struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut)
 
 		if (!is_usable(python))
 			continue;
-		for (int k = count - 1; k >= 0; k--)	/* most often it began the stack */
+		for (int k = count - 1; k >= 0; k--)	/* the outermost frames first, because Python usually
+							 * began the stack */
 			if (pcs[k] - start < bytes)
 				return python;
 		any = python;
@@ -106,7 +107,7 @@ struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut)
 
 /* ---- finding ---- */
 
-/* CPython 3.x: x; 0: it is another one. */
+/* Return x for CPython 3.x; 0 for any other. */
 static unsigned int minor_of(const char *version)
 {
 	unsigned int minor = 0;
@@ -118,7 +119,7 @@ static unsigned int minor_of(const char *version)
 	return minor;
 }
 
-/* Into @layout, which is @python's. Returns why it is not known, NULL when it is. */
+/* Fill in @layout, the layout of @python. Returns NULL, or why the layout is not known. */
 static const char *find_layout(struct gm_python_layout *layout, const struct gm_python *python,
 			       const struct gm_symbols *symbols, const char *version)
 {
@@ -132,7 +133,7 @@ static const char *find_layout(struct gm_python_layout *layout, const struct gm_
 	return NULL;
 }
 
-/* Fill @python in from the symbols. Returns why its frames cannot be read, NULL when they can. */
+/* Fill in @python from the symbols. Returns NULL, or why its frames cannot be read. */
 static const char *fill(struct gm_python *python, struct gm_python_layout *layout,
 			const struct gm_symbols *symbols, const char **ret_version)
 {
@@ -168,7 +169,7 @@ static const char *fill(struct gm_python *python, struct gm_python_layout *layou
 	return find_layout(layout, python, symbols, *ret_version);
 }
 
-/* A Python: into the table. Returns whether its frames can be read. */
+/* Add @object, which is a Python, to the table. Returns whether its frames can be read. */
 static bool add(const struct gm_object *object, const struct gm_symbols *symbols,
 		uint32_t generation)
 {
@@ -194,7 +195,8 @@ static bool add(const struct gm_object *object, const struct gm_symbols *symbols
 	return !why;
 }
 
-/* The entry of @object, seen before: is it the same one still? NULL: it has none. */
+/* Return the entry of @object, and mark it as loaded in @generation, if it is still the same object; NULL: it
+ * has no entry. */
 static struct gm_python *find_again(const struct gm_object *object, uint32_t generation)
 {
 	uint32_t known = atomic_load_explicit(&pythons_count, memory_order_acquire);
@@ -216,7 +218,7 @@ static struct gm_python *find_again(const struct gm_object *object, uint32_t gen
 	return NULL;
 }
 
-/* Returns whether @object is a Python that can be read now and could not be when this began. */
+/* Examine @object, and add it to the table if it is a new Python. Returns whether it is a Python that can be read. */
 static bool examine(const struct gm_object *object, uint32_t generation)
 {
 	uint64_t mark = (object->start ^ object->link_map << 20 ^ object->end << 1 ^
@@ -237,14 +239,14 @@ static bool examine(const struct gm_object *object, uint32_t generation)
 		return false;
 	}
 	if (atomic_exchange_explicit(&busy, true, memory_order_acquire))
-		return false;		/* the next stack will do */
+		return false;		/* another thread is adding one; the next stack tries again */
 	found = find_again(object, generation) ? true : add(object, &symbols, generation);
 	atomic_store_explicit(&busy, false, memory_order_release);
 	return found;
 }
 
-/* The executable and what it was linked with, through the loader's list as it is: every word of it
- * is asked for, so that it may change meanwhile. */
+/* Examine the executable and the libraries that it was linked with, in the order of the loader's list. Every
+ * word of the list is read by gm_probe_copy, because the list may change meanwhile. */
 static bool search(uint32_t generation)
 {
 	struct gm_object object;
@@ -284,7 +286,8 @@ bool gm_python_discover(const uintptr_t *pcs, int count, bool cut)
 	}
 	if (found || !cut)
 		return found;
-	/* Not for every stack that ends in code without tables: of those, the 1st, 2nd, 4th ... */
+	/* Do not search for every stack that ends in code without tables: search for the 1st, 2nd, 4th ... of
+	 * them. */
 	cuts = atomic_fetch_add_explicit(&cut_stacks, 1, memory_order_relaxed) + 1;
 	return (cuts & (cuts - 1)) == 0 && search(generation);
 }

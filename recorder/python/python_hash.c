@@ -1,9 +1,9 @@
 /*
- * python_hash.c - the hash of a thread's Python frames: all that is needed of a stack that was seen before.
+ * python_hash.c - hash a thread's Python frames; a stack that was seen before needs no more.
  *
- * Of a layout that is proved, read in place. A walk of which nothing has changed since the thread's last walk only
- * compares (hash_FORM); one of which some has changed walks that part (hash_FORM_anew). Owns the table of
- * known contents. Contexts as python.h.
+ * Reads in place, so the layout must be proved. If nothing has changed since the thread's last walk, hash_FORM
+ * only compares; otherwise hash_FORM_anew walks the part that has changed. Owns the table of known contents.
+ * Contexts as python.h.
  */
 #include "recorder/python/python.h"
 
@@ -11,8 +11,8 @@
 #include "recorder/python/python_view.h"
 #include "recorder/unwind/unwind.h"
 
-/* The contents of code objects that are known, lossy: since 3.12 an object has a number, so that its
- * own fields tell it from others. Two words that are only believed together, as in stacks.c. */
+/* A lossy table of the contents of known code objects. Since 3.12 a code object has a number, so its own fields
+ * tell it from others. The two words of an entry are valid only together, as in stacks.c. */
 #define KNOWN 2048u			/* a power of two */
 
 static struct {
@@ -20,7 +20,7 @@ static struct {
 	_Atomic(uint64_t) content;
 } known[KNOWN];
 
-/* A code object that is not known yet. Out of line: inlined, it takes registers from every frame. */
+/* Add a code object that is not known yet. Not inlined, because it would take registers from every frame. */
 GM_PYTHON_RAW __attribute__((noinline))
 static uint64_t learn(const struct gm_python_layout *layout, const struct gm_py_objects *objects,
 		      const uint8_t *code, uint64_t hash)
@@ -33,12 +33,12 @@ static uint64_t learn(const struct gm_python_layout *layout, const struct gm_py_
 	return content;
 }
 
-/* The file that was looked at last in this walk, during which no object of the stack goes away, and
- * gm_py_text_word of its name. */
+/* The name of the file that this walk read last, and its gm_py_text_word. No object of the stack goes away
+ * during a walk. */
 struct file { uintptr_t at, word; };
 
-/* What tells a code object from others that may have been at its address: by the number that it has, if it has one;
- * otherwise by a look at what it refers to. */
+/* Return what distinguishes a code object from others that may have been at its address: its number and its own
+ * fields, if it has a number; otherwise gm_py_words, which reads the objects to which it refers. */
 GM_PYTHON_INLINE struct gm_python_words words_of(const struct gm_python_layout *layout,
 						 const struct gm_py_objects *objects, uintptr_t code_at,
 						 const uint8_t *code, struct file *file)
@@ -59,7 +59,7 @@ GM_PYTHON_INLINE struct gm_python_words words_of(const struct gm_python_layout *
 	return gm_py_words(layout, objects, false, code, file->word);
 }
 
-/* gm_py_content, of code with these words. */
+/* Return gm_py_content of code with these words, from the table if it is known. */
 GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, const struct gm_py_objects *objects,
 				     const uint8_t *code, const struct gm_python_words *words)
 {
@@ -77,7 +77,7 @@ GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, cons
 
 /* ---- all frames ---------------------------------------------------------------------------------- */
 
-/* The innermost frame of @state; 0: there is none; 1: something is not as it should be. */
+/* Return the innermost frame of @state; 0: there is none; 1: something does not fit the layout. */
 GM_PYTHON_INLINE uintptr_t innermost(const struct gm_python_layout *layout, uintptr_t state)
 {
 	uintptr_t cframe;
@@ -93,7 +93,7 @@ GM_PYTHON_INLINE bool is_shim(const struct gm_python_layout *layout, const uint8
 	return layout->chain == GM_CHAIN_SHIMS && view[layout->frame_owner] >= GM_PY_OWNER_SHIM;
 }
 
-/* Walk all frames from @frame on into the hash. False: something is not as it should be. */
+/* Hash all frames from @frame outwards. Returns false when something does not fit the layout. */
 GM_PYTHON_INLINE bool hash_chain(const struct gm_python *python, const struct gm_python_layout *layout,
 				 const struct gm_py_objects *objects, uintptr_t frame, int max,
 				 struct gm_python_walk *walk)
@@ -120,8 +120,8 @@ GM_PYTHON_INLINE bool hash_chain(const struct gm_python *python, const struct gm
 		if (gm_py_is_odd(code_at) || gm_py_word(code, objects->type) != python->code_type)
 			return false;
 		words = words_of(layout, objects, code_at, code, &file);
-		/* An address in a copy of the code for threads is not looked up here: the copy stays while
-		 * this thread does, and one that takes its place after that has its size. */
+		/* An address in a thread's copy of the code is not converted here. The copy exists as long as
+		 * this thread, and a later copy in its place has the same size. */
 		walk->hash = gm_py_key(walk->hash, code_at, content_of(layout, objects, code, &words),
 				       gm_py_instr(layout, view));
 		walk->frames++;
@@ -129,26 +129,26 @@ GM_PYTHON_INLINE bool hash_chain(const struct gm_python *python, const struct gm
 	return !frame;
 }
 
-/* ---- what is as in the walk before ------------------------------------------------------------- */
+/* ---- comparison with the walk before ------------------------------------------------------------ */
 
-#define NEAR 16				/* how far a frame is looked for among those kept */
-#define REST 64u			/* walks without a look at what is kept, after one that was too deep */
+#define NEAR 16				/* how many kept items, or code objects, are searched */
+#define REST 64u			/* walks that keep nothing, after one that was too deep */
 
-/* @word, of which the compiler does not know that another variable has the same value. */
+/* Return @word, and hide from the compiler that another variable has the same value. */
 GM_PYTHON_INLINE uintptr_t opaque(uintptr_t word)
 {
 	__asm__("" : "+r"(word));
 	return word;
 }
 
-/* How many of the items from @at outwards are as they were; @*frame, which that one is at, is followed behind them. */
+/* Count the items from @at outwards that are unchanged. *frame is the frame of item @at; move it past them. */
 GM_PYTHON_INLINE int same_items(const struct gm_python_layout *layout, const struct gm_python_kept *kept, int at,
 				uintptr_t *frame)
 {
 	const struct gm_python_item *first = &kept->items[at + 1], *item = first;
 
-	for (; *frame == item->frame; item--) {		/* the first one has no frame */
-		/* By the address that is kept: no frame waits for the one before to be read. */
+	for (; *frame == item->frame; item--) {		/* ends at the sentinel */
+		/* Read by the kept address, so that the read of a frame does not wait for the read before. */
 		const uint8_t *view = (const uint8_t *)opaque(item->frame);
 
 		if (gm_py_word(view, layout->frame_code) != item->code || gm_py_instr(layout, view) != item->instr ||
@@ -160,7 +160,7 @@ GM_PYTHON_INLINE int same_items(const struct gm_python_layout *layout, const str
 	return (int)(first - item);
 }
 
-/* The item of @frame among the next ones from @from on, -1: none of them. */
+/* Return the item of @frame among the NEAR items from @from outwards; -1: it is none of them. */
 GM_PYTHON_INLINE int find_item(const struct gm_python_kept *kept, int from, uintptr_t frame)
 {
 	for (int i = from; i >= 0 && i > from - NEAR; i--)
@@ -169,7 +169,7 @@ GM_PYTHON_INLINE int find_item(const struct gm_python_kept *kept, int from, uint
 	return -1;
 }
 
-/* Are the code objects up to item @last what they were? Their addresses were compared. */
+/* Are the code objects up to item @last unchanged? Their addresses were compared already. */
 GM_PYTHON_INLINE bool same_code(const struct gm_python *python, const struct gm_python_layout *layout,
 				const struct gm_py_objects *objects, const struct gm_python_kept *kept, int last)
 {
@@ -202,8 +202,9 @@ GM_PYTHON_INLINE bool same_code(const struct gm_python *python, const struct gm_
 	return true;
 }
 
-/* Find the item from which on everything is kept already, -1 if there is none, with what is before that in
- * @kept->fresh, @*ret_fresh items. False: something is not as it should be, or too deep. */
+/* Find the item *ret_at from which everything outwards is kept already (-1: none), and collect the *ret_fresh
+ * frames inside it in @kept->fresh. Returns false when something does not fit the layout, or the stack is too
+ * deep. */
 GM_PYTHON_INLINE bool join(const struct gm_python_layout *layout, struct gm_python_kept *kept, uintptr_t frame,
 			   int *ret_at, uint32_t *ret_fresh)
 {
@@ -220,7 +221,8 @@ GM_PYTHON_INLINE bool join(const struct gm_python_layout *layout, struct gm_pyth
 				*ret_at = at;
 				break;
 			}
-			/* Further out something is new: so is what depends on it. */
+			/* A frame further out is new, so the hashes of these items are no longer right: collect
+			 * the frames. */
 			for (; same > 0 && fresh < GM_PYTHON_KEPT; same--)
 				kept->fresh[fresh++] = kept->items[1 + at--].frame;
 			if (from >= 0 && kept->items[from + 1].frame == frame)
@@ -237,7 +239,7 @@ GM_PYTHON_INLINE bool join(const struct gm_python_layout *layout, struct gm_pyth
 	return *ret_at + 1 + (int)fresh <= (int)GM_PYTHON_KEPT;
 }
 
-/* The content of the code of the next item; looked at once in a walk. */
+/* Return the content of the next item's code, and keep the code object unless it is among the NEAR newest. */
 GM_PYTHON_INLINE uint64_t keep_code(const struct gm_python_layout *layout, const struct gm_py_objects *objects,
 				    struct gm_python_kept *kept, uintptr_t code_at, struct file *file)
 {
@@ -265,7 +267,7 @@ GM_PYTHON_INLINE uint64_t keep_code(const struct gm_python_layout *layout, const
 	return of->content;
 }
 
-/* Keep one item more, which is further in. False: it is no frame. */
+/* Keep the next frame inwards as an item. Returns false when it is no frame. */
 GM_PYTHON_INLINE bool keep_item(const struct gm_python *python, const struct gm_python_layout *layout,
 				const struct gm_py_objects *objects, struct gm_python_kept *kept, uintptr_t frame,
 				struct file *file)
@@ -291,7 +293,7 @@ GM_PYTHON_INLINE bool keep_item(const struct gm_python *python, const struct gm_
 	return true;
 }
 
-/* The hash of the frames from @frame on, with what is kept. False: it must be made without. */
+/* Hash the frames from @frame outwards, with the kept items. Returns false when hash_chain must do it. */
 GM_PYTHON_INLINE bool hash_kept(const struct gm_python *python, const struct gm_python_layout *layout,
 				const struct gm_py_objects *objects, uintptr_t frame, int max,
 				struct gm_python_walk *walk)
@@ -324,7 +326,7 @@ GM_PYTHON_INLINE bool hash_kept(const struct gm_python *python, const struct gm_
 	return walk->frames <= max;
 }
 
-/* With what is kept, or without. */
+/* Hash all frames of @state: with the kept items if possible, otherwise without. */
 GM_PYTHON_INLINE bool hash_anew(const struct gm_python *python, const struct gm_python_layout *layout,
 				const struct gm_py_objects *objects, uintptr_t state, int max,
 				struct gm_python_walk *walk)
@@ -345,7 +347,7 @@ GM_PYTHON_INLINE bool hash_anew(const struct gm_python *python, const struct gm_
 	return hash_chain(python, layout, objects, frame, max, walk);
 }
 
-/* The whole chain as it was, and nothing else. False: it is not. */
+/* If the whole chain is unchanged, use the kept hash. Returns false when anything has changed. */
 GM_PYTHON_INLINE bool hash_same(const struct gm_python *python, const struct gm_python_layout *layout,
 				const struct gm_py_objects *objects, uintptr_t state, int max,
 				struct gm_python_walk *walk)
@@ -368,7 +370,7 @@ GM_PYTHON_INLINE bool hash_same(const struct gm_python *python, const struct gm_
 
 /* ---- by the layout ------------------------------------------------------------------------------- */
 
-/* Compiled several times, for the sake of offsets that are constant. */
+/* Compile the walk once for each form of layout, so that as many offsets as possible are constants. */
 #define HASH_OF(form, layout, objects) \
 	GM_PYTHON_RAW __attribute__((noinline)) \
 	static bool hash_##form##_anew(const struct gm_python *python, uintptr_t state, int max, \

@@ -1,32 +1,31 @@
 /*
- * python_layout.c - where an interpreter keeps its frames (see python_view.h).
+ * python_layout.c - find where an interpreter keeps its frames (see python_view.h).
  *
- * Up to CPython 3.12 from a table. Since 3.13 from the interpreter itself: its _PyRuntime begins
- * with a table of offsets for debuggers. Nothing in it is used before it was checked: every offset
- * has to lie within its structure, and the type that the interpreter exports for code has to have
- * the name "code". An offset that the table lacks is that of a neighbour of one that it has.
- * Contexts as python.h.
+ * Up to CPython 3.12 a table of ours has the offsets. Since 3.13 the interpreter has them: its _PyRuntime
+ * begins with a table of offsets for debuggers. Nothing in that table is used before it is checked: every
+ * offset must lie within its structure, and the type that the interpreter exports for code must have the name
+ * "code". Offsets that the table lacks are derived from those of neighbours. Contexts as python.h.
  */
 #include <string.h>
 
 #include "recorder/python/python.h"
 #include "recorder/python/python_view.h"
 
-/* ---- 3.13 and later: what the interpreter says ---- */
+/* ---- 3.13 and later: the interpreter's table ---- */
 
-#define WORDS 96u			/* of the table, no more are looked at */
+#define WORDS 96u			/* of the table that are read */
 #define LARGEST 4096u			/* bytes; no structure of these is as large */
 #define COOKIE "xdebugpy"
 
 enum { WORD_COOKIE, WORD_VERSION, WORD_FREE_THREADED };
 
-/* The words of the table where what is said of a structure begins with its size. The table is not
- * the same in all minor versions: the last of these is also tried for later ones. */
+/* The index of the table's word that has the size of each structure; the offsets of its members follow. The
+ * table differs between minor versions. The last row is also tried for later versions. */
 static const struct places {
 	uint8_t minor;
-	uint8_t state, state_thread;	/* PyThreadState, its thread's id */
+	uint8_t state, state_thread;	/* PyThreadState, and its thread's id */
 	uint8_t frame, code, object, type, bytes, text;
-	bool copies;			/* it knows of copies of the code for threads */
+	bool copies;			/* the table has offsets for threads' copies of the code */
 } places[] = {
 	{ .minor = 13, .state = 19, .state_thread = 24, .frame = 28, .code = 34, .object = 44,
 	  .type = 46, .bytes = 64, .text = 67 },
@@ -40,10 +39,10 @@ static const struct places {
 
 struct said {
 	uint64_t words[WORDS];
-	bool odd;			/* something was not as it can be */
+	bool odd;			/* a value was impossible */
 };
 
-/* The offset that @word says, of something of @bytes in the structure whose size @size says. */
+/* Return the offset in word @word, of a member of @bytes in the structure whose size is in word @size. */
 static uint16_t offset(struct said *said, unsigned int size, unsigned int word, unsigned int bytes)
 {
 	uint64_t at = said->words[word], all = said->words[size];
@@ -82,8 +81,9 @@ static void read_code(struct gm_python_layout *layout, struct said *said, const 
 	layout->code_units = offset(said, code, code + 9, 2);
 	if (layout->free_threaded && at->copies)
 		layout->code_copies = offset(said, code, code + 10, 8);
-	/* Not said: an int, padding and a pointer before what comes last, or before the copies. And a
-	 * number six ints after the first line, which later versions need not have. */
+	/* The table lacks two offsets. The first traceable instruction is an int that is followed by padding, a
+	 * pointer and the instructions (or the pointer to their copies). The version number comes six ints
+	 * after the first line; versions after 3.15 may have no such number. */
 	last = layout->code_copies ? layout->code_copies : layout->code_units;
 	if (last < 16 || last % 8)
 		said->odd = true;
@@ -107,7 +107,7 @@ static void read_objects(struct gm_python_layout *layout, struct said *said,
 	objects->text_length = offset(said, text, text + 2, 8);
 	objects->text_hash = (uint16_t)(objects->text_length + 8);
 	objects->text_kind = layout->free_threaded && layout->minor >= 14 ? 8 : 2;
-	/* The hash lies between the two, and all that is read of an object is before what it holds. */
+	/* The hash lies between length and state, and every member that is read lies before the object's contents. */
 	if (objects->text_hash + 8 != objects->text_state || text_bytes % 8 ||
 	    text_bytes <= objects->text_state || text_bytes > GM_PY_OBJECT_BYTES ||
 	    objects->bytes_data < objects->bytes_size + 8 ||
@@ -115,10 +115,10 @@ static void read_objects(struct gm_python_layout *layout, struct said *said,
 	    objects->type + 8 > objects->text_length)
 		said->odd = true;
 	layout->text_ascii = (uint16_t)text_bytes;
-	layout->text_wide = (uint16_t)(text_bytes + 16);	/* a length and a pointer */
+	layout->text_wide = (uint16_t)(text_bytes + 16);	/* a length and a pointer more */
 }
 
-/* Does the type that the interpreter exports for code say of itself that it is, by these words? */
+/* Does the type that the interpreter exports for code have the name "code", read by these offsets? */
 static bool is_code_type(struct said *said, const struct places *at, uintptr_t code_type)
 {
 	uint16_t name_at = offset(said, at->type, at->type + 1, 8);
@@ -152,14 +152,15 @@ static bool read_said(struct gm_python_layout *layout, uintptr_t runtime, uintpt
 	return is_code_type(&said, at, code_type);
 }
 
-/* ---- either ---- */
+/* ---- all versions ---- */
 
 static unsigned int behind(unsigned int most, uint16_t at, unsigned int bytes)
 {
 	return at + bytes > most ? at + bytes : most;
 }
 
-/* How much of a frame and of a code object is looked at: they may end a page. */
+/* Compute how many bytes of a frame and of a code object are read. No more may be read, because either may end
+ * at the end of a page. */
 static void measure(struct gm_python_layout *layout)
 {
 	unsigned int frame = 8, code = 8;

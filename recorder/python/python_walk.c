@@ -1,8 +1,8 @@
 /*
- * python_walk.c - the chain of Python frames of the calling thread (see python.h).
+ * python_walk.c - walk the chain of Python frames of the calling thread (see python.h).
  *
- * Owns the walk: through the kernel until the layout is proved, then in place. Where nothing is asked for but
- * the hash, python_hash.c does it. Contexts as python.h.
+ * Owns the walk: through the kernel until the layout is proved, then in place. If only the hash is wanted,
+ * python_hash.c walks. Contexts as python.h.
  */
 #include "recorder/python/python.h"
 
@@ -12,11 +12,11 @@
 #include "recorder/python/python_view.h"
 #include "recorder/unwind/unwind.h"
 
-#define BAD_MOST 16u			/* walks that may fail before one has proved right */
+#define BAD_MOST 16u			/* failed walks after which an unproved interpreter is given up */
 
 struct chain {
 	uintptr_t frame, cframe;
-	int steps;			/* frames and shims, against a chain without end */
+	int steps;			/* frames and shims so far, to detect an endless chain */
 };
 
 GM_PYTHON_INLINE void keep(struct gm_python_walk *walk, uintptr_t item)
@@ -25,7 +25,7 @@ GM_PYTHON_INLINE void keep(struct gm_python_walk *walk, uintptr_t item)
 		walk->items[walk->items_count++] = item;
 }
 
-/* Where the chain of a thread state begins. */
+/* Find the beginning of the chain of a thread state. */
 GM_PYTHON_INLINE bool begin(const struct gm_python_layout *layout, bool probed, uintptr_t state,
 			    struct chain *chain)
 {
@@ -42,8 +42,8 @@ GM_PYTHON_INLINE bool begin(const struct gm_python_layout *layout, bool probed, 
 	return true;
 }
 
-/* After @view, the entry frame of a call of the loop: its anchor is the cframe, then comes the
- * caller's. While nothing is proved, that one must go on with the very frame that @view says. */
+/* Leave the call of the loop whose entry frame is @view: the cframe is its anchor; go on with the caller's
+ * cframe. Until the layout of 3.11 is proved, that cframe must refer to the same frame that follows @view. */
 GM_PYTHON_INLINE bool leave_call(const struct gm_python_layout *layout, bool probed,
 				 const uint8_t *view, struct chain *chain,
 				 struct gm_python_walk *walk)
@@ -57,7 +57,7 @@ GM_PYTHON_INLINE bool leave_call(const struct gm_python_layout *layout, bool pro
 		       gm_py_word(view, layout->frame_previous);
 }
 
-/* While nothing is proved: does @frame stand in the code that it is said to run? */
+/* Does @frame stand within the code that it refers to? Asked until the layout is proved. */
 GM_PYTHON_RAW static bool is_within(const struct gm_python_layout *layout, uintptr_t code_at,
 				    const uint8_t *code, const uint8_t *frame)
 {
@@ -74,7 +74,7 @@ GM_PYTHON_RAW static bool is_within(const struct gm_python_layout *layout, uintp
 	return at >= -2 && at < bytes;
 }
 
-/* One frame: into the hash. Returns false when it is none. */
+/* Hash one frame. Returns false when it is no frame. */
 GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_python_layout *layout,
 			   const struct gm_py_objects *objects, bool probed, const uint8_t *view,
 			   struct gm_python_walk *walk)
@@ -93,14 +93,14 @@ GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_pytho
 	if (gm_py_word(code, objects->type) != python->code_type ||
 	    (probed && !is_within(layout, code_at, code, view)))
 		return false;
-	/* As in python_hash.c, hash_chain. */
+	/* An address in a thread's copy of the code is not converted: see hash_chain in python_hash.c. */
 	walk->hash = gm_py_key(walk->hash, code_at, gm_py_content(layout, objects, probed, code),
 			       gm_py_instr(layout, view));
 	walk->frames++;
 	return true;
 }
 
-/* Walk one thread state's frames. Returns false when something is not as it should be. */
+/* Walk the frames of one thread state. Returns false when something does not fit the layout. */
 GM_PYTHON_INLINE bool walk_chain(const struct gm_python *python,
 				 const struct gm_python_layout *layout,
 				 const struct gm_py_objects *objects, bool probed,
@@ -140,7 +140,7 @@ GM_PYTHON_INLINE bool walk_chain(const struct gm_python *python,
 	return true;
 }
 
-/* Compiled twice, for the sake of the direct reads. */
+/* Compiled twice, so that direct reads test no @probed. */
 GM_PYTHON_RAW __attribute__((noinline))
 static bool walk_probed(const struct gm_python *python, uintptr_t state, int max,
 			struct gm_python_walk *walk)
@@ -159,17 +159,18 @@ static bool walk_direct(const struct gm_python *python, uintptr_t state, int max
 	return walk_chain(python, layout, &layout->objects, false, state, max, walk);
 }
 
-/* The thread state whose frames are this thread's, 0: there is none; and *@ret_other, which has inner ones. Up to 3.11
- * the former is always the main interpreter's; if there are others, who holds the GIL may be this
- * thread in one of them: read through the kernel, since it may be another thread's and be freed. */
+/* Return the thread state that has this thread's frames; 0: there is none. *ret_other: a state with frames
+ * further in, or 0. Up to 3.11 the returned state always belongs to the main interpreter. If there are other
+ * interpreters, the holder of the GIL may be this thread in one of them. That state is read through the kernel,
+ * because it may belong to another thread and be freed. */
 static uintptr_t find_states(const struct gm_python *python, bool probed, uintptr_t *ret_other)
 {
 	uintptr_t own, holder;
 
 	*ret_other = 0;
-	/* The end frees what is other threads'. A daemon thread that asks just before it and is kept
-	 * from the processor throughout the walk might read what is freed: a walk takes less than a
-	 * microsecond, and Python gives no other sign. */
+	/* Finalization frees the frames of other threads. A daemon thread that asks just before it and is not
+	 * scheduled throughout the walk might read freed memory. That is unlikely, because a walk takes less
+	 * than a microsecond, and Python gives no other sign. */
 	if (python->is_finalizing())
 		return 0;
 	own = (uintptr_t)python->this_state();
@@ -186,7 +187,7 @@ static uintptr_t find_states(const struct gm_python *python, bool probed, uintpt
 	return own;
 }
 
-/* A walk while the layout is not yet proved. */
+/* Count a walk as evidence for or against the layout, until that is proved. */
 static void judge(struct gm_python *python, bool fits, const struct gm_python_walk *walk)
 {
 	if (!fits) {
@@ -197,7 +198,7 @@ static void judge(struct gm_python *python, bool fits, const struct gm_python_wa
 	}
 }
 
-/* The frames of @state, if it is this thread's. */
+/* Walk the frames of @state, if it is this thread's state. */
 static inline bool walk_state(struct gm_python *python, bool probed, uintptr_t state, int max,
 			      struct gm_python_walk *walk)
 {
@@ -225,7 +226,7 @@ void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *wa
 	if (!own)
 		return;
 	if (gm_unlikely(other))
-		walk->kept = NULL;		/* the frames of two states have one hash */
+		walk->kept = NULL;		/* the hash is that of both states' frames */
 	fits = gm_likely(!other) || walk_state(python, probed, other, max, walk);
 	if (fits && !(walk->flags & GM_UNWIND_MORE))
 		fits = walk_state(python, probed, own, max, walk);
