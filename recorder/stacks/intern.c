@@ -1,8 +1,8 @@
 /*
  * intern.c - the append-only areas: strings, frames, stacks, modules. See intern.h.
  *
- * A record is written behind @used and published by moving @used past it; the hash tables that
- * find it again are private memory and die with the process.
+ * A record is written behind @used and published by moving @used past it. The hash tables that find records are
+ * private memory and end with the process.
  */
 #include "recorder/stacks/intern.h"
 
@@ -13,9 +13,9 @@
 #include "recorder/record/tables.h"
 
 #define FIRST_IDS 1024u
-#define LATEST 256u			/* modules, among which one is looked for again */
+#define LATEST 256u			/* newest modules among which an equal one is searched */
 
-/* What is looked for, and how to tell it from a record of its area. */
+/* Content to be interned, and how to compare it with a record of its area. */
 struct item {
 	enum gm_region_id area;
 	struct gm_intern_table *table;
@@ -25,7 +25,7 @@ struct item {
 	uint16_t flags;
 	bool (*same)(const struct item *item, const void *record);
 	void (*store)(const struct item *item, void *record);
-	uint32_t bytes;			/* of the record */
+	uint32_t bytes;			/* size of the record */
 };
 
 static uint64_t mix(uint64_t h, uint64_t word)
@@ -49,7 +49,7 @@ static uint32_t hash_bytes(const void *content, size_t bytes)
 	return (uint32_t)mix(h, word);
 }
 
-/* A Python frame is what it shows: its names are there from the first, and do not change. */
+/* The names and line of a Python frame are part of its identity: they are there from the first, and do not change. */
 static uint32_t hash_frame(const struct gm_frame *frame)
 {
 	uint64_t h = mix(mix(frame->offset, frame->module), frame->flags);
@@ -101,8 +101,8 @@ void gm_intern_end(void)
 	}
 }
 
-/* Double a table that is three quarters full. Where there is no memory for that, it may fill up
- * to fifteen sixteenths; then it takes no more. Returns whether it takes one more. */
+/* Double a table that is three quarters full. If there is no memory for that, the table may fill up to fifteen
+ * sixteenths. Returns whether there is room for one id more. */
 static bool make_room(struct gm_intern_table *table, enum gm_region_id area)
 {
 	uint32_t size = table->mask + 1, *old = table->ids, *ids;
@@ -128,7 +128,7 @@ static bool make_room(struct gm_intern_table *table, enum gm_region_id area)
 	return true;
 }
 
-/* Have @bytes more at the end of @area. Only the holder of the intern lock appends. */
+/* Make room for @bytes at the end of @area. Only the holder of the intern lock appends. */
 static bool reserve(struct gm_header *header, enum gm_region_id area, uint64_t bytes)
 {
 	struct gm_region *region = &header->regions[area];
@@ -144,7 +144,8 @@ static bool reserve(struct gm_header *header, enum gm_region_id area, uint64_t b
 	return r == 0;
 }
 
-/* The id of @item's record, made when there is none; 0 when there is no room. Intern lock held. */
+/* Return the id of @item's record, and make the record when there is none; 0 when there is no room. Intern lock
+ * held. */
 static uint32_t intern_locked(struct gm_header *header, const struct item *item)
 {
 	struct gm_region *region = &header->regions[item->area];
@@ -163,7 +164,7 @@ static uint32_t intern_locked(struct gm_header *header, const struct item *item)
 		return GM_NONE;
 	}
 	if (!reserve(header, item->area, item->bytes))
-		return GM_NONE;			/* counted there */
+		return GM_NONE;			/* counted, unless the journal lock was not acquired */
 	for (at = item->hash & table->mask; table->ids[at];)
 		at = (at + 1) & table->mask;
 	id = (uint32_t)(region->item_bytes ? used / region->item_bytes : used);
@@ -205,7 +206,7 @@ static void store_string(const struct item *item, void *record)
 	string->length = item->count;
 	string->hash = item->hash;
 	memcpy(string->text, item->content, item->count);
-	/* The NUL and the padding: what was never written in an append-only area is zero. */
+	/* The NUL and the padding are zero already, because an append-only area is zero until it is written. */
 }
 
 static struct item string_item(const char *text, uint32_t length)
@@ -213,7 +214,7 @@ static struct item string_item(const char *text, uint32_t length)
 	if (length > GM_STRING_MAX) {
 		length = GM_STRING_MAX;
 		while (length && ((uint8_t)text[length] & 0xc0) == 0x80)
-			length--;		/* not within a character */
+			length--;		/* do not cut within a character */
 	}
 	return (struct item){
 		.area = GM_REGION_STRINGS, .table = &gm_rec.strings,
@@ -312,8 +313,8 @@ static struct gm_module *modules(const struct gm_header *header)
 	return (void *)(gm_rec.base + header->regions[GM_REGION_MODULES].offset);
 }
 
-/* The record of the same library at the same place that is still loaded; 0 when there is none. It has
- * two when several threads met it at once, so the second is asked for soon after the first. */
+/* Return the record of the same library at the same place that is still loaded; 0 when there is none. Several
+ * threads may publish a library at once, but soon after one another, so only the LATEST records are searched. */
 static uint16_t find_module_locked(const struct gm_header *header, const struct gm_module *like)
 {
 	uint64_t count = gm_get(&header->regions[GM_REGION_MODULES].used) / sizeof(*like);

@@ -1,9 +1,9 @@
 /*
  * stack_cache.c - the native stacks that a thread has had (see stack_cache.h).
  *
- * Owns the caches. A thread enters one by one exchange and leaves it by a store. An entry that is out of
- * date does no harm as long as its words lie on this thread's stack: the stamp, which changes with the
- * owner, ensures that.
+ * Owns the caches. A thread enters a cache by one exchange and leaves it by a store. An outdated entry does no
+ * harm as long as its words lie on this thread's stack. The stamp ensures that, because it changes with the
+ * owner.
  */
 #include "recorder/stacks/stack_cache.h"
 
@@ -18,42 +18,45 @@
 #include "recorder/unwind/window.h"
 
 #define CACHES 64u
-#define STRANGERS 64u			/* calls of other threads in a row until a cache is theirs */
+#define STRANGERS 64u			/* calls of other threads in a row, after which a cache becomes theirs */
 #define STAMPS (1u << 16)
-#define STAMP_SHIFT 48			/* in an entry's @what */
-#define SLOTS 32768u			/* of 64 bytes, a ring: 2 MiB, touched as used */
+#define STAMP_SHIFT 48			/* the stamp's place in an entry's @what */
+#define SLOTS 32768u			/* of 64 bytes, a ring: 2 MiB; only touched pages take memory */
 #define SLOT_WORDS 8u
-#define WORDS_MOST 508			/* of an entry */
-#define BIAS (UINT64_C(1) << 31)	/* distances are stored below 0: each looks like no address */
-#define BEGINNINGS 1024u		/* powers of two */
+#define WORDS_MOST 508			/* of one entry */
+#define BIAS (UINT64_C(1) << 31)	/* distances are stored as negative numbers, so that none looks like an
+					 * address */
+#define BEGINNINGS 1024u		/* this and VALUES are powers of two */
 #define VALUES 4096u
 #define FRAMES_MOST 264
-#define CREDIT_MOST 131072u		/* frames; */
-#define CREDIT_A_WALK 8u		/* who comes by other stacks all the time makes few in vain */
+#define CREDIT_MOST 131072u		/* frames; an entry costs its frames, ... */
+#define CREDIT_A_WALK 8u		/* ... and a walk earns these, so that a thread with ever new stacks
+					 * makes few entries in vain */
 
-/* A frame, while an entry is made: the words that undoing it reads. */
+/* A frame of an entry that is being made: the words that undoing the frame reads. */
 struct frame {
-	uintptr_t at[3];		/* in the order of their addresses; 0: not read */
-	uint8_t saved;			/* which of these is the caller's fp */
-	bool uses_fp, keeps_fp;		/* its place is by fp; the caller has the same */
+	uintptr_t at[3];		/* ascending addresses; 0: not read */
+	uint8_t saved;			/* index of the word that has the caller's fp */
+	bool uses_fp, keeps_fp;		/* its place depends on fp; the caller has the same fp */
 };
 
-/* The slots of an entry that is overwritten go from its first one on. No slot behind a first one begins like an entry,
- * because no two distances look like a pc, nor, behind the sums, like a generation: what begins right is whole. */
+/* The ring overwrites an entry from its first slot on. No later slot looks like the beginning of an entry: it
+ * has two distances in the place of the pc or, in the slot with the sums, in that of the generation, and two
+ * distances look like neither. So an entry with the right beginning is whole. */
 struct gm_stack_cache {
 	_Alignas(64) _Atomic(uint32_t) busy;
-	uint32_t owner;			/* number of a thread; 0 nobody's */
+	uint32_t owner;			/* number of a thread; 0: none */
 	uint32_t strangers;
-	uint32_t generation;		/* of the rules */
-	uint32_t stamp;			/* changes with these and the owner */
-	uint32_t used;			/* slots; the next entry begins here; 0 is none's */
+	uint32_t generation;		/* of the unwind rules */
+	uint32_t stamp;			/* changes with the generation and the owner */
+	uint32_t used;			/* slots; the next entry begins here; slot 0 has no entry */
 	uint32_t most;			/* slots that were ever used */
 	uint32_t last;			/* the entry met last; 0: none */
-	uint32_t credit;		/* frames that may be made entries of */
-	uint16_t beginnings[BEGINNINGS];	/* the last entry that began so */
-	uint32_t values[VALUES];	/* tag << 16 | slot, by value; slot 0: there can be none */
+	uint32_t credit;		/* frames that may still be made into entries */
+	uint16_t beginnings[BEGINNINGS];	/* slot of the newest entry, by hash of its beginning */
+	uint32_t values[VALUES];	/* tag << 16 | slot, by hash of value and sp; slot 0: there can be no entry */
 	struct frame frames[FRAMES_MOST];
-	int32_t at[WORDS_MOST];		/* an entry's, while it is made */
+	int32_t at[WORDS_MOST];		/* distances of the entry that is being made */
 	struct gm_python_kept python;
 	_Alignas(64) uint64_t slots[SLOTS][SLOT_WORDS];
 };
@@ -65,27 +68,27 @@ _Static_assert(WORDS_MOST % GM_STACK_WORDS_AT_ONCE == 0, "there is room for whol
 static _Atomic(void *) caches[CACHES];
 static _Atomic(uint32_t) threads;
 static __thread uint32_t own_number;
-static __thread struct gm_stack_cache *own;	/* NULL: it has none */
+static __thread struct gm_stack_cache *own;	/* NULL: this thread has none */
 
-/* ---- whose ------------------------------------------------------------------------------- */
+/* ---- owners ------------------------------------------------------------------------------- */
 
-/* Asked for memory once: a thread that gets none goes without a cache. */
+/* Give this thread its number and its cache. Memory is asked for once: a thread that gets none has no cache. */
 static __attribute__((noinline)) void take_number(void)
 {
 	own_number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
 	own = gm_table_once(&caches[own_number % CACHES], sizeof(struct gm_stack_cache));
 }
 
-/* All that was kept is out of date. */
+/* Make all that was kept outdated. */
 static void renew(struct gm_stack_cache *cache)
 {
 	cache->python = (struct gm_python_kept){ .python = NULL };
 	cache->stamp = (cache->stamp + 1) % STAMPS;
-	if (!cache->stamp)		/* nothing that is kept may come alive */
+	if (!cache->stamp)		/* stamps repeat, so clear the entries that could become valid again */
 		memset(cache->slots, 0, cache->most * sizeof(cache->slots[0]));
 }
 
-/* Another thread than its owner's is in it. Returns whether it takes it. */
+/* Handle the entry of a thread that is not the owner. Returns whether the cache becomes its own. */
 static bool take_over(struct gm_stack_cache *cache)
 {
 	if (cache->owner && ++cache->strangers < STRANGERS)
@@ -133,7 +136,7 @@ struct gm_python_kept *gm_stack_cache_python(struct gm_stack_cache *cache)
 	return &cache->python;
 }
 
-/* ---- found ------------------------------------------------------------------------------- */
+/* ---- search ------------------------------------------------------------------------------- */
 
 static inline struct gm_cached_stack *entry_at(struct gm_stack_cache *cache, uint32_t slot)
 {
@@ -167,7 +170,7 @@ static inline bool begins(const struct gm_cached_stack *entry, const struct gm_s
 	       !((entry->fp ^ r[GM_REG_FP]) & fp);
 }
 
-/* The two sums of the words of @entry, each of every other word: they do not wait for each other. */
+/* Compute the two sums of the words of @entry, each of every other word, so that they do not wait for each other. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static inline void sum_words(const struct gm_cached_stack *entry, uint64_t ret_sums[2])
 {
@@ -185,7 +188,8 @@ static inline void sum_words(const struct gm_cached_stack *entry, uint64_t ret_s
 	ret_sums[1] = sums[1];
 }
 
-/* All words are looked at, whatever the first ones are: they mostly are the same, and all can be read. */
+/* Are the words of @entry unchanged? All of them are read, even if the first one differs: mostly none does, and
+ * all can be read. */
 static inline bool is_true(const struct gm_cached_stack *entry)
 {
 	uint64_t sums[2];
@@ -222,17 +226,17 @@ void gm_stack_cache_met(struct gm_stack_cache *cache, struct gm_cached_stack *en
 
 /* ---- by value ---------------------------------------------------------------------------- */
 
-/* The same stack may stand elsewhere at times: that is another entry. */
+/* Return the word of @value for stacks at @sp. The same stack at another sp has an entry of its own. */
 static uint32_t *value_of(struct gm_stack_cache *cache, uint64_t value, uintptr_t sp,
 			  uint32_t *ret_tag)
 {
 	uint64_t hash = (value ^ sp << 32) * UINT64_C(0x9e3779b97f4a7c15);
 
-	*ret_tag = (uint32_t)(hash >> 36 | 1) << 16;	/* no tag: empty */
+	*ret_tag = (uint32_t)(hash >> 36 | 1) << 16;	/* a tag is never 0, which means empty */
 	return &cache->values[hash >> 52];
 }
 
-/* Returns whether @value is known; *@ret_entry: its entry, NULL if there can be none. */
+/* Returns whether @value is known. *ret_entry: its entry, NULL if there can be none. */
 static bool find_value(struct gm_stack_cache *cache, const struct gm_stack_key *key, uint64_t value,
 		       struct gm_cached_stack **ret_entry)
 {
@@ -257,9 +261,9 @@ static void keep_value(struct gm_stack_cache *cache, uint64_t value, uintptr_t s
 	*word = tag | slot;
 }
 
-/* ---- made -------------------------------------------------------------------------------- */
+/* ---- new entries -------------------------------------------------------------------------- */
 
-/* Room for an entry of @count words: what follows is filled by the caller. */
+/* Reserve slots for an entry of @count words, which the caller fills in. */
 static struct gm_cached_stack *take(struct gm_stack_cache *cache, uint32_t count)
 {
 	uint32_t bytes = (uint32_t)(offsetof(struct gm_cached_stack, at) + count * sizeof(int32_t));
@@ -267,7 +271,7 @@ static struct gm_cached_stack *take(struct gm_stack_cache *cache, uint32_t count
 
 	if (at + slots > SLOTS)
 		at = 1;
-	if (cache->last - at < slots)	/* that one is overwritten */
+	if (cache->last - at < slots)	/* the last entry is overwritten */
 		cache->last = 0;
 	cache->used = at + slots;
 	if (cache->used > cache->most)
@@ -295,7 +299,7 @@ struct gm_cached_stack *gm_stack_cache_like(struct gm_stack_cache *cache,
 	struct gm_cached_stack *other;
 
 	if (!find_value(cache, &key, value, &other) || !other || other->hash != entry->hash) {
-		/* it may lie where the other will: a move */
+		/* memmove, because the new slots may overlap those of @entry */
 		other = take(cache, entry->count);
 		memmove(other, entry, offsetof(struct gm_cached_stack, at) + entry->count * sizeof(entry->at[0]));
 	}
@@ -304,11 +308,11 @@ struct gm_cached_stack *gm_stack_cache_like(struct gm_stack_cache *cache,
 	return keep(cache, other);
 }
 
-/* Where a walk stands. */
+/* The position of a walk. */
 struct place { uintptr_t pc, sp, fp; };
 
-/* The words that undoing the frame at @p by @rule reads. False: it takes more than words, pc, sp and
- * fp. */
+/* Note the words that are read to undo the frame at @p by @rule. Returns false when that takes other registers
+ * than pc, sp and fp, or words outside @window. */
 static bool note_frame(const struct place *p, const struct gm_window *window, uint64_t rule,
 		       struct frame *ret, uintptr_t *ret_cfa)
 {
@@ -353,8 +357,8 @@ static bool note_frame(const struct place *p, const struct gm_window *window, ui
 	return true;
 }
 
-/* The frames of @stack into @cache->frames, walked by their rules. Returns how many read words; -1:
- * there can be no entry. */
+/* Walk the frames of @stack by their rules and note them in @cache->frames. Returns how many of them read
+ * words; -1: there can be no entry. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static int note_frames(struct gm_stack_cache *cache, const struct gm_regs *from,
 		       const struct gm_walked_stack *stack)
@@ -367,7 +371,7 @@ static int note_frames(struct gm_stack_cache *cache, const struct gm_regs *from,
 	if (from->has_all || !window.hi || p.sp % 8 || stack->count > FRAMES_MOST)
 		return -1;
 	for (int i = 0; i < stack->count; i++) {
-		uintptr_t address = p.pc - (i > 0), cfa;	/* the first is no return address */
+		uintptr_t address = p.pc - (i > 0), cfa;	/* the first pc is no return address */
 		uint64_t entry = gm_rule_find(address, bits);
 		uint64_t rule = entry ? gm_entry_rule(entry) :
 					gm_step_learn(address, cache->generation);
@@ -389,8 +393,8 @@ static int note_frames(struct gm_stack_cache *cache, const struct gm_regs *from,
 	return stack->more ? stack->count : -1;
 }
 
-/* Leave the saved frame pointers out that no frame further out uses. Returns whether the first one's
- * is. */
+/* Leave out the saved frame pointers that no frame further out uses. Returns whether the fp at the beginning is
+ * used. */
 static bool drop_unused(struct frame *frames, int count)
 {
 	bool used = false;
@@ -403,8 +407,8 @@ static bool drop_unused(struct frame *frames, int count)
 	return used;
 }
 
-/* Where the words lie, into @ret_at. Returns how many, a multiple of those that are looked at at once; -1: one of them
- * does not fit. */
+/* Write the distances of the words to @ret_at. Returns their number, padded to a multiple of
+ * GM_STACK_WORDS_AT_ONCE; -1: a word does not fit. */
 static int write_places(const struct frame *frames, int count, uintptr_t sp, int32_t *ret_at)
 {
 	uintptr_t before = sp - 8;

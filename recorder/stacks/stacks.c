@@ -1,11 +1,11 @@
 /*
- * stacks.c - the stack of an operation: see stacks.h.
+ * stacks.c - capture the stack of an operation (see stacks.h).
  *
- * A stack that the thread has had before is in its cache (stack_cache.h), and only Python's frames
- * are walked. Otherwise the stack is walked, and searched for among all threads' stacks. A stack is
- * known by a hash of 64 bits of its return addresses and of its Python frames. The generation of
- * the modules, by which entries become stale, is in the hash, too. Owns the configuration: which
- * stacks are wanted, and how deep.
+ * If a thread has had the same stack before, its cache (stack_cache.h) has the result, and only Python's frames
+ * are walked. Any other stack is walked, and searched for among the stacks of all threads. A stack is
+ * identified by a hash of 64 bits of its return addresses and of its Python frames. The hash includes the
+ * generation of the modules, so that entries become stale. Owns the configuration: which stacks are wanted, and
+ * how deep.
  */
 #include "recorder/stacks/stacks.h"
 
@@ -19,25 +19,25 @@
 #include "recorder/journal/sys.h"
 #include "recorder/stacks/stack_cache.h"
 
-#define DEPTH_MAX 256u		/* frames of a stack that are recorded */
-#define OWN_MOST 8		/* frames of our own that a stack begins with */
+#define DEPTH_MAX 256u		/* the most frames of a stack that are recorded */
+#define OWN_MOST 8		/* the most frames of our own at the beginning of a stack */
 
 struct parts {
 	const struct gm_regs *from;
 	const uintptr_t *pcs;		/* native frames, beginning with our own */
-	int own, count;			/* how many are; how many follow */
-	int limit;			/* of frames in the stack */
+	int own, count;			/* how many are our own; how many follow */
+	int limit;			/* the most frames in the recorded stack */
 	unsigned int flags;		/* of the native walk: GM_UNWIND_TRUNCATED, GM_UNWIND_MORE */
 	bool native;			/* native frames are wanted */
-	struct gm_python *python;	/* whose frames are wanted; NULL: none's */
+	struct gm_python *python;	/* the interpreter whose frames are wanted; NULL: none */
 };
 
 enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000, WANT_BITS = 18,
-       EPOCHS = 0x3fffffff };		/* both fit into a key's @what */
+       EPOCHS = 0x3fffffff };		/* WANT_BITS and these fit into a key's @what */
 
 _Atomic(uint64_t) gm_stacks_met;
 static uintptr_t own_start, own_end;
-_Atomic(uint32_t) gm_stacks_what;	/* WANT_..., and how many frames; 0: nothing is captured */
+_Atomic(uint32_t) gm_stacks_what;	/* WANT_... and the most frames; 0: nothing is captured */
 
 void gm_stacks_init(uintptr_t start, uintptr_t end)
 {
@@ -57,24 +57,25 @@ void gm_stacks_configure(bool native, bool python, unsigned int frames)
 }
 
 /*
- * ---- the stacks seen by any thread: a value by a hash of 64 bits, lossy ----
+ * ---- the stacks seen by any thread: a lossy table of values by a hash of 64 bits ----
  *
- * Sets of eight entries, two cache lines each, 131,072 in all. An entry is two words that are only
- * believed together, hash ^ value and value, so that those of two different writes give neither's hash:
- * no lock. In a full set one entry after the other is replaced, and interned anew when it comes again.
+ * Sets of eight entries, two cache lines each, 131,072 entries in all. An entry is two words, hash ^ value and
+ * value, that are valid only together: words of two different writes give the hash of neither, so no lock is
+ * needed. In a full set the entries are replaced in turn. A stack that was replaced is interned again when it
+ * comes again.
  */
-#define SEEN_SET (UINT64_C(1) << 63)	/* of a value: | stack id << 16 | module */
+#define SEEN_SET (UINT64_C(1) << 63)	/* in each value, with stack id << 16 | module */
 #define SETS_LOG2 14u
 #define WAYS 8u
 
 struct set {
 	_Alignas(128) struct {
 		_Atomic(uint64_t) key;		/* hash ^ value */
-		_Atomic(uint64_t) value;	/* 0 empty */
+		_Atomic(uint64_t) value;	/* 0: empty */
 	} entries[WAYS];
 };
 
-static _Atomic(void *) memory;		/* 2 MiB, touched as used */
+static _Atomic(void *) memory;		/* 2 MiB; only touched pages take memory */
 static _Atomic(uint32_t) replaced;
 
 static struct set *set_of(void *table, uint64_t hash)
@@ -117,23 +118,23 @@ void gm_seen_keep(uint64_t hash, uint64_t value)
 /*
  * ---- a stack never seen: its frames to ids ----
  *
- * Python's frames come in groups: those that one call of the interpreter's loop runs. A group takes
- * the place of that call's native frame, which says nothing that they do not. Which one that is,
- * the group's anchor tells: an address in the native frame. Where there is none (3.8, 3.9, a walk
- * that was cut), it is the next frame whose address lies in the loop's function.
+ * Python's frames come in groups. One call of the interpreter's loop runs the frames of a group, and the group
+ * takes the place of the native frame of that call, which says nothing more. The group's anchor, an address
+ * within the native frame, tells which frame that is. Without an anchor (3.8, 3.9, a walk that was cut) it is
+ * the next frame whose address lies in the loop's function.
  */
 #define ITEMS (2 * DEPTH_MAX + 2)
 
 struct merge {
 	const struct parts *parts;
-	const uintptr_t *pcs, *ends;	/* native, our own left out; ends[-1] if @own > 0 */
-	int next;			/* native frame */
-	int pass;			/* calls of the loop that have no Python frames */
+	const uintptr_t *pcs, *ends;	/* native frames without our own; ends[-1] exists if @own > 0 */
+	int next;			/* index of the next native frame */
+	int pass;			/* calls of the loop without Python frames that are still to be passed */
 	const uintptr_t *items;
 	int item, items_count;
 	uint32_t ids[DEPTH_MAX];
 	int count;
-	bool full;			/* there was more than room for */
+	bool full;			/* there were more frames than room */
 };
 
 static void put(struct merge *m, uint32_t id)
@@ -168,7 +169,7 @@ static void put_python(struct merge *m, int until)
 	}
 }
 
-/* Behind the last item of the group that begins at m->item. */
+/* Return the end of the group that begins at m->item: the index after its last item. */
 static int group_end(const struct merge *m)
 {
 	int at = m->item;
@@ -187,7 +188,7 @@ static bool is_eval(const struct merge *m, int native)
 	return m->pcs[native] > python->eval && m->pcs[native] <= python->eval_end;
 }
 
-/* The native frame that runs the group which ends before @end; -1 when it is not there. */
+/* Return the native frame that runs the group which ends before @end; -1 when it is not there. */
 static int place_of(struct merge *m, int end)
 {
 	uintptr_t anchor = m->items[end - 1];
@@ -207,8 +208,8 @@ static int place_of(struct merge *m, int end)
 	return -1;
 }
 
-/* 3.8, 3.9: the frames of a sub-interpreter may be missing; then the calls of the loop that the
- * stack begins with are its, if both ends of the stack are known. */
+/* 3.8, 3.9: return how many calls of the loop have no Python frames, because they belong to a sub-interpreter
+ * whose frames are missing. They are the first calls on the stack. 0 unless both ends of the stack are known. */
 static int calls_without_frames(const struct merge *m, unsigned int flags, int frames)
 {
 	int calls = 0;
@@ -228,7 +229,7 @@ static void merge(struct merge *m)
 		int end = group_end(m), place = place_of(m, end);
 
 		if (place < 0 && cut)
-			break;		/* its frame is beyond those we have */
+			break;		/* its native frame is beyond those we have */
 		if (place >= 0) {
 			put_native(m, place);
 			m->next = place + 1;
@@ -239,7 +240,7 @@ static void merge(struct merge *m)
 	put_python(m, m->items_count);
 }
 
-/* Not inlined: its arrays are not for the stacks of threads without Python. */
+/* Not inlined, so that the stacks of threads without Python have no room for its arrays. */
 __attribute__((noinline))
 static uint32_t intern_mixed(const struct parts *parts)
 {
@@ -260,7 +261,8 @@ static uint32_t intern_mixed(const struct parts *parts)
 	}
 	if (gm_unwind_ends(parts->from, pcs, ends, parts->own + parts->count, NULL) !=
 	    parts->own + parts->count)
-		m.items_count = 0;	/* the same walk came out otherwise: not to be explained */
+		m.items_count = 0;	/* this walk differs from the first, for no known reason: leave Python's
+					 * frames out */
 	m.ends = ends + parts->own;
 	m.pass = calls_without_frames(&m, flags, walk.frames);
 	merge(&m);
@@ -275,8 +277,8 @@ static uint32_t intern_native(const struct parts *parts)
 	return gm_intern_stack(m.ids, (uint32_t)m.count, parts->flags != 0 || m.full);
 }
 
-/* The id of a stack never seen; GM_NONE when it has no frames or there is no room. Stack: under 6 KiB,
- * with Python frames under 16 KiB. */
+/* Intern a stack never seen. Returns its id; GM_NONE when it has no frames or there is no room. Stack: under 6
+ * KiB, with Python frames under 16 KiB. */
 static uint32_t intern_stack(const struct parts *parts)
 {
 	if (parts->python)
@@ -284,9 +286,9 @@ static uint32_t intern_stack(const struct parts *parts)
 	return parts->native ? intern_native(parts) : GM_NONE;
 }
 
-/* ---- captured ---- */
+/* ---- capture ---- */
 
-/* What the frames are told by. */
+/* Hash native frames. */
 static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
 {
 	uint64_t hash = (uint64_t)count << 8 | flags;
@@ -301,8 +303,8 @@ static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
 	return hash * UINT64_C(0xff51afd7ed558ccd);
 }
 
-/* The native frames of @parts, at @pcs, and their hash. What the Python part needs may lie deeper than
- * what is kept: without native frames in the stack, all that there is room for are walked. */
+/* Walk the native frames of @parts into @pcs, and return their hash. The interpreter may lie deeper than the
+ * frames that are recorded, so walk as many as there is room for if the recorded stack has no native frames. */
 static uint64_t walk_native(struct parts *parts, uintptr_t *pcs)
 {
 	int most = parts->native ? parts->limit : (int)DEPTH_MAX;
@@ -321,7 +323,7 @@ static uint64_t walk_native(struct parts *parts, uintptr_t *pcs)
 	return hash_of(pcs + parts->own, parts->count, parts->flags);
 }
 
-/* Of the Python frames of this thread. @cache: entered, or NULL. */
+/* Hash the Python frames of this thread. *ret_empty: there are none. @cache: entered, or NULL. */
 static uint64_t hash_inside(struct gm_python *python, int limit, struct gm_stack_cache *cache, bool *ret_empty)
 {
 	struct gm_python_walk walk = { .kept = cache ? gm_stack_cache_python(cache) : NULL };
@@ -331,9 +333,9 @@ static uint64_t hash_inside(struct gm_python *python, int limit, struct gm_stack
 	return (walk.hash + walk.flags) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
- * from outside may run its code without being in any frame of Python's, as one that drops the last
- * reference to an object: then there is none for this stack, but @*ret_known. */
+/* Find the interpreter that the stack runs through, and hash its frames. A thread that was not made by Python
+ * may run its code without a Python frame, for example to drop the last reference to an object. Then
+ * @parts->python is NULL, but *ret_known is set. */
 static uint64_t hash_python(struct parts *parts, struct gm_stack_cache *cache, struct gm_python **ret_known)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), empty;
@@ -348,7 +350,8 @@ static uint64_t hash_python(struct parts *parts, struct gm_stack_cache *cache, s
 	return hash;
 }
 
-/* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
+/* Search the stack for an interpreter that is not known. Returns whether one was found: then the hash that
+ * @parts had before lacks its frames. */
 static bool discover(struct parts *parts)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
@@ -360,7 +363,7 @@ static bool discover(struct parts *parts)
 	return true;
 }
 
-/* A stack that is not among those seen; @look: for an interpreter that it runs through. */
+/* Intern a stack that is not among those seen. @look: search for an interpreter that it runs through. */
 static uint32_t meet(struct parts *parts, bool look, uint64_t hash, uint16_t *ret_module)
 {
 	uint32_t stack;
@@ -375,7 +378,7 @@ static uint32_t meet(struct parts *parts, bool look, uint64_t hash, uint16_t *re
 	return stack;
 }
 
-/* The stack is walked, and looked for among those seen; @cache: entered, or NULL. */
+/* Walk the stack, and find it among those seen or intern it. @cache: entered, or NULL. */
 __attribute__((noinline))
 static uint64_t capture_anew(struct parts *parts, uint32_t want,
 			     const struct gm_stack_key *key, struct gm_stack_cache *cache)
@@ -406,7 +409,7 @@ static uint64_t capture_anew(struct parts *parts, uint32_t want,
 	return value;
 }
 
-/* The value of a stack that this thread has in its cache; 0: it is to be walked. */
+/* Return the value of a stack that this thread has in its cache; 0: it must be walked. */
 static inline uint64_t recall(uint32_t want, const struct gm_stack_key *key, struct gm_stack_cache *cache)
 {
 	struct gm_cached_stack *entry = gm_stack_cache_find(cache, key);
@@ -437,7 +440,7 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 
 	if (!want)
 		return GM_NONE;
-	/* before what they tell of is used */
+	/* Read both before what they describe is used, so that a change meanwhile makes the entry stale. */
 	key.what = (uint64_t)(gm_python_epoch() & EPOCHS) << WANT_BITS | want;
 	key.generation = gm_modules_generation();
 	cache = gm_stack_cache_enter(from);
