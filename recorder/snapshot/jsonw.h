@@ -62,7 +62,7 @@ void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NUL
 /* Write a value that is already JSON (a number, a quoted word), of less than 64 bytes. */
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length);
 
-/* Write a member of an object: its key and value; of the first two, its key and the opening bracket. */
+/* Write a member of an object: its key and its value. The first two write the key and the opening bracket. */
 void gm_jsonw_key_object(struct gm_jsonw *w, const char *key);
 void gm_jsonw_key_array(struct gm_jsonw *w, const char *key);
 void gm_jsonw_key_u64(struct gm_jsonw *w, const char *key, uint64_t value);
@@ -76,7 +76,7 @@ void gm_jsonw_key_u64_if(struct gm_jsonw *w, const char *key, bool known, uint64
 void gm_jsonw_key_i64_if(struct gm_jsonw *w, const char *key, bool known, int64_t value);
 
 /* Return the length (2 to 4) of the well-formed UTF-8 sequence at @s, which is not ASCII. Returns 0 for an ill-formed
- * one, and in @ret_bad how many bytes one U+FFFD shall replace: the longest valid beginning of a sequence, as Unicode
+ * one, and in @ret_bad how many bytes one U+FFFD is to replace: the longest valid beginning of a sequence, as Unicode
  * recommends (chapter 3.9). */
 static inline unsigned int gm_utf8_length(const unsigned char *s, size_t left, unsigned int *ret_bad)
 {
@@ -111,10 +111,10 @@ static inline unsigned int gm_utf8_length(const unsigned char *s, size_t left, u
 	return length;
 }
 
-/* Does a character begin at @c that a terminal obeys or that changes the order of other characters on the screen? Such
- * characters are the control characters (C0, DEL, and C1 in two bytes, U+0080 to U+009F), the line breaks U+2028 and
- * U+2029, and the twelve that set the direction of writing. Returns the length of the character; 0: it is no such
- * character. */
+/* Is the character at @c one that a terminal obeys, or one that changes the order of other characters on the
+ * screen? These are the control characters (C0, DEL, and C1 in two bytes, U+0080 to U+009F), the line breaks
+ * U+2028 and U+2029, and the twelve that set the direction of writing. Returns the length of the character; 0:
+ * it is none of these. */
 static inline size_t gm_utf8_control(const unsigned char *c)
 {
 	if (c[0] < 0x80)

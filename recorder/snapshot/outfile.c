@@ -205,7 +205,7 @@ static bool hold(int fd)
 	return fstat(fd, &st) || st.st_nlink;
 }
 
-/* Make a temporary name that nobody has, for the @try-th time. */
+/* Make a temporary name that no other file should have. @try: how many such names were taken. */
 static void name_temporary(struct gm_outfile *out, unsigned int try)
 {
 	struct timespec now;
@@ -316,8 +316,8 @@ static int create(struct gm_outfile *out)
 	return r ? r : create_in(out);
 }
 
-/* Look at @path. Returns 0: it is free, or a file, and then the new file gets another name; 1: it is
- * /dev/null; or -errno. */
+/* Check what @path is. Returns 0 if the name is free, or belongs to a file, so that the new file gets another
+ * name; 1 if it is /dev/null; -EINVAL if it is anything else. */
 static int look_at(const char *path)
 {
 	struct stat st;

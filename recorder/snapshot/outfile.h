@@ -53,15 +53,16 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
  * file system is cut between characters. */
 void gm_outfile_numbered(const char *name, unsigned int number, char ret[256]);
 
-/* Open a file that shall get the name to which @template expands. If @template ends in a slash or names a
- * directory, the name in it is GM_OUTFILE_DEFAULT. For /dev/null nothing is opened (@out->nowhere). If no
- * file can be created there, @fallback_dir (may be NULL) is tried. Returns 0; -EINVAL when something that
- * is no file has the name; or -errno of the first try. */
+/* Open a file for the name to which @template expands; gm_outfile_commit gives it that name. If @template ends
+ * in a slash or names a directory, the name in it is GM_OUTFILE_DEFAULT. For /dev/null nothing is opened
+ * (@out->nowhere). If no file can be created there, @fallback_dir (may be NULL) is tried, unless a full disk or
+ * quota is the reason. Returns 0; -EINVAL if the name belongs to something other than a file; or -errno of the
+ * first try. */
 int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fallback_dir,
 		    const struct gm_outfile_words *words);
 
-/* Open a file that shall get exactly the name @path, in an existing directory. @public: its mode is 0666
- * less the umask. Returns 0 or -errno. */
+/* Open a file for exactly the name @path, in an existing directory. @public: its mode is 0666 less the umask.
+ * Returns 0 or -errno. */
 int gm_outfile_create(struct gm_outfile *out, const char *path, bool public);
 
 /* Give a file of gm_outfile_create its name, replacing a file of that name. Returns 0 or -errno. */

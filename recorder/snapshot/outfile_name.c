@@ -26,7 +26,8 @@ static void put(struct text *text, const char *from, size_t length)
 	text->at[text->length] = '\0';
 }
 
-/* Append a word that somebody else chose. Replace slashes, characters that a terminal obeys, and invalid UTF-8. */
+/* Append a word that the program or its user chose. Replace slashes, characters that a terminal obeys, and
+ * invalid UTF-8. */
 static void put_word(struct text *text, const char *from)
 {
 	const unsigned char *at = (const unsigned char *)from;

@@ -13,7 +13,7 @@
 
 struct gm_snapshot_request {
 	const char *reason;		/* "exit", "signal", "oom", "api", "crash", "recovered", "outside" */
-	uint64_t time_us;		/* wall clock of the moment shown; 0: the copy's last stamp */
+	uint64_t time_us;		/* wall-clock time of the state that is shown; 0: the copy's last stamp */
 	bool recovered;			/* the snapshot is made after the death of the process */
 	uint64_t failure;		/* number of the struct gm_failure to show; 0: none */
 	/* Called just before the complete file gets the name @path, and again for the next name if

@@ -12,8 +12,8 @@
 
 #include "recorder/snapshot/snapshot_internal.h"
 
-#define TEXT_LEAST (UINT64_C(64) << 20)	/* bytes of JSON that every journal may become, */
-#define TEXT_MOST 32u			/* plus so many for each byte of the journal */
+#define TEXT_LEAST (UINT64_C(64) << 20)	/* the most bytes of JSON for any journal, ... */
+#define TEXT_MOST 32u			/* ... plus these for each byte of the journal */
 
 void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes)
 {
@@ -42,7 +42,7 @@ void gm_snap_key_device(struct gm_snap *snap, unsigned int domain)
 	gm_jsonw_key_u64_if(snap->w, "device", domain < GM_MAX_DEVICES, domain);
 }
 
-/* Return how many devices to list: up to the last one of which anything is known. */
+/* Return how many devices to list: up to the last one that is present or has an event or a segment. */
 static unsigned int count_devices(const struct gm_snap *snap)
 {
 	const struct gm_copy *copy = snap->copy;
@@ -63,7 +63,7 @@ static unsigned int count_devices(const struct gm_snap *snap)
 	return count;
 }
 
-/* Return the moment that is shown: the requested one, or else the last known moment of the process. */
+/* Return the time of the state that is shown: the requested time, or else the last known time of the process. */
 static uint64_t moment(const struct gm_snap *snap)
 {
 	uint64_t last = snap->copy->end_tsc;

@@ -1,7 +1,7 @@
 /*
- * snapshot_failure.c - the sections "failure" and "failures": calls that did not get their memory, with
- * the memory that was free then and who holds the rest; or the signal that ended the process, and its
- * stack. Contexts as snapshot.h.
+ * snapshot_failure.c - the sections "failure" and "failures": calls that did not get their memory, with the
+ * memory that was free then and the holders of the rest; or the signal that ended the process, and its stack.
+ * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 

@@ -57,7 +57,7 @@ static inline uint32_t gm_snap_event_stack(const struct gm_event *event)
 
 /* Write text of the copy that may lack its NUL. */
 void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes);
-/* Write the string of the copy with that id; "" when @id names none. */
+/* Write string @id of the copy; "" when there is no such string. */
 void gm_snap_key_string(struct gm_snap *snap, const char *key, uint32_t id);
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp);
 /* Write the number of a domain's device (for a pool: the pool's device); null for the host. */
@@ -65,7 +65,8 @@ void gm_snap_key_device(struct gm_snap *snap, unsigned int domain);
 
 /* Write PyTorch's memory_stats() of a domain: the statistics that @lister lists. */
 void gm_snap_stats(struct gm_snap *snap, const struct gm_stats *stats, gm_stats_lister *lister);
-/* Write a block as an object; all members of a segment of @size bytes except its blocks; a trace. */
+/* Write a block as an object; write all members of a segment of @size bytes except its blocks; write the trace
+ * of a domain. */
 struct gm_segment_sums { uint64_t allocated, active, requested; };
 void gm_snap_block(struct gm_snap *snap, const struct gm_block *block);
 void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segment, uint64_t size,

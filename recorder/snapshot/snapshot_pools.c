@@ -18,7 +18,7 @@ static const struct gm_segment *record_at(const struct slice *slice, size_t i)
 	return gm_copy_segment(slice->snap->copy, slice->snap->copy->segments[i]);
 }
 
-/* Return the place of the next piece (@held) or block from @i on; @slice->to: there is none. */
+/* Return the index of the next piece (@held) or block from @i on; @slice->to: there is none. */
 static size_t next_of(const struct slice *slice, size_t i, bool held)
 {
 	while (i < slice->to && !(record_at(slice, i)->flags & GM_SEGMENT_HELD) == held)

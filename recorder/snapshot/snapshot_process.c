@@ -1,6 +1,6 @@
 /*
- * snapshot_process.c - the sections about the process: its identity, its options, how much of its history
- * there is, the operations in flight, and the records that found no room. Contexts as snapshot.h.
+ * snapshot_process.c - the sections about the process: its identity, its options, the extent of its history,
+ * the operations in flight, and the records that found no room. Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
@@ -23,7 +23,8 @@ void gm_snap_process(struct gm_snap *snap)
 	gm_jsonw_key_i64(w, "driver_version", header->driver_version);
 	gm_snap_key_chars(snap, "gpumem_version", header->gpumem_version,
 			  sizeof(header->gpumem_version));
-	/* A dead process that left no word ended by SIGKILL, the kernel's out-of-memory killer, or exec. */
+	/* A process that is dead, but still "running" in its journal, was ended by SIGKILL, by the kernel's
+	 * out-of-memory killer, or by exec. */
 	gm_jsonw_key_text(w, "life", snap->request->recovered && header->life == GM_LIFE_RUNNING ?
 			  "killed" : gm_life_name(header->life));
 	gm_jsonw_key_u64(w, "pid_namespace", header->pid_namespace);
@@ -59,7 +60,7 @@ void gm_snap_recovered(struct gm_snap *snap)
 	gm_jsonw_end(w);
 }
 
-/* Return word @number of a list; the number comes from the header. */
+/* Return word @number of a list; "unknown" for a number that is out of range, because it comes from the header. */
 static const char *word(const char *const *words, uint32_t count, uint32_t number)
 {
 	return number < count ? words[number] : "unknown";

@@ -1,7 +1,7 @@
 /*
- * snapshot_segments.c - the sections "segments" and "host_segments": live memory by address, each segment with the
- * blocks that tile it. Names and meaning are PyTorch's, so a pages heap shows each stretch of memory without a gap as a
- * segment. Contexts as snapshot.h.
+ * snapshot_segments.c - the sections "segments" and "host_segments": live memory by address, each segment with
+ * the blocks that tile it. Names and meaning are PyTorch's, so each stretch of a pages heap without a gap is
+ * shown as a segment. Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
