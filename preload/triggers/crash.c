@@ -4,7 +4,7 @@
  *
  * Handlers are installed only for signals that the program left at their default. The handler stores
  * signal, registers and time in the journal's header. The helper thread then walks the stack and writes the
- * snapshot, and the handler waits for that for a limited time. At last the handler lets the signal take its
+ * snapshot, while the handler waits for a limited time. Finally the handler lets the signal take its
  * default effect, so exit status and core file are the program's own. A handler that the program installs
  * later replaces ours. If the program restores the handler that it found, it restores ours.
  *
@@ -21,10 +21,9 @@
  * itself. The program then goes on, with the signal at its default.)
  *
  * The only file that is opened is the snapshot (and two directories: that of the snapshot, and that of the
- * journal, which is removed). Frames without a name get none, and `gpumem symbolize` names them later. The
- * names thread may be about to open the file of a module, or hang in a call on one: it opens no further
- * file, and nobody waits for it. (Before glibc 2.35, /proc/self/maps is opened for addresses of unknown
- * objects.)
+ * journal, which is removed). Unnamed frames stay unnamed; `gpumem symbolize` names them later. The names
+ * thread may be about to open the file of a module, or hang in a call on one: it opens no further file, and
+ * nobody waits for it. (Before glibc 2.35, /proc/self/maps is opened for addresses of unknown objects.)
  *
  * Thread context: gm_crash_start in the first hook; gm_crash_describe, _naming, _written and _not_worth_it
  * in the helper thread. Signal context: handler() and on_bus(), in any thread, on any stack that the kernel
@@ -57,8 +56,8 @@
 /* limits of waits */
 #define WAIT_NS UINT64_C(5000000000)	/* for the snapshot */
 #define OWN_NS UINT64_C(500000000)	/* for its copy, if the fault is in our own code */
-#define BEHIND_NS UINT64_C(6000000000)	/* of other crashing threads, for the leading thread */
-#define DEATH_NS UINT64_C(1000000000)	/* of the same threads then, for the death of the process */
+#define BEHIND_NS UINT64_C(6000000000)	/* how long other crashing threads wait for the first one */
+#define DEATH_NS UINT64_C(1000000000)	/* how long they then wait for the process to die */
 #define LOCK_NS UINT64_C(100000000)	/* for locks that the crashed thread may hold */
 #define ROOM_BYTES 6144			/* room that a walk of the stack in the handler needs on an alternate stack */
 
@@ -120,8 +119,8 @@ static bool happens_again(int number, const siginfo_t *info)
 }
 
 /* Let the signal take its default effect after this handler returns. @called: a handler of the program called this
- * handler, because it found ours where the default was. Without @called, a handler that the program has installed
- * meanwhile gets the signal. */
+ * one, which it had found installed. Without @called, a handler that the program has installed meanwhile gets the
+ * signal. */
 static void by_default(int number, siginfo_t *info, bool called)
 {
 	const struct sigaction action = { .sa_handler = SIG_DFL };
@@ -175,8 +174,8 @@ static void keep(struct gm_header *header, int number, const siginfo_t *info,
 	gm_set_release(&header->life, GM_LIFE_CRASHED);
 }
 
-/* Walk the stack from the stored registers. With a helper thread, the crashed thread waits in the handler
- * meanwhile. The walk proves every word readable before it reads the word. */
+/* Walk the stack from the stored registers, and read only words that are proved readable. With a helper thread,
+ * the crashed thread waits in the handler meanwhile. */
 static void walk(struct gm_header *header)
 {
 	struct gm_regs regs = { .has_all = true };
@@ -255,7 +254,7 @@ static void wait_step(uint32_t while_it_is, uint64_t limit_ns)
 			while_it_is, &slice, NULL, 0);
 }
 
-/* Wait for the leading thread, because the process shall die by its signal. */
+/* Wait for the leading thread, because the process must die by the signal of that thread. */
 static void follow(void)
 {
 	wait_step(CRASH_NONE, BEHIND_NS);
@@ -371,14 +370,13 @@ void gm_crash_not_worth_it(void)
 /* ---- a journal that somebody truncates ----------------------------------------------------------
  *
  * The kernel raises SIGBUS for an access behind the end of a mapped file, and the owner of a file can
- * always truncate it. Our handler replaces the handler (or default) that was there at the first CUDA call,
- * and remembers it. For a fault within the journal's mapping, ours replaces the mapping by empty memory
- * (gm_recorder_lose), turns the cache off, and returns. It passes every other SIGBUS to the previous
- * handler, with that handler's mask and flags.
+ * always truncate it. Our handler remembers the handler (or default) that it found at the first CUDA call.
+ * For a fault within the journal's mapping it replaces the mapping by empty memory (gm_recorder_lose),
+ * turns the cache off, and returns. It passes every other SIGBUS to the remembered handler, with that
+ * handler's mask and flags.
  *
- * A truncated journal still kills three programs or threads: a program that ignores SIGBUS or has a
- * one-shot handler (we change neither), a program that installs its own handler later, and a thread that
- * blocks SIGBUS.
+ * A truncated journal still kills a program that ignores SIGBUS or has a one-shot handler (we change
+ * neither), that installs its own handler later, or whose accessing thread blocks SIGBUS.
  */
 
 static struct sigaction before_us;

@@ -55,8 +55,8 @@ static void set_life(enum gm_life life)
 		gm_set_release(&header->life, life);
 }
 
-/* Wait for snapshots that were requested and are still being written, such as one of an out-of-memory failure just
- * now. Used when there is no exit snapshot. Returns false when the wait took too long. */
+/* Wait for requested snapshots that are still being written, such as one of a failure just now. Used when there is
+ * no exit snapshot. Returns false when the wait took too long. */
 static bool finish_asked(void)
 {
 	const struct gm_header *header = gm_recorder_header();

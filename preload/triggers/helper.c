@@ -267,9 +267,9 @@ static void unlink_journal(void *none)
 	gm_recorder_unlink();
 }
 
-/* Remove the journal once it has been exposed for EXPOSED_NS. A daemon that drops the rights of root step by step
- * is briefly not dumpable while it still is root, and its journal shall stay. @since: when the journal was found
- * exposed; 0: it was not. Returns the new @since. */
+/* Remove the journal once it has been exposed for EXPOSED_NS. Not sooner, because a daemon that drops root
+ * privileges step by step is briefly not dumpable while it still is root, and must keep its journal. @since: when
+ * the journal was found exposed; 0: it was not. Returns the new @since. */
 static uint64_t hide_journal(uint64_t since)
 {
 	if (!gm_recorder_exposed())
@@ -327,8 +327,8 @@ static void *helper(void *arg)
 		wait = turn_ns() < wait ? turn_ns() : wait;
 		gm_recorder_keep_up();
 		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
-		/* Serve requests first, because the asking thread waits, and a thread that calls _exit may even
-		 * hold locks. */
+		/* Serve requests first, because the asking thread waits, and may even hold locks if it is in
+		 * _exit. */
 		if (gm_get_acquire(&header->request) != number ||
 		    gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
@@ -389,8 +389,8 @@ int gm_helper_start(void)
 		return -ENODATA;
 	if (!can_tell())
 		return -ENOSYS;
-	/* pthread_sigmask leaves the signals unblocked that glibc keeps for itself. It must, because setuid() in a
-	 * threaded program waits until every thread has answered one of them. */
+	/* pthread_sigmask does not block the signals that glibc keeps for itself. They must stay unblocked,
+	 * because setuid() in a threaded program waits until every thread has answered one of them. */
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);	/* for a truncated journal: crash.c */
 	pthread_sigmask(SIG_SETMASK, &all, &before);

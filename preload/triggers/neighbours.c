@@ -2,8 +2,8 @@
  * neighbours.c - ask other processes of this user to give back cached memory: see neighbours.h.
  *
  * Their journals lie beside ours and show how much memory is idle on which device. A process with idle
- * memory gets the command that gpumem ctl would send (recorder/journal/control.h). Its helper thread does
- * the command. A helper thread asks no other process, so processes cannot ask each other in a circle.
+ * memory gets the command that gpumem ctl would send (recorder/journal/control.h); its helper thread does
+ * it. A helper thread asks no other process, so processes cannot ask each other in a circle.
  *
  * The owner of a journal may truncate the file at any time, and SIGBUS would then kill a process that reads
  * a mapping of it. So this file reads and writes journals by system calls only. It maps the header only for

@@ -81,7 +81,7 @@ static bool wanted(void)
 	return (gm_state.options.snapshot_on & GM_ON_OOM) && gm_state.options.oom_snapshots;
 }
 
-/* Is it time for a file? If so, the answer is no for everybody else until gm_oom_done. */
+/* Is it time for a file? After a yes the answer is no until gm_oom_done. */
 static bool due(void)
 {
 	uint64_t now = gm_now_ns();

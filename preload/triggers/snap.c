@@ -129,11 +129,11 @@ struct writing {
 	const char *template;
 	unsigned int number;
 	int result;
-	int refused;			/* error of the first attempt, if the file is in another place; 0: it is not */
+	int refused;			/* error of the first attempt, if the second, elsewhere, succeeded; else 0 */
 	char path[4096];
 };
 
-/* Path that the last failed snapshot should have had. Only one snapshot is written at a time. */
+/* Path of the last file that could not be written. Only one snapshot is written at a time. */
 static char wanted[1024];
 
 static void write_file(void *arg)
@@ -237,14 +237,15 @@ static int finish(struct gm_copy *copy, uint32_t reasons, uint64_t time_us)
 	return r ? r : failed;
 }
 
-/* Copy the journal. */
+/* Copy the journal. Prints a failure. Returns 0 or -errno. */
 static int make_copy(struct gm_copy *copy)
 {
 	int r;
 
 	memset(copy, 0, sizeof(*copy));
 	gm_recorder_review();
-	/* Copy again if the copy mixes states, because a thread lost the processor for long while it held a lock. */
+	/* Copy again if the tables changed while they were copied, because a thread lost the processor for long
+	 * while it held a lock. */
 	for (unsigned int tries = 1; (r = gm_copy_from_process(copy)) == 0; tries++) {
 		if (copy->consistent || tries == COPIES)
 			break;
