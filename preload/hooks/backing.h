@@ -31,11 +31,11 @@
  */
 extern struct gm_map *gm_pointers;
 
-/* What one driver call is about to end. Lives in the hook's stack frame. All zero: nothing that is
- * recorded. */
+/* What one driver call is about to end. Lives in the hook's stack frame. All zero: nothing on record
+ * ends. */
 struct gm_backing_step {
 	uint32_t backing;		/* the backing that loses a reference */
-	uint32_t mappings;		/* list of the mappings that end, by its first slot */
+	uint32_t mappings;		/* first of the mappings that end, which are linked */
 	uint32_t block;			/* record of the backing, if nothing holds it after the call; else 0 */
 };
 

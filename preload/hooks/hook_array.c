@@ -16,8 +16,7 @@
 	     : NULL)
 #define FLAT(d) SOLID(d, 0, 0)
 
-/* Return the bytes that an array takes, as the driver reports them, because only the driver knows the tiling. 0:
- * the driver gives no answer. */
+/* Ask the driver for the bytes of an array, because only the driver knows the tiling. Returns 0 without an answer. */
 static uint64_t array_needs(CUarray array, CUdevice device)
 {
 	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
@@ -33,7 +32,7 @@ static uint64_t mipmapped_needs(CUmipmappedArray array, CUdevice device)
 										      : needs.size;
 }
 
-/* If gm_array_bytes is 0, the array has no memory of its own (sparse, deferred). */
+/* An array for which gm_array_bytes returns 0 has no memory of its own (sparse, deferred). */
 #define GM_HOOK(class, name, type, params, args)
 #define GM_ARRAY(class, name, type, params, args, descriptor, levels, needs) \
 	CUresult name params \

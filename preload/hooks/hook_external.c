@@ -2,8 +2,9 @@
  * hook_external.c - memory of other APIs: imported external memory and its mappings (backing.h), and
  * graphics resources while they are mapped.
  *
- * The program frees a buffer that it mapped from external memory by cuMemFree, and a mipmapped array by
- * cuMipmappedArrayDestroy. So gm_free_begin looks for such a mapping when it finds no block.
+ * The program calls cuMemFree to free a buffer that it mapped from external memory, and
+ * cuMipmappedArrayDestroy to free such a mipmapped array. So gm_free_begin looks for such a mapping when it
+ * finds no block.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -52,7 +53,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 	gm_alloc_begin(&call, "cuExternalMemoryGetMappedMipmappedArray", GM_KIND_EXTERNAL, 0,
 		       GM_CALLER);
 	result = GM_TRY(cuExternalMemoryGetMappedMipmappedArray, mipmap, extMem, mipmapDesc);
-	if (!result)	/* the driver chooses the tiling, so the place of the array within the import is not known */
+	if (!result)	/* the place within the import is unknown, because the driver tiles */
 		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, (uintptr_t)*mipmap, 0, 0,
 			       call.op, gm_stack_of_change(&call.alloc));
 	return gm_alloc_pass(&call, result);

@@ -1,8 +1,8 @@
 /*
  * hook_identity.c - the context in which a thread works, and memory whose allocation no hook saw.
  *
- * The pseudo handles (legacy and per-thread stream) stand for a different stream in each context. As long
- * as only one context has ever been current, the context need not be checked each time.
+ * The pseudo handles (legacy and per-thread stream) stand for a different stream in each context. While
+ * only one context has ever been current, the context need not be checked each time.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */

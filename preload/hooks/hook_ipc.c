@@ -3,8 +3,8 @@
  *
  * The bytes belong to the exporter. If a handle is opened again in one context, the driver returns the same
  * address and counts the opens; we count them as references of a backing whose key is that address. A
- * handle names a segment and also carries the exported block (imports.h). Other processes may write
- * exported memory even while no stream of ours does (writers.c).
+ * handle names a segment and also says which block of it is exported (imports.h). Other processes may write
+ * exported memory at any time, outside our streams (writers.c).
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */

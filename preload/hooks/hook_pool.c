@@ -2,8 +2,8 @@
  * hook_pool.c - stream-ordered memory and the driver pools that it comes from.
  *
  * Memory that a capturing stream allocates belongs to the graph (hook_graph.c). Other memory belongs to its
- * pool: it outlives contexts, and a destroyed pool lives on until its last pointer is freed. The driver
- * works like that, so only a free ends a record here.
+ * pool: it outlives contexts, and a destroyed pool lives on until its last pointer is freed. Because the
+ * driver works like this, only a free ends a record here.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */

@@ -189,8 +189,8 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 }
 
 /* Complete the answers about a pointer to no allocation. cuPointerGetAttributes succeeds for an unknown pointer
- * and returns zeroes, so the driver was asked about GM_NOBODYS instead of @ptr. It returns that address as the
- * host pointer: put @ptr there. */
+ * and returns zeroes, so the driver was asked about GM_NOBODYS instead of @ptr. The driver returns that address as
+ * the host pointer: replace it by @ptr. */
 static void about_nobodys(unsigned int count, const CUpointer_attribute *attributes, void **data,
 			  CUdeviceptr ptr)
 {
@@ -227,8 +227,8 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 	return gm_leave(result);
 }
 
-/* Set an attribute. SYNC_MEMOPS, the only one that can be set, is set for the whole segment, so copies of
- * neighbouring blocks become synchronous, too. It is never cleared, because a neighbouring block may need it. */
+/* Set an attribute. SYNC_MEMOPS, the only settable one, is set for the whole segment, so copies of neighbouring
+ * blocks become synchronous, too. It is never cleared, because a neighbouring block may need it. */
 static CUresult set_inside(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_cache_covers(ptr)) {

@@ -1,9 +1,10 @@
 /*
  * hook_work.c - work that is submitted to the GPU: the bodies of the GM_WORK rows of hooks.def.
  *
- * Each body notes the work in order.h before the real call, and after it whether the host can see the
- * results (host.h), because a program may rely on cudaFree to wait for those. For a copy that depends on
- * the memory that it reads and writes; unknown memory counts as visible to the host.
+ * Each body notes the work in order.h before the real call. After it the body notes whether the host can
+ * see the results (host.h), because a program may rely on cudaFree to wait for those. Whether the host can
+ * see the results of a copy depends on the memory that the copy reads and writes; unknown memory counts as
+ * visible.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */

@@ -228,8 +228,7 @@ static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 	return true;
 }
 
-/* Set the fields of a free one by one, because every free comes through here and never reads the fields of an
- * allocation. */
+/* Set the fields of a free one by one: every free comes through here, and none reads the fields of an allocation. */
 static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
 {
 	uint16_t module;
@@ -326,9 +325,9 @@ void gm_sample_now(struct gm_where where, uint64_t *ret_free, uint64_t *ret_tota
 	*ret_free = *ret_total = 0;
 	if (where.domain >= GM_MAX_DEVICES)
 		return;
-	/* Unattributed bytes are the difference between what the driver and what the records say is in use. Both
-	 * must be read at one instant: retry if other threads changed the records meanwhile. If they keep
-	 * changing, the earlier sample stays. */
+	/* Unattributed bytes are the bytes in use by the driver minus the bytes on record. Both must be read at
+	 * one instant, so retry if other threads changed the records meanwhile. If the records keep changing, the
+	 * earlier sample stays. */
 	for (unsigned int i = 0; i < TRIES; i++) {
 		uint64_t held = 0, after = 1;
 		int r = gm_record_held_bytes(where.domain, &held);
