@@ -17,7 +17,7 @@
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 
-/* ---- by a configuration ---- */
+/* ---- launches with a configuration ---- */
 
 #define ATTRIBUTES 32u			/* more than CUDA has kinds of attributes */
 
@@ -121,7 +121,7 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 LAUNCH(cuLaunchKernelEx, false)
 LAUNCH(cuLaunchKernelEx_ptsz, true)
 
-/* ---- on several devices ---- */
+/* ---- launches on several devices ---- */
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList,
 					      unsigned int numDevices, unsigned int flags)

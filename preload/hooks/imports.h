@@ -35,7 +35,7 @@ bool gm_part_read(CUipcMemHandle *handle, uint64_t *ret_offset, uint64_t *ret_si
 
 struct gm_import {
 	CUdeviceptr address;		/* the program's pointer */
-	CUdeviceptr base;		/* the driver's pointer */
+	CUdeviceptr base;		/* the driver's pointer: the beginning of the segment */
 	uint64_t size;			/* bytes of the part; 0: the whole segment */
 	uint64_t base_bytes;
 	uint32_t opens;
@@ -62,7 +62,7 @@ int gm_import_closing(CUdeviceptr address, struct gm_import *ret_import);
  * which only other blocks are open. */
 int gm_import_find(CUdeviceptr address, struct gm_import *ret_import);
 
-/* Forget @address, because the context in which it was opened is gone. */
+/* Forget @address, because the context in which it was opened has ended. */
 void gm_import_ended(CUdeviceptr address);
 
 #endif

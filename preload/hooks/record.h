@@ -35,9 +35,9 @@ struct gm_call {
 	uint64_t op;			/* 0: this call is not recorded */
 	bool exhausted;			/* the cache has already waited and given back all it could: do not retry */
 	uint64_t tsc;			/* stamp of a free */
-	enum gm_map_space space;	/* of a free: key of the memory in the map, */
+	enum gm_map_space space;	/* of a free: the key of its memory in the map, */
 	uint64_t key;
-	uint32_t block;			/* record of the memory (0: none), */
+	uint32_t block;			/* the record of that memory (0: none), */
 	struct gm_backing_step step;	/* or the part of a backing that ends instead */
 };
 

@@ -14,7 +14,7 @@
 
 #define GM_UNLIMITED UINT64_MAX		/* value of a SIZE option that is "unlimited" */
 #define GM_TEXT_BYTES 1024u
-#define GM_DIVISION_BINS 16u		/* up to 1 MiB, 2 MiB, ... 32 GiB and more */
+#define GM_DIVISION_BINS 16u		/* for sizes up to 1 MiB, 2 MiB, ... 32 GiB and more */
 
 typedef char gm_option_text[GM_TEXT_BYTES];
 struct gm_divisions { uint32_t bins[GM_DIVISION_BINS]; };

@@ -112,7 +112,7 @@ static bool is_alone(void)
 	return st.st_nlink <= (namer_runs() ? 5 : 4) && main_thread_state() == 'Z';
 }
 
-/* Can is_alone tell at all? */
+/* Can is_alone give an answer at all? */
 static bool can_tell(void)
 {
 	return main_thread_known() || access("/proc/self/task", F_OK) == 0;
@@ -281,7 +281,7 @@ static uint64_t hide_journal(uint64_t since)
 	return since;
 }
 
-/* Print each fault of the journal once. */
+/* Print each fault of the journal, once. */
 static void say_faults(void)
 {
 	static bool said_lost, said_short;

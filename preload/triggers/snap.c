@@ -218,7 +218,7 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	return 0;
 }
 
-/* Make @copy consistent, write a file for each of @reasons, and free it. */
+/* Make @copy consistent, and write a file for each of @reasons. Returns 0 or -errno. The caller frees @copy. */
 static int finish(struct gm_copy *copy, uint32_t reasons, uint64_t time_us)
 {
 	bool exiting = reasons == 1u << GM_REQUEST_EXIT;

@@ -77,7 +77,7 @@ int gm_helper_start(void);
  * created, the caller names them. Called by the thread that writes a snapshot. */
 void gm_names_catch_up(uint64_t limit_ns);
 
-/* ---- ends of a process in which our code still runs: exit, _exit, quick_exit (exit.c) ---- */
+/* ---- process exits in which our code still runs: exit, _exit, quick_exit (exit.c) ---- */
 
 /* Register our handler with exit(). Called once, at the start. */
 void gm_exit_start(void);
@@ -142,7 +142,7 @@ bool gm_oom_owed(void);
  * the snapshot is already requested or being written. Called by the helper thread. */
 uint64_t gm_oom_owed_ns(void);
 
-/* Take the oldest journal copy that a failed allocation made, and the wall clock of its making in
+/* Take the oldest journal copy that a failed allocation made, and the wall-clock time of the copy in
  * microseconds. The caller frees the copy. Returns false when there is none. Called by the writer. */
 bool gm_oom_take_copy(struct gm_copy *ret, uint64_t *ret_time_us);
 
