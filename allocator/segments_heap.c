@@ -46,8 +46,8 @@ static void set_segment(struct gm_block *block, uint32_t segment, uint8_t domain
 	__atomic_store_n(&block->domain, domain, __ATOMIC_RELAXED);
 }
 
-/* Insert a free block into its pool. Cannot fail unless the stream is new, because gm_segments_adopt has made the
- * stream's tree. */
+/* Insert a free block into its pool. Returns 0; -ENOMEM only in gm_segments_adopt, which inserts the first block of a
+ * stream and so makes the stream's tree. */
 static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	return gm_free_set_insert(&gm_segments(heap)->pool[pool], id, gm_segments(heap)->lookups[pool]);

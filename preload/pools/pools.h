@@ -29,7 +29,7 @@
 #include "recorder/record/lives.h"
 #include "recorder/record/pools.h"
 
-#define GM_LARGEST_USUAL (UINT64_C(1) << 40)	/* sizes up to this cannot add up to 2^64, however many blocks */
+#define GM_LARGEST_USUAL (UINT64_C(1) << 40)	/* fewer than 2^24 such sizes add up to less than 2^64 */
 #define GM_GRANULE_BITS 21u		/* 2 MiB: the driver's large page; most pieces consist of whole ones */
 #define GM_GRANULES 65536u		/* in the array; addresses 128 GiB apart share an entry */
 
