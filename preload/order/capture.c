@@ -27,7 +27,7 @@ struct capture {
 	uint32_t context;		/* 0: not known */
 	uint32_t counted;		/* the context for which it is counted; 0: all contexts */
 	uint64_t name;			/* of the stream; 0: the slot is unused */
-	pid_t thread;			/* the thread, if this is its default stream */
+	pid_t thread;			/* of a thread's default stream */
 };
 
 _Atomic(bool) gm_capture_seen;
@@ -154,8 +154,7 @@ static bool still_captures(const struct capture *capture)
 	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Drop the captures of stream @name (0: any) in @context (0: any). @ask: only those that have ended, says the
- * driver. */
+/* Drop the captures of stream @name (0: any) in @context (0: any). @ask: only those that the driver says have ended. */
 static void drop_ended(uint64_t name, uint32_t context, bool ask)
 {
 	struct capture capture;

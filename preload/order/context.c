@@ -16,9 +16,9 @@ enum life { LIFE_UNUSED, LIFE_LIVE, LIFE_ENDING, LIFE_MERGED };
 struct context {
 	uint32_t unused;		/* link of gm_slots */
 	uint32_t id;
-	CUcontext handle;		/* NULL: a primary context of which only green ones were met */
+	CUcontext handle;		/* NULL: a primary context, seen only through green ones */
 	CUdevice device;
-	uint32_t also;			/* slot of an earlier id of this context, whose end failed later; 0: none */
+	uint32_t also;			/* slot of an earlier id of this context, whose end failed; 0: none */
 	uint8_t role, life;
 };
 
@@ -391,8 +391,8 @@ CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevic
 	return handle;
 }
 
-/* If only green contexts of a primary context were met, they keep it alive. So retaining and releasing it changes
- * nothing. */
+/* A primary context without a known handle was seen only through its green contexts. These keep it alive, so retaining
+ * and releasing it changes nothing. */
 CUcontext gm_context_owner(uint32_t id)
 {
 	enum gm_context_role role = GM_CONTEXT_GREEN;

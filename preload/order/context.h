@@ -13,12 +13,12 @@
  *    ask again when a context was made or has ended.
  *  - The runtime uses private tables of the driver to make a device's primary context current to a thread that had none
  *    (seen: after cudaDeviceReset, no public call does so before the next cuMemAlloc). With several devices the runtime
- *    could change between them unseen. So with several devices, and once a second context of any kind was met, the
+ *    could change between them unseen. So with several devices, and once a second context of any kind was seen, the
  *    driver is asked at every call.
  *  - The driver is also asked at every call once other private tables were handed out, or objects call the driver past
  *    us.
- *  - It is also asked once there may be a host function, and while the process exits, because then the driver may allow
- *    no call at all.
+ *  - It is also asked once there may be a host function, and while the process exits: the driver may then allow no call
+ *    at all, and the query shows that.
  *
  *   id       never used twice in a process; recorded as struct gm_segment.context
  *   domain   the device's number, as in the journal

@@ -42,7 +42,7 @@ static struct stream streams[BUCKETS][STREAMS];	/* by a hash of the key; lock: l
 static struct event events[EVENTS];		/* one for each hash; lock: lock */
 
 _Atomic(bool) gm_host_shares_memory;
-/* Written at every submission that the host can see: on another cache line than words that are mostly read. */
+/* Written at every submission that the host can see, so it begins a new cache line. */
 _Atomic(uint64_t) gm_host_last __attribute__((aligned(64)));
 _Atomic(uint64_t) gm_host_ended;
 static _Atomic(uint64_t) lost;		/* the last number that did not fit in the table */
@@ -276,7 +276,7 @@ static struct event *event_at(CUevent event)
 }
 
 /* @event covers its earlier work no longer, even if the new record fails. That must not be missed: if the lock cannot
- * be had, no event is used any more. */
+ * be taken, no event is used any more. */
 void gm_host_event_forget(CUevent event)
 {
 	if (!events_used)

@@ -92,7 +92,7 @@ struct gm_reuse *gm_order_reuse(void);
  * if the handle belonged to a destroyed stream before, the key contains a number. @per_thread: the program called a
  * function with the suffix _ptsz or _ptds. */
 uint64_t gm_stream_key(CUstream stream, bool per_thread);
-/* The same, for a default stream of the context @context (id). */
+/* The same, for callers that know the current context (id). */
 uint64_t gm_stream_key_in(uint32_t context, CUstream stream, bool per_thread);
 /* Return the context (id) to which the stream's work belongs; 0: not known. */
 uint32_t gm_stream_context(CUstream stream, bool per_thread);
@@ -106,8 +106,8 @@ enum gm_work_flags {
 };
 void gm_work_slow(CUstream stream, bool per_thread);
 
-/* The stream to which this thread submitted last. Further work on that stream skips gm_work_slow until the generation
- * changes. */
+/* The stream to which this thread submitted last. Further work on that stream skips gm_work_slow while the generation
+ * stays the same and gm_order_hot.attention is 0. */
 struct gm_order_last { uint64_t stream; uint32_t generation; };
 extern __thread struct gm_order_last gm_order_last GM_HIDDEN;
 extern _Atomic(uint32_t) gm_order_generation GM_HIDDEN;
@@ -177,8 +177,8 @@ void gm_order_stream_over(uint64_t key, CUstream stream);
 void gm_order_streams_lost(uint32_t context);
 void gm_order_stream_destroyed(CUstream stream);	/* the handle means a new stream from now on */
 
-/* Is @context (NULL: the current one) the only context that was ever given work? A green context is not the same as its
- * primary context here, because synchronising the green one does not cover the primary one's work. */
+/* Is @context (NULL: the current one) the only living context that was given work? A green context is not the same as
+ * its primary context here, because synchronising the green one does not cover the primary one's work. */
 bool gm_order_covers(CUcontext context);
 
 /* Make all later work of @back run after the earlier uses of all memory that was freed early so far. @back is a private

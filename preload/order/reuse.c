@@ -61,7 +61,7 @@ static bool may_record_locked(const struct gm_reuse *reuse, bool begins)
 	       !gm_rule(GM_RULE_CAPTURE_EVENTS);
 }
 
-/* Begin the next point for later frees. *@ret_point: the point before. False: the lock could not be had. */
+/* Begin the next point for later frees. *@ret_point: the point before. False: the lock could not be taken. */
 static bool turn(struct gm_reuse *reuse, uint64_t *ret_point)
 {
 	if (!gm_lock(&reuse->limbo))
@@ -299,8 +299,8 @@ static void first_work_locked(struct gm_reuse *reuse, uint64_t stream)
 	gm_unlock(&reuse->limbo);
 }
 
-/* The order lock could not be had, because its holder is blocked in the driver, or has ended. Then marks that are still
- * missing are late, because they also cover this work, and nothing is freed early any more. */
+/* The order lock could not be taken, because its holder is blocked in the driver, or has ended. Then marks that are
+ * still missing are late, because they also cover this work, and nothing is freed early any more. */
 static void submit_unordered(struct gm_reuse *reuse)
 {
 	if (!gm_lock(&reuse->limbo))

@@ -132,7 +132,7 @@ int gm_reuse_wait(struct gm_reuse *reuse);
 size_t gm_reuse_wait_all(struct gm_reuse *reuse);
 
 /* For a caller that tries again before it reports "out of memory". now: all frees so far have this point or an earlier
- * one. turn: in addition, all later frees have a later point; 0: the lock could not be had. */
+ * one. turn: in addition, all later frees have a later point; 0: the lock could not be taken. */
 uint64_t gm_reuse_now(struct gm_reuse *reuse);
 uint64_t gm_reuse_turn(struct gm_reuse *reuse);
 /* As turn, but for frees that wait (in limbo, or in stream order): an early free so far may have a later point. */
@@ -171,7 +171,7 @@ void gm_reuse_pass(struct gm_reuse *reuse);
 void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one);
 
 /* Call @fn while no capture can begin, and return its result. -EAGAIN: a capture is under way; -EBUSY: the lock could
- * not be had. Then @fn was not called. */
+ * not be taken. Then @fn was not called. */
 int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg);
 
 /* look_streams: look up how far the streams have come with their frees; @ended_only: only those that have ended.

@@ -79,8 +79,8 @@ void gm_reuse_attention_locked(struct gm_reuse *reuse);
 /* This thread made a free of point @point, at which the driver would have waited for @context (reuse_wait.c). */
 void gm_reuse_note_own(uint32_t context, uint64_t point);
 
-/* Mark the frees so far. The caller holds the order lock. @how: NOW, SUBMISSION or LAZY (timeline.h). @anyway: even if
- * no block in limbo lacks a mark. */
+/* Seal: mark the frees so far. The caller holds the order lock. @how: NOW, SUBMISSION or LAZY (timeline.h). @anyway:
+ * even if no block in limbo lacks a mark. */
 void gm_reuse_seal_locked(struct gm_reuse *reuse, enum gm_mark_how how, bool anyway);
 /* The transition's event is complete: no stream has to wait for it any more. The caller holds the order lock. */
 void gm_reuse_transition_over_locked(struct gm_reuse *reuse);

@@ -251,7 +251,7 @@ void gm_timeline_unuse(struct gm_timeline *t, struct gm_mark *mark);
  * Called under "order". */
 bool gm_timeline_last_marks(struct gm_timeline *t, bool (*fn)(void *arg, uint64_t event), void *arg);
 
-/* take: return an event of context @id that is on no list; NULL: none can be had now. put: give it back. */
+/* take: return an event of context @id that is on no list; NULL: none is available now. put: give it back. */
 struct gm_mark *gm_timeline_take(struct gm_timeline *t, uint32_t id);
 void gm_timeline_put(struct gm_timeline *t, struct gm_mark *mark);
 void gm_timeline_put_locked(struct gm_timeline *t, struct gm_mark *mark);	/* under the timeline's lock */
