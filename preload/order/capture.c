@@ -54,7 +54,7 @@ void gm_capture_start(struct gm_reuse *reuse)
 	counted = reuse;
 }
 
-/* The context needs a track before its marks can be held up. If work may be unseen, a join may be unseen as well, so
+/* The context needs a track before its marks can be forbidden. If work may be unseen, a join may be unseen as well, so
  * the capture counts for all contexts. */
 uint32_t gm_capture_beginning(CUstream stream, bool per_thread)
 {
@@ -77,7 +77,7 @@ static void uncount(uint32_t context)
 	gm_reuse_capture_ended(counted, context);
 }
 
-/* Drop the slot of a capture that has ended. True: this call dropped it, so the caller uncounts it, once. */
+/* Drop the slot of a capture that has ended. True: this call dropped it, so the caller subtracts it from the count. */
 static bool drop_if(uint32_t slot, uint64_t name)
 {
 	bool dropped = false;

@@ -31,8 +31,8 @@ static CUevent event_of(uint64_t event)
 
 /* ---- contexts ---------------------------------------------------------------------------------- */
 
-/* We have released a primary context. If our hold was the last one, the program released its own meanwhile, and its
- * hook found the context alive. So end the context here. */
+/* Called after we released a primary context. If the program released it meanwhile, the hook found the context alive,
+ * and our release was the one that ended it. Then do here what the hook would have done. */
 static void tell_end(CUdevice device)
 {
 	struct gm_ending ending = { .host_now = gm_host_now() };

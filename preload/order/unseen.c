@@ -2,8 +2,8 @@
  * unseen.c - work that no hook may see (see order.h).
  *
  * Private tables: cuGetExportTable hands out tables of functions by a UUID. The tables that every copy of the runtime
- * asks for submit no work by themselves, because what the runtime launches goes through the public names. Of other
- * tables that is not known.
+ * asks for submit no work by themselves, because what the runtime launches goes through the public names. Nothing
+ * is known of other tables.
  *
  * Objects that call the driver past us: they were loaded with RTLD_DEEPBIND, or this library was not preloaded but
  * loaded later. The relocated slots of an object show where its calls go: such an object has the C library's dlsym
