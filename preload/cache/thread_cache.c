@@ -1,50 +1,48 @@
 /*
- * thread_cache.c - blocks that were freed a moment ago, for their thread's next request of the
- * size: without a lock that others take, and without a store to a line that others use.
+ * thread_cache.c - blocks that were just freed, for the same thread's next request of that size: without a lock that
+ * other threads take, and without a store to a cache line that other threads use.
  *
  *   free ──> a bin of the thread's cache ──> handed out again as it is
  *                                     └──> flush: to its neighbours and into the free sets
  *
- * Each thread has a thread cache in each domain where it freed something: bins in memory of our own
- * (struct gm_tcache), tallies and an undo area in the journal (struct gm_tcache_record). A block
- * goes into the cache of the thread that freed it, whoever asked for it. A program that frees and
- * allocates one size again and again finds its blocks here: nothing is merged or cut, no free set
- * and no statistic changes. Blocks of more than 1 MiB are not cached: what the heap has left for
- * the next one depends on where each of them lies.
+ * Each thread has a thread cache in each domain where it has freed a block: bins in memory of our own (struct
+ * gm_tcache), tallies and an undo area in the journal (struct gm_tcache_record). A block goes into the cache of the
+ * thread that freed it, whichever thread allocated it. A program that frees and allocates one size again and again
+ * finds its blocks here: nothing is merged or cut, and no free set and no statistic changes. Blocks of more than 1 MiB
+ * are not cached, because the memory that the heap has left for the next such block depends on where each one lies.
  *
- * Who owns a block. The thread that frees it sets its state from active to freeing by a
- * compare-and-swap, before anything else (cache_heap_free.c): a second free of it, on any thread,
- * fails there. From then on the freeing thread owns the block, until it is in the cache (whose
- * thread owns it) or in the heap (where the domain's lock protects it).
+ * Who owns a block. The freeing thread first of all sets the block's state from active to freeing by a
+ * compare-and-swap (cache_heap_free.c), so that a second free on any thread fails there. From then on the freeing
+ * thread owns the block, until the block is in the cache (whose thread owns it) or in the heap (where the domain's
+ * lock protects it).
  *
- * Who may be in a thread cache: the holder of the slot's @tcache_owner. Its thread enters by one
- * compare-and-swap and leaves by a store. It never waits there: where a signal handler interrupted
- * it, or a raw clone of it or a flush is there, it takes the domain's lock instead. Other threads
- * take @tcache_owner, too, with the domain's lock held: to flush, to count, for a journal copy.
+ * Who may be in a thread cache: the holder of the slot's @tcache_owner. The cache's own thread enters by one
+ * compare-and-swap and leaves by a store. It never waits there. It takes the domain's lock instead while a flush or a
+ * raw clone of the thread is inside, or in a signal handler that interrupted the thread inside. Other threads take
+ * @tcache_owner with the domain's lock held: to flush, to count, or for a journal copy.
  *
- * What readers see. A hit changes one block's state and one tally and writes the events, in a
- * transaction with an operation number of its own; their old values are in the thread cache's undo
- * area until all of it is there. So a dead process's journal shows each of these operations wholly
- * or not at all. A live journal copy holds every thread out: it sees none half done. What a hit
- * would have changed in the statistics is in the tallies: a reader adds them.
+ * What readers see. A hit changes one block's state and one tally, and writes the events, in a transaction with an
+ * operation number of its own. The old values stay in the thread cache's undo area until the transaction is complete.
+ * So a dead process's journal shows each of these operations wholly or not at all. A live journal copy keeps every
+ * thread out, so it sees no operation half done. The tallies contain what hits would have changed in the statistics,
+ * and readers add them.
  *
- * Peaks. The statistics count a cached block as live until it is flushed; so peaks are never too
- * low, although hits do not read the statistics. They are never too high either: an operation that
- * may raise a peak flushes every thread cache first, under the lock that it holds
- * (cache_heap_alloc.c). A request that a thread's own cache does not serve flushes that cache, so
- * that for a program of one thread the heap decides as if there were no thread caches; the other
- * threads' caches are flushed when the heap finds nothing.
+ * Peaks. The statistics count a cached block as live until it is flushed. So peaks are never too low, although hits do
+ * not read the statistics. Nor are they too high, because an operation that may raise a peak first flushes every
+ * thread cache, under the lock that it holds (cache_heap_alloc.c). A request that the thread's own cache does not
+ * serve flushes that cache, so that for a program of one thread the heap decides as if there were no thread caches.
+ * The other threads' caches are flushed when the heap finds nothing.
  *
- * Who holds how much (recorder/record/sites.h). A cached block counts for the stack that had it when the cache was
- * flushed last, as in the statistics. A hit for another stack changes no row: it goes into the list @moved, and the
- * next flush moves the block to its stack's row. Every thread cache is flushed before a peak, so that all rows are
- * right there. Until then no other thread's cache gets the block: what the list says of it stays true.
+ * Who holds how much (recorder/record/sites.h). A cached block counts for the stack that had it at the last flush, as
+ * in the statistics. A hit for another stack changes no row, but goes into the list @moved. The next flush moves the
+ * block to its new stack's row. Every thread cache is flushed before a peak, so that all rows are right then. Until
+ * the flush no other thread's cache may have the block, so that its entry in the list stays true.
  *
- * A thread that dies within its thread cache (asynchronous cancellation) leaves its blocks live for
- * ever. One that ends leaves them to the next thread with its slot, and to every flush.
+ * A thread that dies within its thread cache (asynchronous cancellation) leaves its blocks live for ever. A thread
+ * that ends leaves its blocks to the next thread with its slot, and to every flush.
  *
- * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Lock:
- * @tcache_owner, after the domain's, before the chunk's.
+ * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Lock: @tcache_owner,
+ * after the domain's, before the chunk's.
  */
 #include "preload/cache/thread_cache.h"
 
@@ -76,7 +74,7 @@ static inline bool is_of(const struct gm_bin *bin, const struct gm_cache_heap *h
 	       bin->module == module;
 }
 
-/* One of two places; GM_TALLIES: in neither is a bin of such blocks. */
+/* Return the bin of such blocks, which is in one of two places; GM_TALLIES: there is none. */
 static inline unsigned int bin_of(const struct gm_tcache *tcache, const struct gm_cache_heap *heap,
 				  uint64_t size, uint64_t stream, uint16_t module)
 {
@@ -95,7 +93,7 @@ static inline uint64_t round_up(const struct gm_cache_heap *heap, uint64_t bytes
 	return gm_heap_round(&heap->heap->config, bytes);
 }
 
-/* Filled in place: a copy of what was just stored, word by word, would wait for those stores. */
+/* Fill @change in place, because a copy would read back the words just stored and wait for these stores. */
 static inline void begin_change(struct gm_change *change, struct gm_slot *slot,
 				struct gm_tcache *tcache, uint64_t op)
 {
@@ -110,10 +108,9 @@ static inline void begin_change(struct gm_change *change, struct gm_slot *slot,
 	slot->last_op = change->op;
 }
 
-/* The stamp of a block that this thread freed, and is handed now. The fence of gm_stamp would keep
- * it behind loads of what other threads stored, and there is none that it depends on. What this
- * thread wrote itself it follows: it is not below the last stamp of its chunk. Without history
- * nothing is put in order by it. */
+/* Return the stamp for handing this thread a block that it freed itself. The fence of gm_stamp is not needed, because
+ * the stamp depends on no store of another thread. It must follow what this thread wrote, so it is not below the last
+ * stamp of the thread's chunk. Without history nothing is ordered by it. */
 static inline uint64_t stamp_of_own(const struct gm_slot *slot)
 {
 	uint64_t tsc, last;
@@ -127,8 +124,8 @@ static inline uint64_t stamp_of_own(const struct gm_slot *slot)
 	return gm_likely(tsc > last) ? tsc : last;
 }
 
-/* Three words that are about to change: a block's state and two of a tally. Entries mean nothing
- * before @undo_op is set (txn.h). */
+/* Save three words that are about to change: a block's state and two of a tally. The entries mean nothing until
+ * @undo_op is set (txn.h). */
 static inline void save(struct gm_tcache_record *record, uint64_t op, const struct gm_block *block,
 			const uint64_t *count, const uint64_t *bytes)
 {
@@ -167,7 +164,7 @@ static void was_worth(_Atomic(uint32_t) *vain)
 	gm_set(vain, now > GM_VAIN_HIT ? now - GM_VAIN_HIT : 0);
 }
 
-/* Room for one more entry of @moved? Stale ones go. */
+/* Is there room for one more entry of @moved? Removes stale entries if need be. */
 static bool has_room(struct gm_tcache *tcache)
 {
 	uint32_t count = gm_get(&tcache->moves), kept = 0;
@@ -231,7 +228,7 @@ uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 		const struct gm_block *block = &gm_rec.blocks[bin->ids[bin->count - 1]];
 		bool other = gm_site_is_other(block, alloc->stack, alloc->requested);
 
-		/* What is asked for may not rise above what the statistics take for live. */
+		/* The requested bytes may not rise above those that the statistics count as live. */
 		if (gm_likely(alloc->requested <= block->requested) && gm_likely(!other || has_room(tcache))) {
 			id = bin->ids[bin->count - 1];
 			take(slot, tcache, i, op, alloc, other);
@@ -241,7 +238,7 @@ uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 	return id;
 }
 
-/* A bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
+/* Return a bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
 static inline unsigned int room_for(const struct gm_cache_heap *heap, struct gm_tcache *tcache,
 				    const struct gm_block *block)
 {
@@ -264,7 +261,7 @@ static inline bool may_have(const struct gm_slot *slot, const struct gm_block *b
 	       block->thread == gm_get(&gm_rec.threads[slot->index].tid);
 }
 
-/* A tally of nothing: what it is of needs no undo. */
+/* Begin an unused bin for blocks like @block. The tally counts nothing yet, so its key needs no undo. */
 static void begin_bin(struct gm_cache_heap *heap, struct gm_tcache *tcache, unsigned int i,
 		      const struct gm_block *block)
 {
@@ -314,7 +311,7 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 	if (gm_unlikely(!slot))
 		return false;
 	tcache = tcache_in(slot, heap->domain);
-	/* Who drops or holds the heap says so before it looks at the thread caches. */
+	/* A thread that drops or suspends the heap clears heap->thread_cache before it looks at the thread caches. */
 	if (gm_likely(tcache && gm_get(&heap->thread_cache)) && may_have(slot, block)) {
 		i = room_for(heap, tcache, block);
 		cached = i < GM_TALLIES;

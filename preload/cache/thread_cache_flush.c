@@ -1,17 +1,16 @@
 /*
- * thread_cache_flush.c - the thread caches of a domain: made, and emptied into their heaps.
+ * thread_cache_flush.c - make the thread caches of a domain, and flush them into their heaps.
  *
- * A flush puts a bin's tally into the statistics, then gives its blocks to the heap one by one, each in a
- * transaction of the domain, while the thread cache's thread is kept out (thread_cache.c has the rules).
+ * A flush adds a bin's tally to the statistics and then gives its blocks to the heap one by one, each in a transaction
+ * of the domain. Meanwhile the cache's thread is kept out (thread_cache.c has the rules).
  *
- * Thread context: any, inside a hook. Signal context: none. Lock: the domain's, then a slot's
- * @tcache_owner.
+ * Thread context: any, inside a hook. Signal context: none. Lock: the domain's, then a slot's @tcache_owner.
  */
 #include "allocator/lock.h"
 #include "preload/cache/thread_cache.h"
 #include "preload/cache/cache_heap_internal.h"
 
-#define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its thread cache for some 50 ns, if it runs */
+#define HOLD_NS UINT64_C(1000000000)	/* a running thread stays in its thread cache for some 50 ns */
 
 static struct {
 	_Atomic(struct gm_tcache *) first;
@@ -30,7 +29,7 @@ void gm_tcache_begin(gm_free_late_fn *free_late)
 	gm_set_release(&gm_rec.caches, &caches);
 }
 
-/* ---- holding threads out ---- */
+/* ---- keeping threads out ---- */
 
 static void release(struct gm_slot *slot)
 {
@@ -53,7 +52,8 @@ struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain)
 	return tcache;
 }
 
-/* Whoever holds the locks of all domains knows all the thread caches. */
+/* Make a thread cache, with the domain's lock. So a thread that holds the locks of all domains knows all thread
+ * caches. */
 static bool make_locked(struct gm_slot *slot, uint8_t domain)
 {
 	struct gm_tcache *tcache;
@@ -92,9 +92,9 @@ bool gm_tcache_make(uint8_t domain)
 	return made;
 }
 
-/* ---- what a tally says, into the statistics ---- */
+/* ---- from a tally into the statistics ---- */
 
-/* The tally into the statistics, the rows and the bytes that live. */
+/* Add the tally to the statistics, the usage rows and the live bytes, and clear it. */
 static void fold(struct gm_cache_heap *heap, struct gm_tally *tally)
 {
 	struct gm_flow flow = gm_tally_flow(tally);
@@ -110,7 +110,8 @@ static void fold(struct gm_cache_heap *heap, struct gm_tally *tally)
 
 /* ---- flush ---- */
 
-/* Of a heap that is dropped a block may be gone: its thread could not be kept out then. */
+/* Is the block still cached? If its heap is being dropped, it may be gone, because its thread could not be kept out
+ * then. */
 static bool is_there(const struct gm_cache_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
@@ -125,9 +126,9 @@ static void empty_bin(struct gm_cache_heap *heap, struct gm_section *section, st
 	struct gm_tally *tally = &tcache->record->tallies[i];
 	struct gm_bin *bin = &tcache->bins[i];
 
-	if (heap->suspended)			/* it could not be had when that began */
+	if (heap->suspended)			/* the cache could not be entered when the suspension began */
 		return;
-	/* They were found when the blocks were handed out: nothing is made. */
+	/* These rows were found when the blocks were handed out, so none is made here. */
 	if (!gm_cache_heap_rows(heap, tally->module, section->change.writer.nested))
 		return;
 	if (tally->takes || tally->puts) {
@@ -157,7 +158,7 @@ static void in_vain(_Atomic(uint32_t) *vain, uint32_t blocks)
 	gm_set(vain, sum < GM_VAIN_FULL ? sum : GM_VAIN_FULL);
 }
 
-/* Blocks that were handed out to another stack count there from now on. */
+/* Move blocks that were handed out to another stack to that stack's row. */
 static void settle_moved(struct gm_section *section, struct gm_tcache *tcache)
 {
 	for (uint32_t i = 0; i < gm_get(&tcache->moves); i++) {
@@ -176,11 +177,11 @@ static void settle_moved(struct gm_section *section, struct gm_tcache *tcache)
 	gm_set(&tcache->moves, 0);
 }
 
-/* @heap: only what is of it; NULL: everything. */
+/* Flush the bins of @heap; NULL: all bins. */
 static void empty(struct gm_section *section, struct gm_tcache *tcache,
 		  const struct gm_cache_heap *heap)
 {
-	/* A nested call may have interrupted the very thread that is in there. */
+	/* A nested call may have interrupted this same thread inside the cache. */
 	if (section->change.writer.nested || !gm_slot_hold(tcache->slot, HOLD_NS))
 		return;
 	settle_moved(section, tcache);
@@ -242,7 +243,7 @@ bool gm_tcache_any(uint8_t domain)
 	return gm_late_any(domain);
 }
 
-/* False: no lock can be had. */
+/* Flush one thread cache, under the domain's lock. Returns false if the lock cannot be taken. */
 static bool flush(struct gm_tcache *tcache, uint8_t domain)
 {
 	struct gm_section section = { .alloc = NULL };

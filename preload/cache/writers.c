@@ -1,5 +1,6 @@
 /*
- * writers.c - what is known of modules by the names of their files: see cache.h.
+ * writers.c - recognise other writers, and other modules that need special treatment, by their file names: see
+ * cache.h.
  *
  * Thread context: any. Signal context: none. No lock of its own.
  */
@@ -13,10 +14,10 @@
 #include "recorder/modules/modules.h"
 
 /*
- * How file names begin, and what these libraries do with memory that they were given. Being loaded
- * is enough where only programs load them that use them. PyTorch links NVSHMEM, cuFile and the
- * verbs whether it uses them or not: of those the first question about a block of ours counts, since
- * they ask what a pointer is before they hand it to a device.
+ * How the file names of the libraries begin, and what to say of them. Of some libraries it is enough that they are
+ * loaded, because only programs that use them load them. But PyTorch links NVSHMEM, cuFile and the verbs whether it
+ * uses them or not. These count from their first query about a block of ours (@asks), because they ask what a pointer
+ * is before they hand it to a device.
  */
 static const struct library { const char *name, *what; bool asks; } libraries[] = {
 	{ "libucp.", "UCX is loaded", false },
@@ -33,15 +34,15 @@ static const struct library { const char *name, *what; bool asks; } libraries[] 
 };
 
 static _Atomic(bool) any;
-static _Atomic(bool) suspects;		/* a library is loaded whose questions count */
-static _Atomic(const char *) met;		/* why, of a module met, and not yet said */
-static _Atomic(unsigned long long) loads;	/* the loader's count when it was looked */
-/* A bit for each number of a module. A module that is wrongly in the second can make a program read too
- * early. */
+static _Atomic(bool) suspects;		/* a library is loaded whose queries count */
+static _Atomic(const char *) met;		/* why there is a writer; not acted on yet */
+static _Atomic(unsigned long long) loads;	/* the loader's count at the last look */
+/* A bit for each module number. A module that is wrongly in the second set can make a program read too early. */
 static _Atomic(uint64_t) nccl[65536 / 64], frees_freely[65536 / 64], caches[65536 / 64];
 
-/* Modules that keep what they free, and free what they want the driver to have; unless a variable, so set (NULL: at
- * all), has them make a call of the driver for each block. */
+/* Caching allocators: modules that keep freed memory themselves, and free to the driver only what it shall have. A
+ * module does not count while the environment has @variable (with @value; NULL: with any value), because then it
+ * calls the driver for each block. */
 static const struct cache { const char *name, *variable, *value; } own_caches[] = {
 	{ "libc10_cuda.so", "PYTORCH_NO_CUDA_MEMORY_CACHING", NULL },
 	{ "xla_extension", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform" },
@@ -86,7 +87,7 @@ void gm_writers_met(const char *why)
 
 struct look { unsigned long long loads; const char *what; bool counted; };
 
-/* The first object tells whether there is anything new. */
+/* The first object tells whether anything was loaded since the last look. */
 static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
 	const struct library *library;
@@ -134,14 +135,14 @@ static bool has_cache(const char *path)
 		if (strncmp(name, cache->name, strlen(cache->name)) == 0)
 			return !value || (cache->value && strcmp(value, cache->value) != 0);
 	}
-	return strstr(path, "/cupy_backends/cuda/api/") != NULL;	/* CuPy's calls of the CUDA runtime */
+	return strstr(path, "/cupy_backends/cuda/api/") != NULL;	/* CuPy's module that calls the CUDA runtime */
 }
 
 void gm_writers_module(uint16_t module, const char *path)
 {
 	const struct library *library = library_of(path);
 
-	if (library)		/* it asks for memory itself */
+	if (library)		/* the library itself calls for memory */
 		met = library->what;
 	if (!module)
 		return;
@@ -149,8 +150,8 @@ void gm_writers_module(uint16_t module, const char *path)
 		nccl[module / 64] |= UINT64_C(1) << module % 64;
 	if (has_cache(path))
 		caches[module / 64] |= UINT64_C(1) << module % 64;
-	/* PyTorch's allocator (c10::cuda) frees its segments after it has waited for their events itself, and
-	 * gives no promise of synchronisation to the code above it. */
+	/* PyTorch's allocator (c10::cuda) frees a segment only after it has waited for the segment's events itself,
+	 * and does not promise its own callers any synchronisation. */
 	if (strncmp(base_name(path), "libc10_cuda.so", strlen("libc10_cuda.so")) == 0)
 		frees_freely[module / 64] |= UINT64_C(1) << module % 64;
 }
@@ -161,7 +162,7 @@ void gm_writers_asked(const void *caller)
 
 	if (!suspects || any)
 		return;
-	gm_modules_caller(caller, NULL);	/* a module not met before is told to us */
+	gm_modules_caller(caller, NULL);	/* reports a new module to gm_writers_module */
 	why = met;
 	if (why)
 		gm_writers_seen(why);

@@ -88,7 +88,7 @@ static bool wanted(const struct hook *hook)
 
 /* ---- from an address of the driver to the hook ------------------------------------------------ */
 
-#define BUCKETS 1024u			/* a power of two; twice the hooks at least */
+#define BUCKETS 1024u			/* a power of two, at least twice the number of hooks */
 _Static_assert(BUCKETS >= 2 * HOOKS, "room to probe");
 
 /* Index + 1 of the hook whose real function hashes here; 0: empty. Entries are never removed. */
