@@ -86,7 +86,7 @@ void gm_cache_synchronised(void)
 	gm_cache_orphans_back();
 }
 
-/* ---- what nobody uses ---- */
+/* ---- unused memory ---- */
 
 static _Atomic(uint32_t) turn;		/* turns so far */
 

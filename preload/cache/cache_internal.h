@@ -172,7 +172,7 @@ void gm_cache_orphans_let_go(void);
 
 /* Wait until the driver has the segments that @heap freed on its private stream, at most @limit_ns. */
 void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns);
-/* Find out for each heap of @domain whether the driver has them by now. Never waits. No lock held. */
+/* Find out for each heap of @domain whether the driver has those segments by now. Never waits. No lock held. */
 void gm_cache_back_look(uint8_t domain);
 /* back_waits: is memory on its way back to the driver? back_progress: a number that rises when such memory has
  * arrived. No lock is needed. */

@@ -53,7 +53,7 @@ struct gm_cache_pages {
 	size_t mapped_bytes;		/* bytes of this struct and its arrays */
 	struct spare *spare;
 	CUmemGenericAllocationHandle *handles;	/* by the first page of each */
-	uint32_t *extents;		/* by page */
+	uint32_t *extents;		/* one for each page */
 	uint8_t domain;
 	bool of_pool;			/* for the default pool, not for a context */
 };
@@ -196,8 +196,8 @@ static CUresult put(struct gm_cache_pages *pages, uint64_t i, uint64_t address)
 	return result;
 }
 
-/* Find a spare handle of at least @bytes and at most @room (*ret); else make one of @bytes. New handles may have
- * *@may bytes in all: if that is not enough, give spare handles back first. */
+/* Find a spare handle of at least @bytes and at most @room bytes; else make one of @bytes. *@ret: its index. New
+ * handles may have *@may bytes in all: if that is not enough, give spare handles back first. */
 static CUresult get_spare(struct gm_cache_pages *pages, uint64_t bytes, uint64_t room, uint64_t *may, uint64_t *ret)
 {
 	uint64_t released = 1;
@@ -306,8 +306,8 @@ bool gm_cache_pages_costly(void *arg)
 	return pages->costly;
 }
 
-/* Return the bytes of the handles for @bytes more memory. If a pool gives its memory back at each synchronisation, it
- * gets it anew afterwards; that needs few handles to be fast. */
+/* Return the size of the handles for @bytes more memory. A pool that gives its memory back at each synchronisation
+ * gets it anew afterwards, which is fastest with few handles. */
 static uint64_t handle_bytes(const struct gm_cache_heap *heap, uint64_t bytes)
 {
 	const struct gm_cache_pages *pages = heap->pages;

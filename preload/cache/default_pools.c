@@ -25,9 +25,9 @@ bool gm_pool_is_reuse(CUmemPool_attribute attribute)
 	return false;
 }
 
-/* ---- what the driver has ---- */
+/* ---- state in the driver ---- */
 
-/* False: the driver did not answer. */
+/* Ask the driver whether the program has changed a reuse attribute. Returns false if the driver did not answer. */
 bool gm_pool_ask_reuse(struct gm_default_pool *pool, CUmemoryPool handle)
 {
 	struct gm_relaxed relaxed = gm_relax();

@@ -24,7 +24,7 @@ void gm_pools_synchronised(void)
 	}
 }
 
-/* ---- the program asks and sets ---- */
+/* ---- attributes that the program reads and sets ---- */
 
 /* Return the device whose default pool is @handle; GM_MAX_DEVICES: @handle is no default pool that is served. */
 static uint8_t domain_of(CUmemoryPool handle)

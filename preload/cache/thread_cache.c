@@ -254,7 +254,7 @@ static inline unsigned int room_for(const struct gm_cache_heap *heap, struct gm_
 	return tcache->bins[i ^ 1].heap ? GM_TALLIES : i ^ 1;
 }
 
-/* May this thread's cache have @block? Not if another thread's list of moved blocks has it. */
+/* May this thread's cache contain @block? Not if another thread's list of moved blocks contains it. */
 static inline bool may_have(const struct gm_slot *slot, const struct gm_block *block)
 {
 	return gm_likely(!gm_site_is_other(block, block->stack, block->requested)) ||

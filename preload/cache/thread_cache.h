@@ -14,7 +14,7 @@
 
 #define GM_TCACHE_MOVES 128u
 
-/* Caching a block costs a sixth of what a later hit saves. So caching pays if one in five cached blocks is hit. */
+/* Caching a block costs a sixth of what a later hit saves, so at least one in five cached blocks must be hit. */
 #define GM_VAIN_HIT 4u
 #define GM_VAIN_FULL 16u
 #define GM_VAIN_TRY 32u			/* as a trial, one free of this many is cached nevertheless */
@@ -116,7 +116,7 @@ static inline bool gm_tcache_is_moved(const struct gm_moved *moved)
 	return __atomic_load_n(&gm_rec.blocks[moved->id].op, __ATOMIC_RELAXED) == moved->op;
 }
 
-/* Must the cache be emptied before the statistics are exact, because it has blocks or moves? */
+/* Does the cache have blocks or moves, so that it must be emptied before the statistics are exact? */
 static inline bool gm_tcache_is_due(const struct gm_tcache *tcache)
 {
 	return gm_get(&tcache->blocks) || gm_get(&tcache->moves);
