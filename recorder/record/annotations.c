@@ -1,6 +1,6 @@
 /*
- * annotations.c - annotations into the history: see annotations.h. The share: an eighth of the history
- * at once, then a 64th of it each second.
+ * annotations.c - annotations in the history: see annotations.h. Annotations may fill an eighth of the
+ * history at once, and a 64th of it in each second after that.
  */
 #include "recorder/record/annotations.h"
 
@@ -10,9 +10,10 @@
 
 #include "recorder/record/tables.h"
 
-#define SHARE_LEAST 32			/* events, at once and each second, however short the history is */
+#define SHARE_LEAST 32			/* events that are added to both limits, for a short history */
 
-/* A range's number: string id / 8, a count, the device, and a mark: programs end what never began. */
+/* The number of a range packs string id / 8, a count, the device and a mark. The mark tells valid numbers from
+ * others, because programs end ranges that never began. */
 #define RANGE_COUNT_SHIFT 29
 #define RANGE_COUNT_MASK UINT32_C(0xfffff)
 #define RANGE_DEVICE_SHIFT 49
@@ -21,18 +22,18 @@
 struct open_range {
 	uint32_t name;
 	uint16_t scope;
-	uint8_t device;			/* NO_DEVICE: not recorded */
+	uint8_t device;			/* NO_DEVICE: the range is not recorded */
 };
 #define NO_DEVICE 0xffu
 
 static __thread struct {
 	struct open_range open[GM_RANGES_OPEN];
-	uint32_t depth, deeper;		/* ranges in @open; more that found no place there */
+	uint32_t depth, deeper;		/* ranges in @open; open ranges beyond those */
 } own;
 
 static struct {
-	_Atomic(int64_t) left;		/* events */
-	_Atomic(uint64_t) filled_ns;	/* until when it was filled up */
+	_Atomic(int64_t) left;		/* events that annotations may still write */
+	_Atomic(uint64_t) filled_ns;	/* when @left was last refilled */
 	int64_t most, each_second;
 } share;
 
@@ -64,7 +65,7 @@ static void fill_share(void)
 	if (now < since + 1000000 ||
 	    !atomic_compare_exchange_strong(&share.filled_ns, &since, now))
 		return;
-	/* A day's worth at most: the product stays small. */
+	/* The time modulo a day, so that the product cannot overflow. */
 	more = (int64_t)((now - since) / 1000 % UINT64_C(86400000000)) * share.each_second / 1000000;
 	if (more > share.most - left)
 		more = share.most - left;
@@ -161,7 +162,7 @@ uint64_t gm_annotate_start(const struct gm_annotation *what)
 
 	if (!gm_header_get() || !take(2))
 		return GM_RANGE_NONE;
-	do		/* never 0, which says "none" */
+	do		/* skip 0, which stands for "no range" */
 		count = atomic_fetch_add_explicit(&ranges, 1, memory_order_relaxed) &
 			RANGE_COUNT_MASK;
 	while (!count);

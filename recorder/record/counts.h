@@ -1,24 +1,25 @@
 /*
- * counts.h - what a change of the tables does to the counters: statistics, usage rows, live bytes.
+ * counts.h - update the counters with each change of the tables: statistics, usage rows, live bytes.
+ * allocator/table.h says which memory counts where.
  *
- * Thread context: the holder of the domain's lock, inside a transaction. What counts where is said
- * in allocator/table.h.
+ * Thread context: the holder of the domain's lock, inside a transaction.
  */
 #ifndef GM_RECORDER_COUNTS_H
 #define GM_RECORDER_COUNTS_H
 
 #include "recorder/record/txn.h"
 
-/* Segments with one block each come and go, or the bytes of one change. */
+/* One change of the counters: segments of one block each that are added or removed, or bytes by which one such
+ * segment grows or shrinks. */
 struct gm_delta {
 	struct gm_domain *domain;
 	struct gm_flow flow;
-	struct gm_flow requested;	/* the bytes alone: those that were asked for */
-	struct gm_usage *rows[3];	/* that it counts in; NULL: none */
+	struct gm_flow requested;	/* bytes that the program asked for; its counts are not used */
+	struct gm_usage *rows[3];	/* usage rows to change; NULL: none */
 	enum gm_pool_class pool;	/* small or large */
 	uint8_t kind;
 	bool in_stats, in_live;
-	bool held;			/* a piece that a pool of the program's holds */
+	bool held;			/* a piece that a pool of the program holds */
 };
 
 static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kind)
@@ -26,13 +27,13 @@ static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kin
 	return UINT32_C(1) << 31 | (uint32_t)domain << 20 | (uint32_t)(kind & 15) << 16 | module;
 }
 
-/* Find or make the rows of (domain, module, kind) and remember them in @state. False: the journal
- * lock could not be had. */
+/* Find or make the usage rows of (domain, module, kind) and store them in @state. Returns false when the journal
+ * lock was not free in time. */
 bool gm_delta_find_rows(struct gm_domain_state *state, uint8_t domain, uint16_t module,
 			uint8_t kind, bool nested);
 
-/* Set up @delta with what a segment counts in; the caller sets the flows. Finds or makes the usage rows. Returns
- * false when the journal lock could not be had. */
+/* Set up @delta with the counters of a segment, finding or making its usage rows. The caller sets the flows. Returns
+ * false when the journal lock was not free in time. */
 static inline __attribute__((always_inline)) bool
 gm_delta_init(struct gm_delta *delta, uint8_t domain, uint16_t module, uint8_t kind, uint8_t flags, bool nested)
 {
@@ -63,7 +64,8 @@ _Static_assert(GM_STAT_ALLOCATED_BYTES == GM_STAT_ALLOCATION + 1 &&
 	       GM_STAT_ACTIVE_BYTES == GM_STAT_ACTIVE + 1 &&
 	       GM_STAT_RESERVED_BYTES == GM_STAT_SEGMENT + 1, "bytes lie behind their count");
 
-/* A statistic that counts blocks, and the one of their bytes behind it. */
+/* gm_delta_save_pair, gm_delta_move_pair: @count names a count of blocks or segments; the statistic behind it counts
+ * their bytes. */
 static inline __attribute__((always_inline)) void gm_delta_save_pair(const struct gm_delta *delta,
 								     struct gm_txn *txn,
 								     enum gm_stat_name count)
@@ -95,7 +97,7 @@ static inline __attribute__((always_inline)) void gm_delta_move_row(struct gm_us
 		gm_usage_move(row, flow);
 }
 
-/* Save the counters in @txn, before it is armed: at most 64 entries. */
+/* Save the counters in the undo area, before gm_txn_arm: at most 64 entries. */
 static inline __attribute__((always_inline)) void gm_delta_save(const struct gm_delta *delta,
 								struct gm_txn *txn)
 {
@@ -117,7 +119,7 @@ static inline __attribute__((always_inline)) void gm_delta_save(const struct gm_
 	gm_delta_save_row(delta->rows[2], txn);
 }
 
-/* Change the counters that were saved. */
+/* Change the counters that gm_delta_save saved. */
 static inline __attribute__((always_inline)) void gm_delta_apply(const struct gm_delta *delta)
 {
 	struct gm_stats *stats = &delta->domain->stats;

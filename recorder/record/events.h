@@ -1,14 +1,13 @@
 /*
- * events.h - where events are written, and which of them.
+ * events.h - write events into the history; choose which events are written.
  *
- * A thread writes into its own chunk (chunks.h), or into the shared one under its lock.
+ * A thread writes into its own chunk (chunks.h), or into the shared chunk under the lock of that chunk.
  *
- * An event that is not wanted costs its writer one load of a mask, and is counted. Where the
- * history is switched on or off, the events so far are dropped: a trace with a gap would not add
- * up.
+ * An event that options or the program have switched off is only counted; the check is one load of a mask.
+ * Switching the history on or off drops all earlier events, because a trace with a gap would not add up.
  *
- * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in
- * the thread's thread cache of it. Signal context: as there.
+ * Thread context: any thread that has entered its slot (threads.h), and either holds the lock of the event's
+ * domain or owns its thread cache there. Signal context: as threads.h.
  */
 #ifndef GM_RECORDER_EVENTS_H
 #define GM_RECORDER_EVENTS_H
@@ -16,26 +15,25 @@
 #include "recorder/record/chunks.h"
 #include "recorder/record/threads.h"
 
-/* For a new journal: which events the options leave out. */
+/* Set which events the options leave out, in a new journal. */
 void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);
 
-/* A slot with room for one event: the writer's, or the shared one, whose lock is held then.
- * NULL: there is no room, which is counted; or there is no history. */
+/* Return a slot with room for one event: the writer's own with a new chunk, or the shared slot with its lock held.
+ * Returns NULL when there is no room (counted), or no history. */
 struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer);
 
-/* One event under way. */
+/* An event that is being written. */
 struct gm_event_place {
 	struct gm_slot *slot;
 	struct gm_event *event;
 	struct gm_event_counts *counts;
 };
 
-/* An event that is not wanted: count it. */
+/* Count an event that is not written because an option or the program has switched it off. */
 void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action);
 
-/* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its
- * commit word, then gm_event_commit. @event is NULL when there is no room, or such events are not
- * wanted. */
+/* Find a place for one event. The caller holds the lock of @counts, fills all of @event except the commit word, and
+ * calls gm_event_commit. @event is NULL when there is no room, or @action is switched off. */
 static inline struct gm_event_place gm_event_open(const struct gm_writer *writer,
 						  struct gm_event_counts *counts,
 						  enum gm_action action)
@@ -53,7 +51,7 @@ static inline struct gm_event_place gm_event_open(const struct gm_writer *writer
 	return (struct gm_event_place){ slot, (struct gm_event *)slot->chunk + slot->place, counts };
 }
 
-/* The event is filled in: make it part of the history. */
+/* Publish an event that is filled in, and count it. Releases the shared chunk's lock if gm_event_open took it. */
 static inline void gm_event_commit(const struct gm_writer *writer, struct gm_event_place at)
 {
 	struct gm_chunk *chunk = at.slot->chunk;

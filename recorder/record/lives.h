@@ -1,21 +1,21 @@
 /*
- * lives.h - what a pool of the program's has handed out: a table of lines in the journal, one a block.
+ * lives.h - the live blocks of an application pool: a table in the journal, one line for each block.
  *
- * A line is one cache line (struct gm_live in format.h). The table is an open-addressing hash by address. It
- * has levels, each eight times as large as the one before: new blocks go into the newest level, older
- * levels keep what they have. No line ever moves, so a line belongs to whoever owns its block:
+ * A line is one cache line (struct gm_live in format.h). The table is an open-addressing hash table by address. It
+ * has levels, each eight times as large as the one before. New blocks go into the newest level; blocks in older
+ * levels stay there. No line ever moves, so only the thread that begins or ends a block changes the block's line:
  *
- *   begin   claim an empty line by a compare-and-swap, fill it in, store its address
+ *   begin   claim an empty line by a compare-and-swap, fill in the line, store its address
  *   end     claim the line by a compare-and-swap of its address, write the events, store 0
  *
- * Threads do not wait for each other, and there is nothing to take back: the last store is the change. A
- * thread enters its slot as for its thread caches (gm_slot_enter_own), so that a copy of the journal holds it
- * out; where it cannot, it takes the domain's lock.
+ * Threads do not wait for each other. No change needs an undo entry, because the last store of a change is the whole
+ * change. A thread enters its slot as for its thread caches (gm_slot_enter_own), so a copy of the journal can keep the
+ * thread out. A thread that cannot enter its slot takes the domain's lock instead.
  *
- * Probing: a block lies at most GM_LIVES_PROBE lines behind its place. @reach of that place says how far a search has
- * to go, which is mostly not beyond the place itself.
+ * Probing: each address hashes to a place, and its block lies less than GM_LIVES_PROBE lines behind that place. @reach
+ * of the place says how many more lines a search must look at; for most places it is 0.
  *
- * Thread context: any, no lock of this floor held. Signal context: none; a handler that interrupts a change
+ * Thread context: any, no lock of recorder/ held. Signal context: none; a handler that interrupts a change
  * is refused, and its call is counted as lost.
  */
 #ifndef GM_RECORDER_LIVES_H
@@ -28,20 +28,20 @@
 #define GM_LIVES_PROBE 64u
 
 struct gm_lives {
-	struct gm_pool *pool;		/* its record */
-	_Atomic(const struct gm_lives_level *) newest;	/* NULL: there is none */
+	struct gm_pool *pool;		/* record of the pool in the journal */
+	_Atomic(const struct gm_lives_level *) newest;	/* NULL: the table has no level yet */
 	_Atomic(uint32_t) crowded;	/* 1: the newest level should get a successor */
-	uint32_t patience;		/* blocks until memory for a level is asked for again; lock: @lock */
+	uint32_t patience;		/* calls of gm_lives_grow to refuse before the next attempt; lock: @lock */
 	uint8_t domain;
-	uint8_t first_bits;		/* the first level has so many */
+	uint8_t first_bits;		/* the first level has 2^first_bits lines */
 	struct gm_lock lock;		/* of growth; rank GM_RANK_POOL */
 	struct gm_lives_level { struct gm_live *lines; uint32_t bits, shift; } level[GM_LIVES_LEVELS];
 };
 
 #define GM_LIVES_INLINE static inline __attribute__((always_inline))
 
-/* 0 and a number with one of the marks are none: they would find an empty line, or one that another thread is
- * changing. */
+/* Can @address be the address of a block? 0 and numbers with a mark (GM_LIVE_ENDING, GM_LIVE_BEGINNING) cannot, because
+ * they would match an empty line or a line that another thread is changing. */
 GM_LIVES_INLINE bool gm_lives_is_address(uint64_t address)
 {
 	return address - 1 < GM_LIVE_BEGINNING - 1;
@@ -52,11 +52,11 @@ GM_LIVES_INLINE struct gm_live *gm_lives_place(const struct gm_lives_level *leve
 	return &level->lines[address * UINT64_C(0x9e3779b97f4a7c15) >> level->shift];
 }
 
-/* Begin to fetch the line at @at, which is about to be written. */
+/* Prefetch the cache line at @at for a write. */
 GM_LIVES_INLINE void gm_lives_fetch(const void *at)
 {
 #if defined(__x86_64__)
-	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));	/* the compiler's own would fetch it to read */
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));	/* __builtin_prefetch fetches for a read */
 #else
 	__builtin_prefetch(at, 1);
 #endif
@@ -70,7 +70,7 @@ GM_LIVES_INLINE bool gm_lives_claim_line(struct gm_live *line)
 						       memory_order_relaxed);
 }
 
-/* A block that is handed out. */
+/* A block that the pool hands out. */
 struct gm_handed {
 	uint64_t address, size, stream;
 	uint32_t stack;
@@ -79,24 +79,26 @@ struct gm_handed {
 	bool stack_of_block_only;	/* its events have no stack */
 };
 
-/* Make the first level of the table of @domain, large enough for @blocks, as far as the budget allows: a block in a
- * table of one level takes fewer instructions, and fewer lines. False: there is no memory for it. */
+/* Set up the table of @domain. The first level gets at least four lines for each of @blocks blocks, unless it reaches a
+ * sixteenth of the budget before: with one level a block takes fewer instructions and touches fewer cache lines.
+ * Returns false when there is no memory even for the smallest level. */
 bool gm_lives_begin(struct gm_lives *lives, uint8_t domain, uint64_t blocks);
 
-/* The line of the block at @address; NULL: there is none. */
+/* Return the line of the block at @address; NULL: no such block. */
 struct gm_live *gm_lives_find(const struct gm_lives *lives, uint64_t address);
 
-/* Claim an empty line for @address: its place, or the next one behind; NULL: there is none near it. */
+/* Claim the first empty line for @address in the newest level, from its place on. Returns NULL when none of
+ * GM_LIVES_PROBE lines is empty. */
 struct gm_live *gm_lives_claim(struct gm_lives *lives, uint64_t address);
 
-/* The newest level is crowded: add one, if there is memory. Outside of any change. */
+/* Add a level if the newest level is still crowded and there is memory. Returns true when the newest level is no longer
+ * crowded; false also when another thread is adding a level. The caller is inside no change. */
 bool gm_lives_grow(struct gm_lives *lives);
 
-/* The size of the block at @address; 0: there is none. Takes no lock. */
+/* Return the size of the block at @address in bytes; 0: no such block. Takes no lock. */
 uint64_t gm_lives_size(const struct gm_lives *lives, uint64_t address);
 
-/* The block at @address has the name @name, a string id, from now on. The caller ensures that the block does not end
- * meanwhile. */
+/* Name the block at @address; @name is a string id. The caller ensures that the block does not end meanwhile. */
 void gm_lives_name(struct gm_lives *lives, uint64_t address, uint32_t name);
 
 #endif

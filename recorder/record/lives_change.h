@@ -1,11 +1,11 @@
 /*
- * lives_change.h - a block of a pool begins, and ends: what stands in the way of every tensor (lives.h).
+ * lives_change.h - begin and end a block of an application pool: the fast path of every tensor (lives.h).
  *
- * All of it is inlined into whoever reports blocks, because calls and what they pass would cost as much again. What is
- * seldom needed is in lives_change.c.
+ * These functions are inlined into their callers in preload/pools/, because calls and their arguments would double the
+ * cost. The rare cases are in lives_change.c.
  *
- * Order of a change, for a reader of a killed process: pool_op of the thread, the event, the line's last store,
- * pool_op again. The counters of the pool are no part of it: readers of a copy add up the lines.
+ * For readers of a killed process a change stores in this order: pool_op of the thread, the event, the address of the
+ * line, 0 into pool_op. The pool's counters need no order, because readers of a copy add up the lines.
  *
  * Thread context and signal context: as lives.h.
  */
@@ -26,11 +26,12 @@ struct gm_lives_work {
 	struct gm_writer writer;	/* its slot is entered, or the domain's lock is held */
 };
 
-/* What an event says of its block. */
+/* The fields that an event has from its block. */
 struct gm_lives_said { uint64_t address, size, stream, tsc; uint32_t stack, whose; };
 
-/* What is seldom needed: a line that lies elsewhere than in its place of the only level, and so on. @work and such are
- * passed as they are: a pointer to them would keep them in memory. */
+/* The rare cases: a line that is not at its place of the only level (_beside), a change under the domain's lock
+ * (_locked), an event that needs more than its slot. Structs are passed by value, because a pointer would force the
+ * fast path to keep them in memory instead of in registers. */
 int gm_lives_add_beside(struct gm_lives_work work, struct gm_handed of);
 int gm_lives_end_beside(struct gm_lives_work work, uint64_t address, uint64_t tsc, uint32_t stack);
 void gm_lives_put_slow(struct gm_lives_work work, struct gm_lives_said said, enum gm_action last);
@@ -54,8 +55,9 @@ GM_LIVES_INLINE void gm_lives_fill_event(struct gm_event *event, uint64_t op, co
 	event->how = flags << 8 | (uint32_t)action;
 }
 
-/* Write the event of a block that begins, or the one record of a block that ends, which stands for two. They are not
- * counted: their number follows from the pool's counters and @unwritten (struct gm_pool). */
+/* Write the event of a block that begins, or the one record that stands for both events of a block that ends
+ * (GM_FREE_AT_ONCE). These events are not counted, because readers compute their number from the pool's counters and
+ * @unwritten (struct gm_pool). */
 GM_LIVES_INLINE void gm_lives_put(const struct gm_lives_work *work, const struct gm_lives_said *said,
 				  enum gm_action action)
 {
@@ -74,7 +76,7 @@ GM_LIVES_INLINE void gm_lives_put(const struct gm_lives_work *work, const struct
 		gm_set(&slot->chunk->last_tsc, said->tsc);
 	gm_lives_fill_event(event, work->op, said, action, action == GM_ACTION_FREE_COMPLETED ? GM_FREE_AT_ONCE : 0);
 	gm_set_release(&event->commit, slot->commit | place);
-	gm_lives_fetch(event + 1);	/* for the next one: it would not be here in time */
+	gm_lives_fetch(event + 1);	/* for the next event: a prefetch there would come too late */
 }
 
 /* ---- the pool's counters ------------------------------------------------------------------------- */
@@ -85,9 +87,10 @@ GM_LIVES_INLINE void gm_lives_raise(_Atomic(int64_t) *peak, int64_t now)
 		gm_lives_raise_slow(peak, now);
 }
 
-/* The row of the block's stack first, then the pool's total, and the other way round when the block ends: at a peak the
- * rows have what the total has, and perhaps the blocks under way (struct gm_site).
- * What is live is what was given less what was taken by now: a thread that takes meanwhile counts as before. */
+/* Count a block that begins: first in the row of its stack, then in the pool's total. gm_lives_count_out works in
+ * reverse order. So at a peak the rows contain all blocks of the total, and perhaps blocks whose change is under way
+ * (struct gm_site). The live figures are given - taken, with @taken read last: a block that another thread takes back
+ * meanwhile counts as taken back before. */
 GM_LIVES_INLINE void gm_lives_count_in(struct gm_domain *domain, uint32_t site, int64_t size)
 {
 	struct gm_pool *pool = &domain->pool;
@@ -119,7 +122,8 @@ GM_LIVES_INLINE void gm_lives_count_out(struct gm_domain *domain, uint32_t site,
 
 /* ---- one change ---------------------------------------------------------------------------------- */
 
-/* @address: what begins; with GM_LIVE_ENDING, what ends. False: only the domain's lock will do. */
+/* Begin a change of the block at @address; GM_LIVE_ENDING is set in @address when the block ends. Returns false when
+ * the thread cannot enter its slot: the change then needs the domain's lock. */
 GM_LIVES_INLINE bool gm_lives_enter(struct gm_lives_work *work, struct gm_lives *lives, uint64_t address)
 {
 	struct gm_slot *slot = gm_slot_enter_own();
@@ -141,7 +145,8 @@ GM_LIVES_INLINE void gm_lives_leave(const struct gm_lives_work *work)
 	gm_slot_leave_own(work->writer.slot);
 }
 
-/* End the block of @line, unless another thread does. @tsc: of its event. */
+/* End the block at @address in @line. @tsc: stamp of its events. Returns false when @line does not hold that block, or
+ * another thread is ending it. */
 GM_LIVES_INLINE bool gm_lives_end_line(const struct gm_lives_work *work, struct gm_live *line, uint64_t address,
 				       uint64_t tsc, uint32_t stack)
 {
@@ -186,8 +191,8 @@ GM_LIVES_INLINE void gm_lives_begin_line(const struct gm_lives_work *work, struc
 	gm_set_release(&line->address, said.address);
 }
 
-/* Begin to fetch what a change of the block at @address writes. Between two blocks the program uses up the caches, and
- * an atomic operation waits for every store before it. */
+/* Prefetch the lines that a change of the block at @address writes: the program has evicted them since the last block,
+ * and an atomic operation waits for every store before it. */
 GM_LIVES_INLINE void gm_lives_prepare(const struct gm_lives *lives, uint64_t address)
 {
 	const struct gm_lives_level *level = gm_get_acquire(&lives->newest);
@@ -198,9 +203,9 @@ GM_LIVES_INLINE void gm_lives_prepare(const struct gm_lives *lives, uint64_t add
 	gm_lives_fetch(&lives->pool->live_bytes);
 }
 
-/* Record that [@of->address, +@of->size) was handed out. Returns 0; 1, a block that was live at that address ended
- * before; -ENOMEM, there is no room; -ETIMEDOUT, the thread is changing a table already, or no lock could be
- * had. */
+/* Record that the pool handed out [@of->address, +@of->size). Returns 0; 1 when a block was still live at that address,
+ * which is ended first; -ENOMEM when there is no room; -ETIMEDOUT when the thread is already changing a table or a lock
+ * was not free in time; or another error of gm_change_enter. */
 GM_LIVES_INLINE int gm_lives_add(struct gm_lives *lives, const struct gm_handed *of)
 {
 	const struct gm_lives_level *level;
@@ -221,8 +226,8 @@ GM_LIVES_INLINE int gm_lives_add(struct gm_lives *lives, const struct gm_handed 
 	return gm_lives_add_beside(work, *of);
 }
 
-/* Record that the block at @address was taken back. @stack: as in gm_record_free_stack. Returns 0; -ENOENT, there
- * is none; -ETIMEDOUT as above. */
+/* Record that the pool took back the block at @address. @stack: as in gm_record_free_stack. Returns 0; -ENOENT when
+ * there is no such block; other errors as gm_lives_add. */
 GM_LIVES_INLINE int gm_lives_end(struct gm_lives *lives, uint64_t address, uint32_t stack)
 {
 	uint64_t tsc = gm_stamp_before();
@@ -240,8 +245,8 @@ GM_LIVES_INLINE int gm_lives_end(struct gm_lives *lives, uint64_t address, uint3
 	return gm_lives_end_beside(work, address, tsc, stack);
 }
 
-/* End the blocks that begin in [@address, +@size), one at a call, in the order in which their lines lie. *@at: 0 before
- * the first call, then what the last one left there. Returns the address of a block that ended; 0: there is no more. */
+/* End one block that begins in [@address, +@size), in the order of the lines. *@at is the position: set it to 0 before
+ * the first call. Returns the address of the block that was ended; 0: there are no more. */
 uint64_t gm_lives_end_next(struct gm_lives *lives, uint64_t address, uint64_t size, uint64_t *at);
 
 #endif

@@ -1,31 +1,32 @@
 /*
- * sites.h - who holds how much, by stack, and who held the peak: the rows of struct gm_site in journal/format.h,
- * which says what each word means.
+ * sites.h - count the live bytes of each stack, now and at the peak: the rows of struct gm_site. journal/format.h says
+ * what each word of a row means.
  *
- * A stack's record has a list of its rows: one for each domain, module and kind, made at the first allocation there.
- * What has no stack is in a list of its domain. Rows are never removed. Row 0 is nobody's: what finds no room counts
- * there, and readers leave it out.
+ * The record of a stack has a list of rows: one for each domain, module and kind, made at the first such allocation.
+ * Allocations without a stack have rows in a list of their domain. Rows are never removed. Row 0 collects the bytes of
+ * allocations for which there was no room; readers skip it.
  *
- * Thread context: of the functions with a struct gm_block the holder of the domain's lock, inside a transaction in
- * which @live of the row is saved; of those with a struct gm_pool any thread. Signal context: a handler that
- * interrupts a record waits for nothing.
+ * Thread context: devices and the host: the holder of the domain's lock, inside a transaction that has saved @live of
+ * the row. Pools: any thread, without a lock. Signal context: a handler that interrupts a record waits for nothing.
  */
 #ifndef GM_RECORDER_SITES_H
 #define GM_RECORDER_SITES_H
 
 #include "recorder/journal/state.h"
 
-/* Find the row of @key behind the first of @list, or make it. 0: no room (counted), or a lock could not be had. */
+/* Find the row with @key in @list, or add it. Returns its index; 0 when there was no room, or the journal lock was not
+ * free in time (both counted). */
 uint32_t gm_site_make(_Atomic(uint32_t) *list, uint64_t key, bool nested);
 
-/* The total of @domain falls from @total, and was never higher: the peak gets a number. @was: the word of the peak
- * before. False: another thread changed that word. */
+/* Number a new peak: store @total, from which the total of @domain is about to fall, in the domain's word @peak with
+ * the next number. @was: that word, as the caller has read it. Returns false when another thread has changed the word
+ * since. */
 bool gm_site_next_peak(struct gm_domain *domain, uint64_t was, int64_t total);
 
-/* The peak of @domain is what is live now. */
+/* Reset the peak of @domain to @total, the bytes that are live now. */
 void gm_site_reset_peak(struct gm_domain *domain, int64_t total);
 
-/* The row of what @stack (GM_NONE: nobody knows) allocates in @domain. 0: there is no room. */
+/* Find or make the row for allocations of @stack (GM_NONE: not known) in @domain. Returns as gm_site_make. */
 static inline __attribute__((always_inline)) uint32_t
 gm_site_find(uint8_t domain, uint32_t stack, uint16_t module, uint8_t kind, bool nested)
 {
@@ -46,7 +47,8 @@ static inline uint64_t gm_site_pack(int64_t live, uint64_t number)
 
 /* ---- devices and the host ---- */
 
-/* Before what is live in @domain becomes less, or changes hands. */
+/* Number the peak if the total of @domain is higher than the last numbered peak. Call before the total falls, or before
+ * bytes move from one row to another. */
 static inline void gm_site_leave_peak(struct gm_domain *domain)
 {
 	uint64_t peak = gm_get(&domain->peak);
@@ -66,7 +68,7 @@ static inline void gm_site_add(const struct gm_domain *domain, struct gm_site *s
 	gm_set(&site->live, (int64_t)(live + bytes));
 }
 
-/* @block counts in row @id from here on. */
+/* Count @block in row @id from now on. */
 static inline void gm_site_in(const struct gm_domain *domain, struct gm_block *block, uint32_t id, uint32_t stack,
 			      uint64_t bytes)
 {
@@ -76,7 +78,7 @@ static inline void gm_site_in(const struct gm_domain *domain, struct gm_block *b
 	__atomic_store_n(&block->site_stack, stack, __ATOMIC_RELAXED);
 }
 
-/* @block counts no more where it did: before the statistics change. */
+/* Stop counting @block in its row. Call before the statistics change. */
 static inline void gm_site_out(struct gm_domain *domain, struct gm_block *block)
 {
 	if (gm_likely(block->site_bytes))
@@ -86,8 +88,9 @@ static inline void gm_site_out(struct gm_domain *domain, struct gm_block *block)
 	__atomic_store_n(&block->site_bytes, 0, __ATOMIC_RELAXED);
 }
 
-/* Was @block handed out of a thread cache to another stack than the one it counts for, or smaller? Without a lock by
- * the thread that owns it: a flush may make it false at any time, and nobody makes it true. */
+/* Has a thread cache handed out @block to another stack than the one for which it counts, or with fewer bytes? Called
+ * without a lock by the thread that owns the block: a flush may make this false at any time, and no other thread makes
+ * it true. */
 static inline bool gm_site_is_other(const struct gm_block *block, uint32_t stack, uint64_t bytes)
 {
 	return __atomic_load_n(&block->site_stack, __ATOMIC_RELAXED) != stack ||
@@ -102,7 +105,7 @@ static inline void gm_site_pool_add(const struct gm_domain *domain, uint32_t id,
 	struct gm_site *site = &gm_rec.sites[id];
 	uint64_t saved = gm_get_acquire(&site->saved), peak = gm_get_acquire(&domain->peak);
 
-	/* Where another thread saves first, its figure is from before this change, too. */
+	/* If another thread wins the compare-and-swap, the bytes that it saves are from before this change, too. */
 	if (gm_unlikely((saved ^ peak) & GM_SITE_NUMBER))
 		atomic_compare_exchange_strong_explicit(&site->saved, &saved,
 							gm_site_pack(gm_get_acquire(&site->live), peak),
@@ -110,8 +113,8 @@ static inline void gm_site_pool_add(const struct gm_domain *domain, uint32_t id,
 	atomic_fetch_add_explicit(&site->live, bytes, memory_order_acq_rel);
 }
 
-/* The total of a pool falls by @bytes. The compare-and-swap of the total fails where the total has been at another peak
- * since. */
+/* Subtract @bytes from the total of a pool; number the peak first if the total is above it. The compare-and-swap fails
+ * when the total has changed since it was compared with the peak. */
 static inline void gm_site_pool_leave(struct gm_domain *domain, int64_t bytes)
 {
 	bool done = false;

@@ -1,26 +1,25 @@
 /*
- * stats_table.h - one device's statistics as PyTorch shows them: the table of memory_summary(), line by
- * line, and the names and values of memory_stats().
+ * stats_table.h - the statistics of one device or pool as PyTorch shows them: the lines of memory_summary(), and
+ * the names and values of memory_stats().
  *
- * No stdio, no malloc; snprintf with integers and texts only. Any context that may call it.
+ * Thread and signal context: any that may call snprintf with integers and strings. No malloc, no other stdio.
  */
 #ifndef GM_RECORDER_STATS_TABLE_H
 #define GM_RECORDER_STATS_TABLE_H
 
 #include "allocator/table.h"
 
-/* Calls @line for each line, without its newline, at most 80 bytes. @pool: the name of a pool of the program's,
- * which is cut to 24 bytes, and the statistics that are known of it; NULL: of the device itself. */
+/* Call @line for each line of the table: without its newline, at most 80 bytes. @pool: NULL for the device itself; else
+ * the name of an application pool, cut to 24 bytes, whose table has only the statistics that pools have. */
 void gm_stats_table(const struct gm_stats *stats, const char *pool, int device,
 		    void (*line)(void *arg, const char *text), void *arg);
 
-/* Calls @put for each statistic, sorted by name, as "allocated_bytes.all.current"; a name has at most 55
+/* Call @put for each statistic, sorted by name. A name such as "allocated_bytes.all.current" has at most 55
  * bytes. */
 void gm_stats_list(const struct gm_stats *stats,
 		   void (*put)(void *arg, const char *name, int64_t value), void *arg);
 
-/* The same for a pool of the program's, with the statistics that are known of it
- * (allocator/table.h). */
+/* As gm_stats_list, for an application pool: only the statistics that pools have (allocator/table.h). */
 void gm_stats_list_pool(const struct gm_stats *stats,
 			void (*put)(void *arg, const char *name, int64_t value), void *arg);
 

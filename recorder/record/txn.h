@@ -2,18 +2,17 @@
  * txn.h - one change of a domain's tables, which every reader sees wholly or not at all.
  *
  *	gm_txn_begin(&txn, domain, op);
- *	gm_txn_save(&txn, &field); ...        words that will change, as they are now
- *	gm_txn_arm(&txn);                     what was saved counts from here on
+ *	gm_txn_save(&txn, &field); ...        save the words that will change
+ *	gm_txn_arm(&txn);                     readers undo the saved words from here on
  *	field = ...;                          plain stores, and the operation's events
  *	                                      (save, arm and store again as often as needed)
- *	gm_txn_end(&txn);                     done: nothing is undone any more
+ *	gm_txn_end(&txn);                     done: readers undo nothing
  *
- * A process that dies before gm_txn_end leaves undo_op set: readers put the saved words back, and
- * leave out the events of that operation. The stores reach memory in this order (gm_order). The
- * writer itself never takes a transaction back: it finds out before gm_txn_arm whether the change
- * can be made.
+ * If the process dies before gm_txn_end, undo_op stays set: readers restore the saved words and drop the
+ * events of that operation. The stores reach memory in this order (gm_order). The writer itself never
+ * undoes a transaction, because it checks before gm_txn_arm that it can make the whole change.
  *
- * Thread context: the holder of the domain's lock. No operation number twice (format.h).
+ * Thread context: the holder of the domain's lock. Each transaction has its own operation number (format.h).
  */
 #ifndef GM_RECORDER_TXN_H
 #define GM_RECORDER_TXN_H
@@ -23,7 +22,7 @@
 struct gm_txn {
 	struct gm_domain *domain;
 	const uint8_t *base;		/* of the mapping */
-	struct gm_undo_entry *next;	/* behind what was saved */
+	struct gm_undo_entry *next;	/* the first free entry */
 };
 
 static inline void gm_txn_begin(struct gm_txn *txn, struct gm_domain *domain, uint64_t op)
@@ -36,8 +35,8 @@ static inline void gm_txn_begin(struct gm_txn *txn, struct gm_domain *domain, ui
 	gm_set_release(&domain->undo_op, op);
 }
 
-/* Save the aligned 8-byte word in which @field lies. The longest transaction takes some 80 of the
- * GM_UNDO_ENTRIES; debug and sanitizer builds count words that find no room. */
+/* Save the aligned 8-byte word that contains @field. The longest transaction takes some 80 of the GM_UNDO_ENTRIES
+ * entries; debug and sanitizer builds count words that find no room. */
 static inline __attribute__((always_inline)) void gm_txn_save(struct gm_txn *txn,
 							      const void *field)
 {
@@ -51,13 +50,13 @@ static inline __attribute__((always_inline)) void gm_txn_save(struct gm_txn *txn
 	}
 #endif
 	entry->offset = (uint64_t)((const uint8_t *)word - txn->base);
-	/* Atomic: the word may hold a block's state, which changes without the lock. */
+	/* Atomic, because the word may hold a block's state, which changes without the lock. */
 	entry->old = __atomic_load_n(word, __ATOMIC_RELAXED);
 	txn->next = entry + 1;
 }
 
-/* Save @words aligned words from @first on, all of one record. For what lies together: the copy is
- * made by vectors, where word by word it would be the most of what a record costs. */
+/* Save @words adjacent aligned words from @first on, all of one record. A vector copy, because saving them word by word
+ * would be most of the cost of a record. */
 static inline __attribute__((always_inline)) void gm_txn_save_range(struct gm_txn *txn,
 								    const void *first,
 								    unsigned int words)
