@@ -1,18 +1,19 @@
 /*
- * change.c - segments that change, and the end of a context.
- * Contexts as tables.h. Lock: the domain's, one at a time.
+ * change.c - change the size or address of a segment with one block; end the memory of a context.
+ * Thread and signal context: as tables.h. Lock: the domain's, one at a time.
  */
 #include "recorder/record/sites.h"
 #include "recorder/record/tables.h"
 
 #include <errno.h>
 
-#define BATCH 16u			/* blocks that a context loses between two callbacks */
+#define BATCH 16u			/* blocks of a context that are removed in one hold of the lock */
 #define MUTABLE_FLAGS (GM_SEGMENT_UNMAPPED | GM_SEGMENT_EXPANDABLE)
 
 struct shape { uint64_t address, size; uint32_t stack; uint8_t flags; };
 
-/* The row in which @block counts when it has @stack; that, and the one where it counts now, are saved. */
+/* Find or make the row of SITES in which @block will count with @stack. Save this row and the row in which the block
+ * counts now. */
 static uint32_t save_site(const struct gm_change *change, const struct gm_delta *delta, const struct gm_block *block,
 			  uint32_t stack, struct gm_txn *txn)
 {
@@ -24,7 +25,7 @@ static uint32_t save_site(const struct gm_change *change, const struct gm_delta 
 	return site;
 }
 
-/* The bytes of @block change, or its stack. */
+/* Count @block with @bytes in row @site instead of its present row and bytes. */
 static void move_site(struct gm_domain *domain, struct gm_block *block, uint32_t site, uint32_t stack, uint64_t bytes)
 {
 	if (bytes < block->site_bytes || (block->site_bytes && site != block->site))
@@ -33,8 +34,8 @@ static void move_site(struct gm_domain *domain, struct gm_block *block, uint32_t
 	gm_site_in(domain, block, site, stack, bytes);
 }
 
-/* The events that take the block away as it was, and those that bring it as it is: with the stack
- * of who changed it, but for the allocation, which is the program's of before. */
+/* events_before: write the events that free the block as it was. events_after: write those that allocate it as it is
+ * now. All carry the stack of the change, except the allocation, which carries the block's own stack. */
 static void events_before(const struct gm_change *change, const struct gm_segment *segment,
 			  const struct gm_block *block, uint64_t tsc, uint32_t stack)
 {
@@ -94,7 +95,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	gm_txn_save(&txn, &block->op);
 	gm_txn_save(&txn, &block->tsc);
 	flags = gm_untraced(more ? to->size : block->requested) ? GM_BLOCK_UNTRACED : 0;
-	if (flags != block->flags)		/* in the word of the state, which others change */
+	if (flags != block->flags)		/* other threads change @state, which is in the same word */
 		gm_txn_save(&txn, &block->flags);
 	if (begins) {
 		gm_txn_save(&txn, &segment->stack);
@@ -117,7 +118,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->size = to->size;
 	block->op = change->op;
 	block->flags = flags;
-	block->tsc = tsc;		/* as the trace has it: handed out again */
+	block->tsc = tsc;		/* the trace shows a new allocation */
 	move_site(change->domain, block, site, block->stack, delta.in_stats ? block->requested : 0);
 	gm_delta_apply(&delta);
 	gm_change_comes(change);
@@ -155,8 +156,8 @@ struct ending {
 	uint32_t context;
 	uint64_t tsc;
 	uint32_t stack;			/* of the events */
-	uint32_t at;			/* where to go on: a segment that stays, 0 from the first */
-	uint64_t at_op;			/* its last change: else it may be another one by now */
+	uint32_t at;			/* go on behind this segment, which stays; 0: begin with the first */
+	uint64_t at_op;			/* operation of its last change; if it differs, the id may have been reused */
 	unsigned int count;
 	struct { uint32_t id; struct gm_block copy; } freed[BATCH];
 };
@@ -176,7 +177,7 @@ static bool end_some_locked(struct gm_change *change, struct ending *ending)
 		struct gm_pair_ids ids = { id, segment->first_block };
 
 		next = segment->next;
-		/* A heap's are dropped by the cache. */
+		/* Segments of heaps stay, because the cache drops them. */
 		if (segment->context != ending->context || gm_get(&segment->heap)) {
 			ending->at = id;
 			ending->at_op = segment->op;
@@ -200,8 +201,7 @@ unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, 
 {
 	unsigned int total = 0;
 
-	/* The operation's own number stays with its flight until the end: every transaction
-	 * takes one of its own. */
+	/* Each transaction takes a number of its own, because @op belongs to the flight until the end. */
 	(void)op;
 	if (!context)
 		return 0;

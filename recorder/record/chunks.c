@@ -8,10 +8,10 @@
 #include "recorder/journal/journal.h"
 #include "recorder/journal/sys.h"
 
-#define AHEAD_FROM (UINT64_C(64) << 10)	/* history in bytes: a program that writes less needs none ready */
-#define AHEAD_MOST (UINT64_C(2) << 20)
-#define JOIN_MOST 64u			/* parts, or looks at whether the others are done, */
-#define JOIN_PAUSES 32u			/* some microseconds each */
+#define AHEAD_FROM (UINT64_C(64) << 10)	/* bytes of history from which on more is backed ahead of need */
+#define AHEAD_MOST (UINT64_C(2) << 20)	/* bytes that are backed ahead of need at most */
+#define JOIN_MOST 64u			/* parts that gm_chunks_join backs, or waits for other threads, at most */
+#define JOIN_PAUSES 32u			/* pauses in one such wait: some microseconds */
 
 int gm_chunks_begin(uint32_t chunks)
 {
@@ -58,7 +58,7 @@ void gm_chunk_open_locked(struct gm_slot *slot, uint32_t index)
 	bool shared = slot == &gm_rec.shared_slot;
 	struct gm_thread *thread = &gm_rec.threads[slot->index];
 	struct gm_chunk *chunk = chunk_at(index);
-	/* The generation first: from here on no event of the chunk's last life is valid. */
+	/* Raise the generation first, because this invalidates all events that the chunk held before. */
 	uint64_t generation = gm_get(&chunk->generation) + 1;
 
 	gm_set_release(&chunk->generation, generation);
@@ -75,7 +75,7 @@ void gm_chunk_open_locked(struct gm_slot *slot, uint32_t index)
 	slot->place = 1;
 }
 
-/* How far the history is to be backed, where @used bytes of it are: as much again, within limits. */
+/* Return up to which byte the history should be backed when @used bytes are in use: as much again, within limits. */
 static uint64_t ahead_of(const struct gm_chunk_pool *pool, uint64_t used)
 {
 	uint64_t most = (uint64_t)pool->wanted * GM_CHUNK_BYTES;
@@ -84,7 +84,7 @@ static uint64_t ahead_of(const struct gm_chunk_pool *pool, uint64_t used)
 	return upto < most ? upto : most;
 }
 
-/* One that nobody ever wrote to, with memory behind it. */
+/* Take a chunk that was never opened, and back it by memory. */
 static bool take_fresh_locked(struct gm_header *header, uint32_t *ret_index)
 {
 	struct gm_chunk_pool *pool = &gm_rec.pool;
@@ -92,7 +92,7 @@ static bool take_fresh_locked(struct gm_header *header, uint32_t *ret_index)
 
 	if (pool->fresh >= pool->wanted)
 		return false;
-	if (!pool->closed_count)		/* nothing else to be had: ask again at once */
+	if (!pool->closed_count)		/* no closed chunk to recycle: try to grow at once */
 		gm_rec.patience[GM_REGION_EVENTS] = 0;
 	if (gm_region_reserve_locked(header, GM_REGION_EVENTS, end) < 0) {
 		pool->limit = pool->fresh;
@@ -105,7 +105,7 @@ static bool take_fresh_locked(struct gm_header *header, uint32_t *ret_index)
 	return true;
 }
 
-/* The oldest closed one, whose events end here. */
+/* Take the oldest closed chunk, and drop its events by raising the horizon. */
 static bool take_closed_locked(struct gm_header *header, uint32_t *ret_index)
 {
 	struct gm_chunk_pool *pool = &gm_rec.pool;
@@ -130,7 +130,8 @@ void gm_chunks_ask(struct gm_header *header)
 
 	if (upto <= used || populated >= used + (upto - used) / 2 || !gm_get(&header->has_helper))
 		return;
-	/* Asked already: but if nothing is left it may have gone to sleep just then. */
+	/* Do not ask twice. But ask again if no backed memory is left, because the helper thread may have gone to sleep
+	 * just before it was asked. */
 	if (gm_get(&gm_rec.pool.asked) && populated > used)
 		return;
 	gm_set(&gm_rec.pool.asked, 1);
@@ -148,7 +149,7 @@ void gm_chunks_join(struct gm_header *header)
 			return;
 		if (gm_region_reserve_ahead(header, GM_REGION_EVENTS, ahead))
 			continue;
-		if (!gm_get(&gm_rec.growth.working))	/* and there is none to be had */
+		if (!gm_get(&gm_rec.growth.working))	/* no other thread backs a part, so memory was refused */
 			return;
 		for (unsigned int n = 0; n < JOIN_PAUSES; n++)
 			gm_pause();

@@ -1,14 +1,14 @@
 /*
- * counts.c - what a change of the tables does to the counters (counts.h).
+ * counts.c - find the usage rows of a (domain, module, kind): see counts.h.
  *
- * The usage rows of a (domain, module, kind) are found by a table that only ever gets entries:
- * looked up without a lock, filled under the journal lock.
+ * They are found through a hash table whose entries are never removed: it is read without a lock, and
+ * filled under the journal lock.
  */
 #include "recorder/record/counts.h"
 
 #include "recorder/journal/journal.h"
 
-/* The entry of @key, or the free one where it would go; NULL when the table is full. */
+/* Return the entry of @key, or the free entry in which it belongs; NULL when neither is within 64 entries. */
 static struct gm_usage_entry *find(uint32_t key)
 {
 	uint32_t at = key * UINT32_C(0x9e3779b1) >> 18;
@@ -23,7 +23,7 @@ static struct gm_usage_entry *find(uint32_t key)
 	return NULL;
 }
 
-/* The row of (domain, module, kind), made when it is new; 0 when there is no room. */
+/* Find or make the row of (domain, module, kind). Returns its index; 0 when there is no room. */
 static uint32_t row_locked(struct gm_header *header, uint8_t domain, uint16_t module, uint8_t kind)
 {
 	struct gm_region *region = &header->regions[GM_REGION_USAGE];
@@ -48,9 +48,9 @@ static uint32_t row_locked(struct gm_header *header, uint8_t domain, uint16_t mo
 	return entry->rows.both;
 }
 
-/* Find the rows of (module, kind), (all modules, kind), (module, all kinds). What is found the
- * first time is found ever after, even if it is nothing: an allocation and its free must count in
- * the same rows. Returns false when the journal lock was not free. */
+/* Find the rows of (module, kind), (all modules, kind), (module, all kinds). The first result for a key stays for good,
+ * even if rows are missing in it, because an allocation and its free must count in the same rows. Returns false when
+ * the journal lock was not free in time. */
 static bool rows_of(uint8_t domain, uint16_t module, uint8_t kind, bool nested,
 		    struct gm_usage_rows *ret_rows)
 {

@@ -1,15 +1,15 @@
 /*
- * events.c - where events are written, and which of them: see events.h.
+ * events.c - write events; choose which events are written: see events.h.
  */
 #include "recorder/record/events.h"
 
 #include <errno.h>
 
-#define LOCK_NS UINT64_C(1000000000)	/* for each domain, where the history is switched */
-#define LEAST_CHUNKS 256u		/* of the pool, however few events are asked for */
+#define LOCK_NS UINT64_C(1000000000)	/* wait for each lock when the history is switched */
+#define LEAST_CHUNKS 256u		/* chunks that the pool uses at least, however few events are wanted */
 #define ALL_ACTIONS ((1u << GM_ACTION_COUNT) - 1)
 
-/* A chunk for the full one of @slot. */
+/* Replace the full chunk of @slot. Returns false when the slot gets no chunk. */
 static bool refill(struct gm_slot *slot, bool nested)
 {
 	uint32_t index;
@@ -21,7 +21,7 @@ static bool refill(struct gm_slot *slot, bool nested)
 		return false;
 	gm_chunk_close_locked(slot);
 	found = gm_chunk_take_locked(slot, &index);
-	/* The threads that have ended may hold what is wanted. */
+	/* Threads that have ended may still own chunks: close those. */
 	if (!found && slot != &gm_rec.shared_slot && gm_threads_sweep_locked())
 		found = gm_chunk_take_locked(slot, &index);
 	if (found)
@@ -74,8 +74,8 @@ void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action)
 	gm_set(count, gm_get(count) + 1);
 }
 
-/* Chunks for @newest events: twice as many, because a chunk goes as a whole, and those of some
- * threads are not full. */
+/* Return how many chunks to use for @newest events (0: all): twice as many as these events fill, because chunks are
+ * recycled whole, and the chunks of some threads are not full. */
 static uint32_t chunks_for(uint64_t newest)
 {
 	uint64_t chunks = newest / GM_CHUNK_EVENTS * 2 + 2;
@@ -101,7 +101,7 @@ static void set_history_locked(struct gm_header *header, const struct gm_history
 	gm_set(&header->history_enabled, history->enabled);
 }
 
-/* With every domain locked, so that no operation leaves half of its events. */
+/* Holds every domain's lock, so that no operation leaves half of its events. */
 int gm_record_history(const struct gm_history *history)
 {
 	struct gm_header *header = gm_header_get();

@@ -1,9 +1,8 @@
 /*
- * failures.c - calls that did not get their memory, plain events, and what the driver reports of
- * its devices.
+ * failures.c - record failed allocations, events that change no table, and the driver's reports about devices.
  *
- * Thread and signal context: see tables.h. These events, too, are written under their domain's
- * lock, so that a reader which holds all domain locks sees whole chunks.
+ * Thread and signal context: see tables.h. These events are written under their domain's lock as all others
+ * are, so that a reader that holds all domain locks sees whole chunks.
  */
 #include "recorder/record/tables.h"
 
@@ -11,7 +10,7 @@
 
 #include "recorder/journal/identity.h"
 
-/* Put a failure into the ring. The number is 0 while the record changes. */
+/* Store a failure in the ring. The number of the record is 0 while the record changes. */
 static void store_failure(struct gm_header *header, struct gm_failure *failure)
 {
 	struct gm_region *region = &header->regions[GM_REGION_FAILURES];
@@ -24,7 +23,7 @@ static void store_failure(struct gm_header *header, struct gm_failure *failure)
 	if (!records)
 		return;
 	record = &ring[(number - 1) % records];
-	/* An exchange, not a store: none of the words below may be written before it. */
+	/* An exchange, because after a plain store the words below could become visible before the 0. */
 	atomic_exchange_explicit(&record->number, 0, memory_order_acq_rel);
 	memcpy((char *)record + sizeof(record->number),
 	       (const char *)failure + sizeof(record->number),
@@ -105,7 +104,7 @@ int gm_record_held_bytes(uint8_t domain, uint64_t *ret_bytes)
 	if (r)
 		return r;
 	*ret_bytes = (uint64_t)change.domain->stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current +
-		     change.domain->live_bytes[GM_KIND_IPC];	/* in no statistics: another's */
+		     change.domain->live_bytes[GM_KIND_IPC];	/* another process's bytes: in no statistics */
 	gm_change_leave(&change);
 	return 0;
 }

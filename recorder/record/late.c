@@ -1,16 +1,16 @@
 /*
- * late.c - frees that wait for the lock of their domain: see tables.h.
+ * late.c - the queue of frees that wait for the lock of their domain: see tables.h.
  *
- * The queue of a domain is a list through its blocks. Any thread adds to its beginning; only the holder of the lock
- * takes from it.
+ * The queue of a domain is a list through its blocks. Any thread adds to its head without a lock; only the holder of
+ * the domain's lock takes blocks out.
  *
- * Thread context: any. Signal context: gm_late_add only. Lock: the domain's, but for gm_late_add.
+ * Thread context: any. Signal context: gm_late_add only. Lock: the domain's, except for gm_late_add.
  */
 #include "recorder/record/tables.h"
 
 #include <errno.h>
 
-#define LATE_LAST UINT32_MAX		/* the last one of the queue */
+#define LATE_LAST UINT32_MAX		/* @late_next of the last block in the queue */
 #define LATE_BATCH 64u			/* blocks freed in one hold of the lock */
 
 static void push_late(struct gm_domain_state *state, struct gm_block *block, uint32_t id)
@@ -30,14 +30,16 @@ void gm_late_add(struct gm_block *block, uint32_t id, uint64_t stream, uint32_t 
 
 	if (!atomic_compare_exchange_strong(&block->late_next, &none, LATE_LAST))
 		return;
-	/* Meaningless while the block is not pending: not logged. A copy may be reading it. */
+	/* These words need no undo entry, because they mean nothing until the block is pending. The stores are atomic,
+	 * because a copy of the journal may be reading them. */
 	__atomic_store_n(&block->free_stack, stack, __ATOMIC_RELAXED);
 	__atomic_store_n(&block->free_stream, stream, __ATOMIC_RELAXED);
 	__atomic_store_n(&block->late, late, __ATOMIC_RELAXED);
 	push_late(&gm_rec.domain[domain], block, id);
 }
 
-/* With the lock: nobody else takes anything out, so that what follows the first one stays. */
+/* Take the first block out of the queue. Returns its id; GM_NONE: the queue is empty. The compare-and-swap has no ABA
+ * problem, because only this thread, which holds the lock, takes blocks out. */
 static uint32_t pop_late(struct gm_domain_state *state)
 {
 	uint32_t id = gm_get_acquire(&state->late), next;
@@ -51,7 +53,7 @@ static uint32_t pop_late(struct gm_domain_state *state)
 	return id;
 }
 
-/* False: a lock could not be had. */
+/* Free one block that was queued. Returns false when a lock was not free in time: queue the block again. */
 static bool free_one_late(struct gm_change *change, uint32_t id)
 {
 	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
