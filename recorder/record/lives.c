@@ -1,17 +1,17 @@
 /*
- * lives.c - the tables of what pools handed out: see lives.h.
+ * lives.c - the tables of the live blocks of application pools: see lives.h.
  */
 #include "recorder/record/lives.h"
 
 #include "recorder/journal/journal.h"
 
-#define CROWDED 16u			/* a block that lies as far from its place calls for a new level */
-#define PATIENCE 65536u
-#define PART 16u			/* of the budget: the first level takes no more */
+#define CROWDED 16u			/* a block this many lines behind its place calls for a new level */
+#define PATIENCE 65536u			/* calls refused after memory for a level was refused */
+#define PART 16u			/* the first level stops doubling at this part of the budget */
 
-/* ---- lines beside their places ------------------------------------------------------------------- */
+/* ---- lines behind their places ------------------------------------------------------------------- */
 
-/* The line @i behind @place. */
+/* Return the line @i lines behind @place, wrapping round at the end of the level. */
 static struct gm_live *line_behind(const struct gm_lives_level *level, const struct gm_live *place, uint32_t i)
 {
 	return &level->lines[((uint64_t)(place - level->lines) + i) & ((UINT64_C(1) << level->bits) - 1)];
@@ -35,7 +35,7 @@ struct gm_live *gm_lives_find(const struct gm_lives *lives, uint64_t address)
 	return NULL;
 }
 
-/* @place has a block @far lines behind it. */
+/* Raise @reach of @place to @far at least, because a block of @place lies @far lines behind it. */
 static void reach_out(struct gm_live *place, uint32_t far)
 {
 	uint32_t reach = gm_get(&place->reach);
@@ -104,7 +104,7 @@ bool gm_lives_grow(struct gm_lives *lives)
 	bool grown = false;
 
 	if (!gm_lock_try(&lives->lock))
-		return false;			/* another thread is at it */
+		return false;			/* another thread is adding a level */
 	if (!gm_get(&lives->crowded))
 		grown = true;
 	else if (lives->patience)
@@ -122,7 +122,7 @@ uint64_t gm_lives_size(const struct gm_lives *lives, uint64_t address)
 	const struct gm_live *line = gm_lives_find(lives, address);
 	uint64_t size = line ? __atomic_load_n(&line->size, __ATOMIC_ACQUIRE) : 0;
 
-	return size && gm_get(&line->address) == address ? size : 0;	/* else it is another block's by now */
+	return size && gm_get(&line->address) == address ? size : 0;	/* the line may have changed hands meanwhile */
 }
 
 void gm_lives_name(struct gm_lives *lives, uint64_t address, uint32_t name)

@@ -1,5 +1,5 @@
 /*
- * lives_change.c - a block of a pool begins, or ends, in another way than most: see lives_change.h.
+ * lives_change.c - begin or end a block of an application pool in the rare cases: see lives_change.h.
  */
 #include "recorder/record/lives_change.h"
 
@@ -7,8 +7,8 @@
 
 /* ---- events and peaks ---------------------------------------------------------------------------- */
 
-/* One by one, wherever there is room, each counted where it belongs: the event of a block that begins, or both of a
- * block that ends. */
+/* Write the event of a block that begins, or both events of a block that ends, one by one, each wherever there is room.
+ * Count the events that are not written. */
 void gm_lives_put_slow(struct gm_lives_work work, struct gm_lives_said said, enum gm_action last)
 {
 	enum gm_action action = last == GM_ACTION_FREE_COMPLETED ? GM_ACTION_FREE_REQUESTED : last;
@@ -58,7 +58,7 @@ static int add(const struct gm_lives_work *work, const struct gm_handed *of)
 
 	if (!line)
 		return -ENOMEM;
-	/* It ends before: in the history an address is free when it is handed out again. */
+	/* End the old block one tick earlier, because in the history an address must be free before it is reused. */
 	if (old)
 		r = gm_lives_end_line(work, old, of->address, tsc - 1, GM_NONE);
 	gm_lives_begin_line(work, line, of, tsc);
@@ -98,7 +98,8 @@ static int add_locked(struct gm_lives *lives, const struct gm_handed *of)
 	return r;
 }
 
-/* The newest level may have become crowded. @r: what became of the block. */
+/* Grow the table if its newest level has become crowded, and then try again to add @of if @r says -ENOMEM. Returns @r,
+ * or the result of the second attempt. */
 static int follow(struct gm_lives *lives, const struct gm_handed *of, int r)
 {
 	if (!gm_get(&lives->crowded))

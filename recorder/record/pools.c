@@ -1,5 +1,5 @@
 /*
- * pools.c - pools of the program's: see pools.h.
+ * pools.c - the domains of application pools, and the search for the driver's memory below them: see pools.h.
  */
 #include "recorder/record/pools.h"
 
@@ -33,7 +33,7 @@ static bool covers(const struct gm_segment *segment, uint64_t address)
 	       !(segment->flags & GM_SEGMENT_UNMAPPED);
 }
 
-/* Kinds whose address is a place in memory. */
+/* Is the address of this segment an address in memory, rather than a handle? */
 static bool has_place(const struct gm_segment *segment)
 {
 	return segment->kind != GM_KIND_ARRAY && segment->kind != GM_KIND_GRAPH &&
@@ -56,7 +56,7 @@ static bool find_locked(const struct gm_domain *domain, uint64_t address, struct
 				*ret_high = segment->address;
 			continue;
 		}
-		if (gm_get(&segment->heap)) {	/* the caller knows: no block of it has the address */
+		if (gm_get(&segment->heap)) {	/* the caller has searched the blocks of heaps before */
 			*ret_low = address;
 			*ret_high = address + 1;
 			return false;

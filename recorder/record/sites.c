@@ -1,5 +1,5 @@
 /*
- * sites.c - the rows of who holds how much: made, and their numbers of peaks: see sites.h.
+ * sites.c - make the rows of SITES, and number the peaks: see sites.h.
  */
 #include "recorder/record/sites.h"
 
@@ -16,7 +16,7 @@ static uint32_t find(_Atomic(uint32_t) *list, uint64_t key)
 	return id;
 }
 
-/* The newest row is the first of its list: of a stack's rows mostly the one that is looked for again. */
+/* Add a row at the head of @list, because the newest row of a stack is the one most often needed next. */
 static uint32_t add_locked(struct gm_header *header, _Atomic(uint32_t) *list, uint64_t key)
 {
 	struct gm_region *region = &header->regions[GM_REGION_SITES];
@@ -44,7 +44,7 @@ uint32_t gm_site_make(_Atomic(uint32_t) *list, uint64_t key, bool nested)
 
 	if (gm_likely(id))
 		return id;
-	/* A table that had no room once is not asked again: that would be one more lock for each block. */
+	/* Once the table is full, do not try to grow it again, because that would take one more lock for each block. */
 	if (gm_get(&gm_rec.sites_full) || !gm_lock_unless_nested(&gm_rec.journal, nested)) {
 		gm_count(&header->regions[GM_REGION_SITES].refused, 1);
 		return 0;
@@ -56,7 +56,8 @@ uint32_t gm_site_make(_Atomic(uint32_t) *list, uint64_t key, bool nested)
 	return id;
 }
 
-/* Rows of @domain whose number is of the half that has just been left: it comes again in half a million peaks. */
+/* @number begins one half of the numbers. In all rows of @domain clear the saved numbers of the other half, because
+ * those come again half a million peaks from now. */
 __attribute__((noinline))
 static void forget(const struct gm_domain *domain, uint64_t number)
 {

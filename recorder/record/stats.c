@@ -1,6 +1,6 @@
 /*
- * stats.c - the statistics of a domain as its own program asks for them, and their resets: see
- * journal/recorder.h. Lock: the domain's.
+ * stats.c - read and reset the statistics of a domain for the program itself: see journal/recorder.h.
+ * Lock: the domain's.
  */
 #include "recorder/record/sites.h"
 #include "recorder/record/tables.h"
@@ -38,7 +38,7 @@ int gm_record_used(uint8_t domain, uint32_t *ret_device)
 	return r;
 }
 
-/* Every struct gm_stat of them: they lie one after the other. */
+/* The number of struct gm_stat at the start of struct gm_stats, where they lie one after the other. */
 #define STATS (GM_STAT_COUNT * GM_POOL_CLASSES + 2)
 _Static_assert(offsetof(struct gm_stats, num_alloc_retries) == STATS * sizeof(struct gm_stat),
 	       "a row of statistics, then the counters");
@@ -67,7 +67,7 @@ static void reset(struct gm_domain *domain, struct gm_txn *txn, enum gm_reset wh
 	domain->stats_resets++;
 }
 
-/* What the pool handed out, under the domain's lock, while threads go on counting. */
+/* Reset the counters of a pool's blocks. The domain's lock is held, but threads go on counting without it. */
 static void reset_pool(struct gm_pool *pool, enum gm_reset which)
 {
 	int64_t all_blocks = 0;

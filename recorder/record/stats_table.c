@@ -1,6 +1,6 @@
 /*
- * stats_table.c - PyTorch's memory_summary() and memory_stats(): see stats_table.h. The layout, the units
- * and when they step are those of torch/cuda/memory.py.
+ * stats_table.c - PyTorch's memory_summary() and memory_stats(): see stats_table.h. The layout, the units and the
+ * values at which the unit changes are those of torch/cuda/memory.py.
  */
 #define _GNU_SOURCE			/* stpcpy */
 #include "recorder/record/stats_table.h"
@@ -19,7 +19,7 @@ struct table {
 	void *arg;
 };
 
-/* A cell as PyTorch writes it; @reference, the value of the "all" row, decides the unit. */
+/* Format a cell as PyTorch does. @reference, the value of the "all" row, decides the unit. */
 static void put_cell(char ret[32], int64_t value, int64_t reference, bool bytes)
 {
 	static const char *const units[] = { "B  ", "KiB", "MiB", "GiB", "TiB", "PiB" };
@@ -90,7 +90,7 @@ static void put_head(const struct table *table, const struct gm_stats *stats, co
 		    "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |");
 }
 
-/* @pool: those alone that are known of a pool of the program's. */
+/* @pool: put only the statistics that application pools have. */
 static void put_metrics(const struct table *table, const struct gm_stats *stats, bool pool)
 {
 	static const struct { enum gm_stat_name name; const char *title; bool bytes, pool; } metrics[] = {
@@ -143,7 +143,7 @@ struct list {
 	void *arg;
 };
 
-/* @pool: NULL where there is but one. */
+/* @pool: NULL for a statistic that has only one class. */
 static void list_stat(const struct list *list, const char *name, const char *pool,
 		      const struct gm_stat *stat)
 {

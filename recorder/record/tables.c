@@ -1,9 +1,8 @@
 /*
- * tables.c - segments and blocks: what is allocated and what is freed.
+ * tables.c - record allocations and frees that the driver serves: segments with one block each.
  *
- * Every record is a segment with one block as long as the driver serves every call. The ids of a
- * domain stay with it: an unused record is in its domain's list of them, so that a record's domain
- * never changes and may be read without a lock.
+ * An id never leaves its domain, because unused records are in a list of their domain. So the domain of a
+ * record never changes, and may be read without a lock.
  *
  * Thread and signal context: see tables.h. Lock: the domain's.
  */
@@ -12,7 +11,7 @@
 
 #include <errno.h>
 
-#define NO_OP UINT64_MAX		/* enter, but write nothing */
+#define NO_OP UINT64_MAX		/* as @op: enter without a number, to write nothing */
 
 #define INLINED static inline __attribute__((always_inline))
 
@@ -71,7 +70,7 @@ int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
 	return enter_block(change, id, op, ret_block);
 }
 
-/* A segment and its one block, and the records of these. */
+/* A segment and its only block. */
 struct pair {
 	struct gm_segment *segment;
 	struct gm_block *block;
@@ -86,7 +85,7 @@ INLINED struct pair pair_of(struct gm_pair_ids ids)
 	};
 }
 
-/* Find a segment and a block that nobody has. Nothing of the domain changes yet. */
+/* Find an unused segment and an unused block. This does not yet change the domain. */
 INLINED int find_ids(const struct gm_change *change, struct pair *ret)
 {
 	struct gm_domain_state *state = &gm_rec.domain[change->number];
@@ -116,7 +115,7 @@ INLINED int find_ids(const struct gm_change *change, struct pair *ret)
 	return 0;
 }
 
-/* Of an unused record only its mark means anything to a reader, and no reader follows the lists. */
+/* Save only @used and @state, because readers ignore all other words of an unused record, and follow no list. */
 INLINED void save_insert(struct gm_txn *txn, const struct pair *pair)
 {
 	gm_txn_save(txn, &pair->segment->used);
@@ -159,15 +158,15 @@ INLINED void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 	block->thread = gm_writer_tid(&change->writer);
 	block->module = alloc->module;
 	block->name = GM_NONE;
-	/* The first time it has none, and nobody knows the id; later it is the same again. */
+	/* Only the first use of a record changes @domain, and no other thread knows the id then. */
 	__atomic_store_n(&block->domain, change->number, __ATOMIC_RELAXED);
 	block->kind = alloc->kind;
-	/* What a pool of the program's holds is in the trace, whatever is asked for of it. */
+	/* Pieces that a pool holds are traced, whatever their size. */
 	block->flags = gm_untraced(alloc->requested) && !held ? GM_BLOCK_UNTRACED : 0;
 	gm_set(&block->state, held ? GM_BLOCK_INACTIVE : GM_BLOCK_ACTIVE);
 }
 
-/* Put the pair at the end of the domain's list, taking it off the lists of unused ids. */
+/* Take the pair off the lists of unused ids, and append the segment to the domain's list. */
 INLINED void link_pair(struct gm_domain *domain, const struct pair *pair)
 {
 	struct gm_segment *segment = pair->segment;
@@ -188,7 +187,7 @@ INLINED void link_pair(struct gm_domain *domain, const struct pair *pair)
 	domain->last_segment = id;
 }
 
-/* @held: a piece of memory that a pool of the program's holds, from which it hands out blocks of its own (lives.h). */
+/* @held: a piece that an application pool holds. It has no alloc event: the pool's own blocks have those (lives.h). */
 static void alloc_events(const struct gm_change *change, const struct gm_alloc *alloc,
 			 const struct gm_segment *segment, uint64_t tsc, bool held)
 {
@@ -225,7 +224,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	r = find_ids(change, pair);
 	if (r < 0)
 		return r;
-	if (held) {		/* its memory counts for the device, too: readers count it once */
+	if (held) {		/* the device counts this memory, too: mark its row, so that readers count it once */
 		site = gm_site_find((uint8_t)domain->pool.device, alloc->stack, alloc->module, alloc->kind,
 				    change->writer.nested);
 		gm_set(&gm_rec.sites[site].held, 1);
@@ -274,7 +273,7 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 	return r;
 }
 
-/* The block's operation number says which flight is complete. */
+/* Save @op of the block, too, because it tells readers which flight is complete. */
 INLINED void save_remove(struct gm_txn *txn, const struct pair *pair)
 {
 	gm_txn_save(txn, &pair->segment->used);
@@ -347,7 +346,7 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	gm_site_out(change->domain, block);
 	gm_delta_apply(&delta);
 	unlink_pair(change->domain, &pair, change->op);
-	/* What else the records say stays until they are used again. */
+	/* All other words of the records stay until the records are reused. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
 		gm_change_untraced(change, 3);
 	else if (gm_likely(segment->size))
@@ -364,7 +363,7 @@ void gm_record_freeing(uint32_t id)
 
 	if (!block)
 		return;
-	/* The driver's free takes microseconds: have the records at hand when it returns. */
+	/* Prefetch the segment's record, which is needed when the driver's free returns, microseconds from now. */
 	__builtin_prefetch(&gm_rec.segments[__atomic_load_n(&block->segment, __ATOMIC_RELAXED)]);
 	atomic_compare_exchange_strong_explicit(&block->state, &active, GM_BLOCK_FREEING,
 						memory_order_release, memory_order_relaxed);
@@ -409,9 +408,9 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 	return 0;
 }
 
-/* Word by word. With the domain's lock too, which does not hold out a thread that frees or gets the
- * block in its own thread cache: what is found is from before or after that. Not for the thread
- * sanitizer, which takes such a change for a race. */
+/* Copy word by word, even under the domain's lock, because the lock does not keep out a thread that frees or hands out
+ * the block through its thread cache. Each word is from before or after such a change. Not instrumented, because the
+ * thread sanitizer takes such a change for a race. */
 __attribute__((no_sanitize_thread))
 static void copy_words(const struct gm_block *block, struct gm_block *ret_copy)
 {
@@ -421,9 +420,9 @@ static void copy_words(const struct gm_block *block, struct gm_block *ret_copy)
 		((uint64_t *)(void *)ret_copy)[i] = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
 }
 
-/* Without the lock: a record that comes to stand for none has another operation number from then
- * on, before anything else of it changes. Of what changes while it lives (gm_record_change) that is
- * not so. */
+/* Copy without the lock. Returns false when the copy may be torn, or the record is unused. A removed record gets a new
+ * operation number before it is reused, so an unchanged number proves a whole copy. Kinds that gm_record_change changes
+ * in place give no such proof, so they are refused. */
 static bool copy_block(const struct gm_block *block, struct gm_block *ret_copy)
 {
 	uint64_t op = __atomic_load_n(&block->op, __ATOMIC_ACQUIRE);
@@ -444,7 +443,7 @@ bool gm_record_block(uint32_t id, struct gm_block *ret_copy)
 
 	if (block && !GM_LOCK_RANKS && copy_block(block, ret_copy))
 		return true;
-	/* It is being changed just now. */
+	/* The copy without the lock failed: read the record under the lock. */
 	if (!block || gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED),
 				      NO_OP) < 0)
 		return false;

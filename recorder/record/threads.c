@@ -1,8 +1,8 @@
 /*
- * threads.c - who writes: see threads.h. Operations in flight.
+ * threads.c - the slots of the threads that write: see threads.h. Operations in flight.
  *
- * The tids of the slots lie close together in gm_rec.tids: a new thread looks through them for a
- * predecessor of its own number, whose slot it takes over.
+ * gm_rec.tids holds the tids of all slots in one array, because a new thread searches it for a dead thread
+ * with its own tid, whose slot it takes over.
  */
 #define _GNU_SOURCE
 #include "recorder/record/threads.h"
@@ -23,7 +23,7 @@
 #define SLOT_WAIT_NS UINT64_C(10000000)
 #define HOLD_SPINS 200u
 #define HOLD_PAUSE_NS 50000
-#define HOLD_SLICE_NS UINT64_C(1000000)	/* that one pause counts at most: gm_passed_ns */
+#define HOLD_SLICE_NS UINT64_C(1000000)	/* the most that one pause counts as waited: gm_passed_ns */
 
 __thread struct gm_thread_local gm_tls;
 const struct gm_lock gm_tcache_rank = { .rank = GM_RANK_TCACHE };
@@ -57,13 +57,13 @@ unsigned int gm_threads_sweep_locked(void)
 		struct gm_slot *slot = &gm_rec.slots[i];
 		uint32_t idle = 0;
 
-		/* Acquire, once it is known to be dead: its last act may have been in its thread
-		 * cache. */
+		/* Load @tcache_owner after the thread is known to be dead, with acquire, because the thread may have
+		 * died in its thread cache. */
 		if (!gm_rec.tids[i] || !is_dead(gm_rec.tids[i]) ||
 		    gm_get_acquire(&slot->tcache_owner) == GM_TCACHE_OWNER)
 			continue;
-		/* Busy: it died within a record, or a raw clone() still uses its slot. Neither is
-		 * worth the risk: the slot is lost. */
+		/* If the slot is busy, its thread died inside a record, or a raw clone() still uses the slot. Leave
+		 * such a slot alone, because freeing it would be a risk. */
 		if (!atomic_compare_exchange_strong_explicit(&slot->busy, &idle, 1,
 							     memory_order_acquire,
 							     memory_order_relaxed))
@@ -78,12 +78,12 @@ unsigned int gm_threads_sweep_locked(void)
 void gm_threads_sweep(void)
 {
 	if (!gm_lock_within(&gm_rec.journal, SLOT_WAIT_NS))
-		return;			/* the next tick will do */
+		return;			/* the next tick sweeps */
 	gm_threads_sweep_locked();
 	gm_unlock(&gm_rec.journal);
 }
 
-/* A slot that nobody has: that of a dead thread of the same number, a free one, a new one. */
+/* Find a slot for thread @tid: the slot of a dead thread with this tid, else a free slot, else a new one. 0: none. */
 static uint32_t find_locked(struct gm_header *header, uint32_t tid)
 {
 	struct gm_region *region = &header->regions[GM_REGION_THREADS];
@@ -91,7 +91,7 @@ static uint32_t find_locked(struct gm_header *header, uint32_t tid)
 	uint64_t end = (gm_rec.slots_used + 1) * sizeof(struct gm_thread);
 
 	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
-		/* One that died among its cached blocks holds them, and the slot, for ever. */
+		/* A thread that died inside its thread cache keeps its slot and the cached blocks for ever. */
 		if (gm_rec.tids[i] == tid &&
 		    gm_get_acquire(&gm_rec.slots[i].tcache_owner) != GM_TCACHE_OWNER)
 			return i;
@@ -115,7 +115,7 @@ static struct gm_slot *acquire(struct gm_header *header)
 	struct gm_thread *thread;
 	struct gm_slot *slot;
 
-	/* Briefly: whatever is recorded without a slot goes through slot 0, and is not lost. */
+	/* The wait is short, because a record without a slot is not lost: it goes through slot 0. */
 	if (!gm_lock_within(&gm_rec.journal, SLOT_WAIT_NS))
 		return NULL;
 	index = find_locked(header, tid);
@@ -128,13 +128,13 @@ static struct gm_slot *acquire(struct gm_header *header)
 	}
 	slot = &gm_rec.slots[index];
 	thread = &gm_rec.threads[index];
-	/* A copy is being made that may not have seen this slot (hold_slots): the thread tries again later. */
+	/* A copy of the journal is being made, which may not have held this slot (hold_slots): try again later. */
 	if (gm_unlikely(atomic_load(&gm_rec.copies)) && gm_get(&slot->tcache_owner) == GM_TCACHE_NOBODY) {
 		gm_tls.refused = 0;
 		gm_unlock(&gm_rec.journal);
 		return NULL;
 	}
-	if (gm_rec.tids[index])		/* its owner had our number, so it has ended */
+	if (gm_rec.tids[index])		/* the owner had our tid, so the owner has ended */
 		release_locked(index);
 	slot->index = index;
 	slot->thread = thread;
@@ -143,7 +143,7 @@ static struct gm_slot *acquire(struct gm_header *header)
 	slot->chunk = NULL;
 	slot->place = GM_CHUNK_FULL;
 	slot->chunk_wait = 0;
-	/* An exchange: what the last owner did before it left comes before what we do. */
+	/* An exchange, so that everything that the last owner did happens before our use of the slot. */
 	atomic_exchange_explicit(&slot->busy, 0, memory_order_acq_rel);
 	gm_rec.tids[index] = tid;
 	if (gm_syscall(SYS_prctl, PR_GET_NAME, (long)(uintptr_t)thread->name, 0, 0, 0, 0) < 0)
@@ -165,7 +165,7 @@ void gm_writer_enter_slow(struct gm_writer *writer)
 	if (!gm_tls.slot && header && gm_tls.refused++ % RETRY == 0)
 		gm_tls.slot = acquire(header);
 	if (!gm_tls.slot)
-		return;				/* through slot 0; busy until gm_writer_leave */
+		return;				/* go through slot 0; @busy stays set until gm_writer_leave */
 	gm_set_release(&gm_tls.busy, 0);
 	writer->nested = !gm_slot_enter(gm_tls.slot);
 	writer->slot = writer->nested ? NULL : gm_tls.slot;
@@ -190,7 +190,7 @@ uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain
 	if (gm_likely(writer.slot)) {
 		struct gm_thread *thread = &gm_rec.threads[writer.slot->index];
 
-		/* An operation within one (a callback of the driver's) leaves the outer one shown. */
+		/* An operation inside another (in a callback of the driver) leaves the flight to the outer one. */
 		if (gm_likely(!gm_get(&thread->flight_op))) {
 			gm_order();
 			thread->flight_address = address;
@@ -259,7 +259,7 @@ bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns)
 {
 	bool stuck = gm_get(&slot->tcache_stuck) != 0, held = try_hold_slot(slot);
 
-	/* Stuck: its thread died there, or has left by longjmp. Nobody waits like that again. */
+	/* If an earlier wait ran out, the thread died there or left by longjmp: do not wait for it again. */
 	if (gm_unlikely(!held))
 		held = hold_slot_slow(slot, stuck ? 0 : limit_ns);
 	if (gm_unlikely(held == stuck))
