@@ -5,7 +5,7 @@
  * of a user lie in the directory
  *
  *	gpumem-<uid>				or, when another user has taken that name,
- *	gpumem-<uid>-<16 hex digits>		of which there may be several.
+ *	gpumem-<uid>-<16 hex digits>		(there may be several).
  *
  * The name proves nothing, because in a place like /tmp anybody may make a directory of that name. A
  * directory belongs to the user when it is a real directory (no link) and the user owns it. A program

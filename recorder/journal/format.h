@@ -20,9 +20,9 @@
  *   regions[GM_REGION_SETTINGS]  struct gm_setting []            effective options
  *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: failed allocations
  *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
- *   regions[GM_REGION_TCACHES]   struct gm_tcache_record []      what thread caches did
- *   regions[GM_REGION_LIVES]     struct gm_live []               blocks that the program's pools handed out
- *   regions[GM_REGION_SITES]     struct gm_site []               who holds how much, and held at the peak
+ *   regions[GM_REGION_TCACHES]   struct gm_tcache_record []      counts and undo areas of thread caches
+ *   regions[GM_REGION_LIVES]     struct gm_live []               live blocks of application pools
+ *   regions[GM_REGION_SITES]     struct gm_site []               live bytes by stack, now and at the peak
  *
  * Publication: an append-only record is complete before @used passes it (release). No record refers to
  * a string, stack or module that is not yet published. A region is backed by memory up to @populated;
@@ -46,7 +46,8 @@
  * block's state, one tally, and their events. A transaction of the domain that changes a tally keeps the
  * thread out of its caches meanwhile, so no two undo areas name the same word.
  *
- * The tallies count what thread caches did. A reader of statistics, usage rows or live bytes adds them.
+ * The tallies count the blocks that went through thread caches. A reader of statistics, usage rows or live bytes adds
+ * the tallies.
  *
  * Events are ordered by (stamp, thread slot, place in the thread's chunks). To reuse a chunk, the writer
  * first raises @horizon to the chunk's @last_tsc, then increments @generation, then sets the rest of the
@@ -112,7 +113,7 @@ enum gm_action {
 	GM_ACTION_COUNT
 };
 
-/* What an annotation marks (@flags of its event): a moment, or the start or end of a range. */
+/* What an annotation marks (@flags of its event): a point in time, or the start or end of a range. */
 enum gm_stage { GM_STAGE_MARK, GM_STAGE_START, GM_STAGE_END, GM_STAGE_COUNT };
 
 /* What is recorded. ALL: events, and live memory with its stacks; STATE: live memory with its stacks;
@@ -123,7 +124,7 @@ enum gm_history_enabled { GM_HISTORY_ALL, GM_HISTORY_STATE, GM_HISTORY_NONE, GM_
  * stack of its allocation; ALL: also events, where a free has its own stack. */
 enum gm_history_context { GM_CONTEXT_NONE, GM_CONTEXT_STATE, GM_CONTEXT_ALLOC, GM_CONTEXT_ALL };
 
-/* What an event and a line have in common, as one word, too. */
+/* Module, domain and kind of an event or a line (struct gm_live). @whose is the same three as one word. */
 #define GM_WHOSE \
 	union { \
 		struct { uint16_t module; uint8_t domain, kind; }; \
@@ -157,17 +158,17 @@ struct gm_event {			/* 64 bytes */
 			uint8_t flags;	/* annotate: enum gm_stage; GM_FREE_AT_ONCE */
 			uint16_t reserved16;
 		};
-		uint32_t how;		/* these in one word */
+		uint32_t how;		/* the same members as one word */
 	};
 };
 
-/* In @flags of a GM_ACTION_FREE_COMPLETED: the record stands for a GM_ACTION_FREE_REQUESTED, too, which comes right
- * before and is the same otherwise. */
+/* In @flags of a GM_ACTION_FREE_COMPLETED: the record stands for two events. Before it readers insert a
+ * GM_ACTION_FREE_REQUESTED, whose other members are the same. */
 #define GM_FREE_AT_ONCE 1u
 
 /* Head of a chunk of events. An open chunk has one thread as its owner, a closed chunk has none. Threads
- * without a slot or a chunk share one chunk (GM_CHUNK_SHARED), which belongs to slot 0: an event's thread
- * is then the slot in its operation number; slot 0: not known. */
+ * without a slot or a chunk share one chunk (GM_CHUNK_SHARED), which belongs to slot 0. The thread of an event
+ * in the shared chunk is the slot in the event's operation number; slot 0: not known. */
 struct gm_chunk {			/* 64 bytes */
 	_Atomic(uint64_t) generation;	/* how often the chunk has been opened */
 	_Atomic(uint32_t) state;	/* enum gm_chunk_state */
@@ -189,7 +190,7 @@ struct gm_thread {			/* 128 bytes */
 	_Atomic(uint32_t) chunk;	/* index + 1 of its open chunk; 0: none */
 	char name[16];
 	_Atomic(uint64_t) operations;	/* number of the last operation begun */
-	_Atomic(uint64_t) events;	/* written ever, by all owners of the slot; few of those of pools' blocks */
+	_Atomic(uint64_t) events;	/* ever written, by all owners of the slot; lacks most events of pools */
 	/* The operation under way, unless flight_op is 0. flight_op is stored last and cleared last. */
 	_Atomic(uint64_t) flight_op;
 	uint64_t flight_address;
@@ -199,7 +200,7 @@ struct gm_thread {			/* 128 bytes */
 	uint8_t reserved8[5];
 	/* The change of a pool's table under way (struct gm_live), unless pool_op is 0. */
 	_Atomic(uint64_t) pool_op;	/* stored after @pool_address, cleared when the table has changed */
-	uint64_t pool_address;		/* of the block; with GM_LIVE_ENDING it ends, else it begins */
+	uint64_t pool_address;		/* of the block; GM_LIVE_ENDING set: the block ends; else it begins */
 	uint64_t reserved64[4];
 };
 
@@ -249,7 +250,7 @@ struct gm_tcache_record {		/* 1280 bytes */
 	uint64_t reserved_end[16];
 };
 
-/* A block that a pool of the program handed out (recorder/record/lives.h): one cache line. The line holds a
+/* A block that an application pool handed out (recorder/record/lives.h): one cache line. The line holds a
  * block while @address is not 0 and has neither of its two highest bits set. Storing @address, last of all,
  * begins the block; storing 0 ends it. A change of a line and its events have one operation number. When a
  * process died during a change (pool_op of struct gm_thread) and before that last store, readers take the
@@ -267,34 +268,33 @@ struct gm_live {			/* 64 bytes */
 	uint32_t name;			/* string id: the program's name for the block; 0: none */
 	GM_WHOSE;			/* @kind: enum gm_kind of the memory below the block */
 	uint32_t site;			/* row of SITES that counts the block; 0: none */
-	/* Of the line, not the block: how many lines behind this one a block of this hash may lie. For the
-	 * writer only. */
+	/* Belongs to the line, not to its block: the most lines behind this one at which a block that hashes to this
+	 * line lies. For the writer only. */
 	_Atomic(uint32_t) reach;
 };
 
 /*
- * Bytes that are live, of one stack, module and kind in one domain: those that were asked for; and how many of them
- * were live at the domain's peak, whatever has become of the history.
+ * The live bytes of one stack, module and kind in one domain, as requested by the program; and the same at the domain's
+ * peak, even if the history no longer has the events of that time.
  *
- * A domain's peak is the first moment at which its total, what is live in it, was as high as never else: a device's
- * requested_bytes, or @live_bytes of a pool. Each peak has a number. @peak of the domain is a word with the number and
- * the height of the newest peak that was left: before the total falls from more than this height, the word gets the
- * next number and the present height. A run of allocations that rises costs nothing: the word stands still meanwhile.
- * Before @live of a row changes for the first time after that, @saved gets the number, and @live as it was. So at the
- * peak the row had
+ * A domain's total is requested_bytes of a device, or @live_bytes of a pool. Its peak is the first time at which the
+ * total reached its maximum. Each peak has a number. The word @peak of the domain holds the number and the total of the
+ * newest numbered peak. Before the total falls from a value above that one, the writer stores this value and the next
+ * number in the word. So a rising run of allocations does not touch the word. Before @live of a row changes for the
+ * first time after a peak, the writer stores the old @live and the peak's number in @saved. So at the peak the row had
  *
- *   @live                     while the total is above the height in @peak: the peak is now
- *   the bytes in @saved       if @saved has the number that @peak has
- *   @live                     else: the row has not changed since
+ *   @live                     if the total is above the one in @peak: the peak is now
+ *   the bytes in @saved       else, if @saved has the same number as @peak
+ *   @live                     else: the row has not changed since the peak
  *
- * The number has few bits: it comes again after a million peaks. Whoever makes the first one of each half of them
- * clears the numbers of the other half in all rows of the domain.
+ * The number has 20 bits, so numbers repeat after a million peaks. The writer that makes the first number of each half
+ * of them clears the numbers of the other half in all rows of the domain.
  *
- * A device's rows change under its lock. @live is in the transaction. @saved and @peak need no undo, since they say how
- * things were before the change. A pool's rows change by atomic additions and compare-and-swaps, without a lock: a
- * block that is being handed out or taken back at the moment of the peak may be in its row or not. Readers of a copy
- * add up the pool's lines instead of using @live. A block of a thread cache counts where it did when the cache was
- * flushed last.
+ * A device's rows change under its lock. @live is part of the transaction. @saved and @peak need no undo, because they
+ * describe the state before the change. A pool's rows change by atomic additions and compare-and-swaps without a lock,
+ * so a row may or may not include a block that is handed out or taken back just at the peak. For pools readers of a
+ * copy add up the lines instead of using @live. A block in a thread cache counts in the row in which it was when the
+ * cache was last flushed.
  */
 #define GM_SITE_USED (UINT64_C(1) << 63)
 #define GM_SITE_NUMBER_BITS 20u
@@ -304,8 +304,8 @@ struct gm_site {			/* 32 bytes */
 	uint64_t key;			/* gm_site_key; set before the row is published, and never changed */
 	_Atomic(int64_t) live;
 	_Atomic(uint64_t) saved;	/* bytes << GM_SITE_NUMBER_BITS | number */
-	uint32_t next;			/* another one of the stack; of the writer alone */
-	_Atomic(uint32_t) held;		/* 1: memory that a pool holds has come from there */
+	uint32_t next;			/* next row in the list of its stack; for the writer only */
+	_Atomic(uint32_t) held;		/* 1: an application pool holds memory that was allocated there */
 };
 
 static inline uint64_t gm_site_key(uint8_t domain, uint32_t stack, uint16_t module, uint8_t kind)
@@ -323,8 +323,8 @@ static inline unsigned int gm_site_kind(const struct gm_site *site)
 	return (unsigned int)(site->key >> 56) & 0x7f;
 }
 
-/* The blocks of one class (small or large) that a pool has handed out, and those that it has taken back, since it
- * began. Any thread adds to these counters. The difference is live. */
+/* The blocks of one class (small or large) that a pool has handed out and taken back since it began. Any thread adds to
+ * these counters. Live is the difference, given - taken. */
 struct gm_pool_sums {
 	_Atomic(int64_t) given_blocks, given_bytes, taken_blocks, taken_bytes;
 };
@@ -334,7 +334,7 @@ struct gm_pool_counts {			/* 64 bytes */
 	uint64_t reserved64[2];
 };
 
-/* A pool of the program, in its own domain (allocator/table.h). Not part of transactions. In a copy the pool's lines
+/* An application pool, in its own domain (allocator/table.h). Not part of transactions. In a copy the pool's lines
  * decide which blocks are live, and the reader sets the @taken counters accordingly. */
 enum gm_pool_source { GM_POOL_NONE, GM_POOL_LIBC10, GM_POOL_NVTX, GM_POOL_API, GM_POOL_SOURCES };
 struct __attribute__((aligned(64))) gm_pool {
@@ -349,7 +349,7 @@ struct __attribute__((aligned(64))) gm_pool {
 	uint32_t reserved32;
 	uint64_t key;			/* tells pools of one name apart: an address in the program */
 	_Atomic(uint64_t) outside;	/* blocks at addresses where the device has no known segment */
-	_Atomic(uint64_t) unknown_frees;	/* frees of addresses that were not handed out */
+	_Atomic(uint64_t) unknown_frees;	/* frees of addresses where no block was live */
 	_Atomic(uint64_t) double_allocations;	/* of an address still handed out; ended the older block */
 	_Atomic(uint64_t) lost;		/* calls not recorded, for lack of room or of a lock */
 	/* the pool's own figures at its last call; 0: the pool reports none */
@@ -381,7 +381,7 @@ static inline void gm_stat_join(struct gm_stat *all, const struct gm_stat *part)
 	all->freed = (int64_t)((uint64_t)all->freed + (uint64_t)part->freed);
 }
 
-/* Set the statistics of a pool's blocks in @stats, which are those of its domain. */
+/* Compute the statistics of a pool's blocks in @stats, the statistics of the pool's domain. */
 static inline void gm_pool_count(const struct gm_pool *pool, struct gm_stats *stats)
 {
 	struct gm_stat *blocks = stats->stat[GM_STAT_ALLOCATION], *bytes = stats->stat[GM_STAT_ALLOCATED_BYTES];
@@ -416,18 +416,18 @@ struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	uint64_t total_bytes;
 	/* sampled by cuMemGetInfo; not part of transactions */
 	_Atomic(uint64_t) free_bytes;
-	/* bytes that were used at that moment but not recorded */
+	/* bytes that were in use at that sample but not recorded */
 	_Atomic(int64_t) unattributed_bytes;
-	_Atomic(uint64_t) free_stamp;	/* when; 0: never */
+	_Atomic(uint64_t) free_stamp;	/* stamp of that sample; 0: none yet */
 	/* the tables of this domain */
 	uint32_t first_segment, last_segment;
-	uint32_t unused_segments, unused_blocks;	/* lists of free ids; a pool's segment keeps its block */
+	uint32_t unused_segments, unused_blocks;	/* lists of free ids; in a pool's domain pairs stay pairs */
 	struct gm_event_counts counts;
 	uint64_t live_bytes[GM_KIND_COUNT];	/* without registered host memory; of a pool 0 */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* how often the accumulated counters were reset */
-	_Atomic(uint64_t) peak;		/* the newest peak that was left (struct gm_site): bytes and number; */
-	_Atomic(uint64_t) peak_tsc;	/* when it was left */
+	_Atomic(uint64_t) peak;		/* the newest numbered peak (struct gm_site): total and number */
+	_Atomic(uint64_t) peak_tsc;	/* when it got its number, because the total was about to fall */
 	struct gm_pool pool;		/* all 0 unless the domain is a pool's */
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
@@ -508,7 +508,7 @@ struct gm_stack {			/* 8-byte aligned; id = its offset in the region, from 8 */
 	uint32_t hash;
 	uint16_t count;
 	uint16_t flags;			/* 1: truncated */
-	_Atomic(uint32_t) sites;	/* row of SITES: its newest; of the writer alone */
+	_Atomic(uint32_t) sites;	/* index of its newest row of SITES; for the writer only */
 	uint32_t frames[];		/* frame ids, innermost first */
 };
 
@@ -531,7 +531,7 @@ struct gm_setting { uint32_t name, value, source, reserved32; };	/* string ids *
 
 enum gm_limit { GM_LIMIT_NONE, GM_LIMIT_MEMORY, GM_LIMIT_FRACTION, GM_LIMIT_CALL, GM_LIMIT_CTL, GM_LIMIT_COUNT };
 
-struct gm_failure {			/* 256 bytes: a call that did not get its memory */
+struct gm_failure {			/* 256 bytes: a failed allocation */
 	_Atomic(uint64_t) number;	/* 1, 2, ...; stored last */
 	uint64_t tsc;
 	uint64_t requested_bytes;
@@ -544,7 +544,7 @@ struct gm_failure {			/* 256 bytes: a call that did not get its memory */
 	uint16_t module;
 	uint8_t domain, kind;
 	char entry[48];			/* name of the driver's function, NUL terminated */
-	/* The cache of the device at that moment, in bytes; 0 with allocator:native. */
+	/* The cache of the device at the instant of the failure, in bytes; 0 with allocator:native. */
 	uint64_t reserved_bytes;	/* taken from the driver */
 	uint64_t cached_bytes;		/* free for any request */
 	uint64_t limbo_bytes;		/* freed, but perhaps still in use by the GPU */
@@ -611,7 +611,7 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 
 	/* history */
 	uint64_t history_events;	/* the most events that the chunks hold */
-	_Atomic(uint64_t) horizon;	/* readers drop events up to this stamp: some are overwritten */
+	_Atomic(uint64_t) horizon;	/* readers drop events up to this stamp, because some are overwritten */
 	_Atomic(uint64_t) events_lost;	/* not written: no chunk, no room */
 	_Atomic(uint64_t) operations_lost;	/* not recorded: a lock was not free in time */
 

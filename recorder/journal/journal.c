@@ -29,7 +29,7 @@
 #define STEP (64 * KIB)			/* growth in one step: some microseconds under a lock */
 #define WHOLE_MOST (32 * MIB)		/* length of a journal that is fully backed from the start */
 #define REVIEW_STEP (256 * KIB)
-/* memory backed beyond the need of the moment (aside_of) */
+/* the reserve: memory backed beyond the present need (aside_of) */
 #define ASIDE_LEAST (128 * KIB)		/* segments, blocks: at least 1,024 records each */
 #define ASIDE_USAGE (16 * KIB)		/* usage: at least 256 rows */
 #define ASIDE_MOST MIB			/* of each table at most */
@@ -238,7 +238,7 @@ static void grown(struct gm_header *header, uint64_t bytes)
 	gm_helper_wake(header);
 }
 
-/* Do the records of region @id say what is live? */
+/* Does region @id hold the record of live memory? */
 static bool is_table(enum gm_region_id id)
 {
 	return id == GM_REGION_SEGMENTS || id == GM_REGION_BLOCKS || id == GM_REGION_USAGE ||

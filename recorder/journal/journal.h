@@ -51,13 +51,13 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
  * refusal is counted, except for GM_REGION_LIVES. */
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
-/* Count a record that found no room in region @id. The first refused segment, block or block of a pool wakes the
- * helper thread, which tells the user (gm_recorder_is_short). */
+/* Count a record that found no room in region @id. The first refused segment, block or line of a pool wakes the helper
+ * thread, which tells the user (gm_recorder_is_short). */
 void gm_region_refuse(struct gm_header *header, enum gm_region_id id);
 
-/* Back one more part of the region of events, which shall be backed up to @bytes (a multiple of pages).
- * No lock is held while the kernel works, so several threads can take parts at once. The region counts
- * as backed when all parts are. Returns false when there was nothing to do or the kernel refused. */
+/* Back one more part of region @id, the events, towards @bytes (a multiple of pages). No lock is held while the kernel
+ * works, so several threads can back parts at once. @populated rises when all parts are backed. Returns false when
+ * there was nothing to do, the journal lock was not free in time, or the kernel refused. */
 bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
 /* Wake the helper thread, if there is one, without asking for a snapshot. */

@@ -40,7 +40,7 @@ void gm_place_undo(struct gm_place *place);
 void gm_place_remove(const char *directory, const char *name, uint64_t device, uint64_t inode);
 
 /* Find a directory for files that cannot be written where the user wanted them: @directory (the
- * journal's; "": none) if it lies on a disk, or else this user's below $TMPDIR or /tmp if that does.
+ * journal's; "": none) if it lies on a disk; else this user's below $TMPDIR or /tmp if that lies on a disk.
  * File systems in memory are refused, because nobody removes these files.
  * Returns 0 and the path, or -errno. */
 int gm_place_on_disk(const char *directory, char *ret_path, size_t size);

@@ -13,7 +13,7 @@
 #define SEGMENTS_MOST (UINT64_C(512) * 1024)
 #define BLOCKS_MOST (UINT64_C(1024) * 1024)
 #define LIVES_MOST (UINT64_C(2048) * 1024)
-#define INTERNED_MOST (112 * MIB)	/* with the rows by stack */
+#define INTERNED_MOST (112 * MIB)	/* interned areas and the rows of SITES together */
 #define SPAN_MOST (UINT64_C(1) << 40)
 #define EVENTS_MOST (UINT64_C(1) << 30)	/* the maximum of option `history` (options.def) */
 

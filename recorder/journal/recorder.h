@@ -7,7 +7,7 @@
  *   record/threads.c   gm_op_*: operations in flight
  *   record/tables.c    gm_record_alloc, _freeing, _free, _block
  *   record/change.c    gm_record_change, _context_end
- *   record/failures.c  gm_record_failure, _note, what the driver says of its devices
+ *   record/failures.c  gm_record_failure, _note, the driver's reports about devices
  *   record/stats.c     gm_record_stats, _reset_stats
  *   record/events.c    gm_record_history
  *   stacks/intern.c    gm_intern_*, gm_frame_name, gm_publish_module, gm_module_*
@@ -56,7 +56,7 @@ struct gm_recorder_config {
 	unsigned int settings_count;
 };
 
-/* Where the journal lies, and the note that the caller should print. */
+/* The place of the journal, and a note that the caller should print. */
 struct gm_recorder_report {
 	char path[1024];		/* "" for a memfd */
 	uint64_t budget_bytes;		/* memory that the journal may take */
@@ -215,17 +215,17 @@ void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_by
 			  uint64_t held_bytes);
 void gm_record_driver_version(int version);
 
-/* Record a call that did not get its memory: as an oom event and a struct gm_failure. Fills in the
- * number, tsc, tid and live_bytes of @failure. Returns the number; 0 when nothing is recorded. */
+/* Record a failed allocation as an oom event and a struct gm_failure. Fills in the number, tsc (unless the caller has
+ * set it), tid and live_bytes of @failure. Returns the number; 0 when nothing is recorded. */
 uint64_t gm_record_failure(struct gm_failure *failure);
 
-/* Copy the statistics of a domain, all of the same moment. Returns 0; -ENODEV when nothing is recorded;
- * -ETIMEDOUT; -EINVAL. */
+/* Copy the statistics of a domain, as of one point in time. Returns 0; -ENODEV when nothing is recorded; -ETIMEDOUT;
+ * -EINVAL. */
 struct gm_stats;
 int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats);
 
-/* Find the device of @domain, which is a device's or a pool's. Returns 0 and the ordinal; -ENODEV when the
- * program has not used the device; or an error of gm_record_stats. */
+/* Find the device of @domain, the domain of a device or a pool. Returns 0 and the ordinal; -ENODEV when the program
+ * has not used the device; or an error of gm_record_stats. */
 int gm_record_used(uint8_t domain, uint32_t *ret_device);
 
 /* GM_RESET_PEAK: set the peaks in PyTorch's statistics to the current values; peaks by module stay.
@@ -272,8 +272,8 @@ struct gm_held;
 bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held);
 void gm_recorder_unlock_all(const struct gm_held *held);
 
-/* Is the record of live memory incomplete, because a segment, a block or a block of a pool found no room? For the
- * helper thread, which the first of them wakes. */
+/* Is the record of live memory incomplete, because a segment, a block or a line of a pool found no room? Called by the
+ * helper thread, which the first such refusal wakes. */
 bool gm_recorder_is_short(void);
 
 /* Are the locks of the append-only areas free within @limit_ns each? For the helper thread after a crash,

@@ -26,7 +26,7 @@
 #include "recorder/journal/sys.h"
 #include "recorder/record/threads.h"
 
-#define REVIEW_NS UINT64_C(10000000)	/* wait for the journal's lock; the next review will do */
+#define REVIEW_NS UINT64_C(10000000)	/* wait for the journal lock; if it runs out, the next review catches up */
 
 struct gm_recorder gm_rec;
 
@@ -323,8 +323,9 @@ void gm_recorder_keep_up(void)
 	} while (header && gm_chunks_ahead(header));
 }
 
-/* The caller holds all domain locks. A thread without thread caches is held, too, because it changes the lines of pools
- * (lives.h). A thread that would get a slot for the first time sees @copies, and does without. */
+/* Keep all threads out of their thread caches. The caller holds the domain locks. This includes threads without thread
+ * caches, because they change the lines of pools (lives.h). A thread that would get its slot now gets none, because it
+ * sees @copies. Returns false when a thread could not be kept out; from then on the waits are short. */
 static bool hold_slots(uint64_t limit_ns, uint64_t patience, struct gm_held *held)
 {
 	bool all = true;

@@ -50,7 +50,7 @@ struct gm_domain_state {
 	uint32_t spare_segment;		/* an id that was taken but not used; lock: @lock */
 	uint32_t last_key;		/* key of the latest lookup of usage rows; 0: none; */
 	struct gm_usage *last_rows[3];	/* the rows found for it; lock of both: @lock */
-	_Atomic(uint32_t) comings;	/* how often a segment of no heap appeared or moved; written under @lock */
+	_Atomic(uint32_t) comings;	/* generation counter of the segments outside heaps; written under @lock */
 	_Atomic(uint32_t) late;		/* head of the queue of late frees (gm_late_add), lock-free; 0: empty */
 	_Atomic(uint32_t) sites;	/* row of SITES: the newest one without a stack; 0: none */
 } __attribute__((aligned(64)));
@@ -100,23 +100,23 @@ struct gm_recorder {
 	struct gm_tcache_record *tcaches;
 	struct gm_live *lives;
 	struct gm_site *sites;
-	uint8_t *stack_area;		/* of the records of stacks, by id */
+	uint8_t *stack_area;		/* start of the region STACKS, to which ids are offsets */
 	_Atomic(uint32_t) sites_full;	/* 1: a row of @sites found no room */
 	uint8_t *events;
 	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint32_t) left_out;	/* bits (1 << enum gm_action) of events that are not written */
 	uint32_t history;		/* 1: the journal has room for events */
 	_Atomic(uint32_t) lost;		/* enum gm_lost; set before any table is empty */
-	_Atomic(uint32_t) domain_count;	/* how many there are; a pool's domain is added with the pool */
+	_Atomic(uint32_t) domain_count;	/* domains in use; a pool's domain is added with the pool */
 
 	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
 	uint64_t populated;		/* bytes that are; lock of both: journal */
 	uint64_t review_at;		/* @populated at which the next review is due; lock: journal */
 	uint32_t patience[GM_REGION_COUNT];	/* requests to refuse before the next attempt to grow */
-	uint64_t aside[GM_REGION_COUNT];	/* bytes to back beyond the need of the moment; lock: journal */
+	uint64_t aside[GM_REGION_COUNT];	/* reserve: bytes to back beyond the present need; lock: journal */
 	_Atomic(uint32_t) slots_used;	/* slots ever used, slot 0 included; lock: journal */
 	uint64_t slots_swept_ns;	/* lock: journal */
-	_Atomic(uint32_t) copies;	/* gm_recorder_lock_all that have not ended */
+	_Atomic(uint32_t) copies;	/* calls of gm_recorder_lock_all without their gm_recorder_unlock_all yet */
 
 	struct gm_lock journal, intern, shared;
 	struct gm_domain_state domain[GM_DOMAINS];
