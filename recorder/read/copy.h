@@ -9,8 +9,8 @@
  *   copy_make.c    copy from a file; check a layout             -> base, copied[]
  *   copy_live.c    copy from this process's own mapping, under its locks
  *   copy_resolve.c undo; thread caches; segments in order
- *   copy_sites.c   who held the peak
- *   copy_lives.c   blocks that pools handed out, as segments and blocks
+ *   copy_sites.c   live bytes by stack at the peak
+ *   copy_lives.c   blocks of application pools, as segments and blocks
  *   copy_frees.c   frees that took effect (the address was handed out again) but were not recorded
  *   copy_events.c  events: validate, drop, sort, count; operations in flight
  *   copy_access.c  accessors that check, the clock
@@ -45,15 +45,15 @@ struct gm_copy {
 	uint64_t held;			/* bytes read from the file; 0: a copy of this process's own journal */
 	uint64_t on_disk;		/* bytes that the file takes; UINT64_MAX: not known */
 	uint64_t cut_tsc;		/* the copy has no events with later stamps; UINT64_MAX: has all */
-	bool consistent;		/* shows one moment; false: the journal changed while it was copied */
+	bool consistent;		/* the tables are of one instant; false: they changed while they were copied */
 	uint64_t locked_ns;		/* how long this process's own locks were held for the copy */
 	/* after gm_copy_resolve */
 	const struct gm_event **events;	/* the events that are kept, sorted */
 	size_t event_count;
 	uint64_t dropped[GM_DOMAINS];	/* events that were recorded but are not in @events */
 	uint64_t dropped_total;		/* the same in all, plus events that found no room */
-	/* Blocks that pools handed out: each line of a pool's table as a segment with one block. Their ids follow the
-	 * ids of the regions. */
+	/* The live blocks of application pools: each line of a pool's table as a segment with one block. Their ids
+	 * follow the ids of the regions. */
 	struct gm_segment *pool_segments;
 	struct gm_block *pool_blocks;
 	size_t pool_count;
@@ -121,7 +121,7 @@ struct gm_thread *gm_copy_thread(const struct gm_copy *copy, size_t index);
 const struct gm_frame *gm_copy_frame(const struct gm_copy *copy, uint32_t id);
 const struct gm_failure *gm_copy_failure(const struct gm_copy *copy, size_t index);
 struct gm_tcache_record *gm_copy_tcache(const struct gm_copy *copy, size_t index);
-/* After gm_copy_resolve @live is what it was at the peak, and a domain's @peak_tsc is 0 where the peak is now. */
+/* After gm_copy_resolve @live of a row has its bytes at the peak, and @peak_tsc of a domain is 0 if the peak is now. */
 struct gm_site *gm_copy_site(const struct gm_copy *copy, size_t index);
 const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index);
 const struct gm_stack *gm_copy_stack(const struct gm_copy *copy, uint32_t id);
@@ -149,7 +149,7 @@ uint64_t gm_copy_wall_us(const struct gm_copy *copy, uint64_t stamp);
 
 /* To convert many stamps: call gm_copy_clock once and gm_clock_wall_us for each. */
 struct gm_wall {
-	uint64_t stamp, wall_ns;	/* one moment on both clocks */
+	uint64_t stamp, wall_ns;	/* the same instant on both clocks */
 	uint64_t scale;			/* ns a stamp, 2^32 fixed point */
 };
 struct gm_wall gm_copy_clock(const struct gm_copy *copy);

@@ -118,7 +118,7 @@ static inline bool is_at_once(const struct gm_event *event)
 	return event->action == GM_ACTION_FREE_COMPLETED && event->flags & GM_FREE_AT_ONCE;
 }
 
-/* Has @chunk records of GM_FREE_AT_ONCE? */
+/* Does @chunk have a valid event with GM_FREE_AT_ONCE? */
 static bool has_at_once(const struct gm_chunk *chunk)
 {
 	const struct gm_event *event = (const struct gm_event *)chunk + 1;
@@ -129,7 +129,8 @@ static bool has_at_once(const struct gm_chunk *chunk)
 	return found;
 }
 
-/* The event that @event stands for, too, at the same place of @requests, which has the head of its chunk. */
+/* Make the free_requested event that @event, a record with GM_FREE_AT_ONCE, includes. The new event gets the same place
+ * in @requests, and scan_chunk copies the chunk's head there. Returns the new event. */
 static const struct gm_event *request_of(struct gm_chunk *requests, const struct gm_event *event, unsigned int place)
 {
 	struct gm_event *request = (struct gm_event *)requests + place;

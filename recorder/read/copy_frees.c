@@ -15,10 +15,10 @@
 
 #define CHAIN 64		/* frees of one address that may be under way at once */
 
-/* A block whose free is under way, and when its address was first handed out again. */
+/* A block whose free is under way. */
 struct gm_freeing {
 	uint64_t address, end, tsc;
-	uint64_t again;			/* stamp of that; 0: not as far as we know */
+	uint64_t again;			/* when its address was first handed out again; 0: never, as far as we know */
 	uint64_t given_back;		/* stamp of the first free by a later owner; 0: none */
 	uint32_t segment;
 	uint8_t space, kind;
@@ -216,8 +216,8 @@ void gm_frees_note(struct gm_frees *frees, const struct gm_owned *of, uint64_t t
 	}
 }
 
-/* Handle an owner of which only the free is known. The history has dropped its allocation, which is therefore
- * not later than the horizon. */
+/* Handle a later owner that only its free shows. The history has dropped its allocation, so the allocation is not
+ * later than the horizon. */
 static void find_unseen_owner(const struct gm_copy *copy, struct gm_freeing *freeing)
 {
 	uint64_t horizon = copy->header->horizon;

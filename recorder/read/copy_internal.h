@@ -64,8 +64,9 @@ int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 struct gm_counted { uint16_t module; uint8_t domain, kind; };
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow);
 
-/* Find out what each row of SITES held at the peak: of devices and the host, or of @pools. A pool's live bytes are
- * added up from its lines in between. */
+/* gm_resolve_sites: set @live of each row of SITES to its bytes at the peak: in the rows of devices and the host, or
+ * with @pools in those of pools. Before that, for pools: gm_sites_begin_pools sets @live to 0, and gm_sites_add_line
+ * adds the block of each line to it. */
 void gm_resolve_sites(struct gm_copy *copy, bool pools);
 void gm_sites_begin_pools(struct gm_copy *copy);
 void gm_sites_add_line(struct gm_copy *copy, const struct gm_live *line);

@@ -1,7 +1,7 @@
 /*
- * copy_lives.c - blocks that pools of the program handed out. Each line of a pool's table (struct gm_live) becomes
- * a segment with one block, so that all other readers see one form for pools and for the driver's memory. The pools'
- * statistics and their usage rows by module and by kind are computed here from the lines.
+ * copy_lives.c - the live blocks of application pools. Each line of a pool's table (struct gm_live) becomes a segment
+ * with one block, so that all other readers see one form for pools and for the driver's memory. The pools' statistics
+ * and their usage rows by module and by kind are computed here from the lines.
  *
  * Nothing that was read is trusted, and the size of a region bounds every loop. Thread context: one thread for each
  * copy.
@@ -155,7 +155,8 @@ static void count_block(struct gm_copy *copy, struct rows *rows, const struct gm
 	count_row(copy, rows, &by_kind, &flow);
 }
 
-/* Count the events of each pool's blocks, and take all blocks for taken: those of the lines are not (count_block). */
+/* Compute the number of events of each pool's blocks. Then set the @taken counters as if no block were live, because
+ * count_block subtracts the block of each line again. */
 static void begin_sums(struct gm_copy *copy)
 {
 	for (unsigned int d = GM_DOMAIN_POOLS; d < GM_DOMAINS; d++) {

@@ -1,12 +1,13 @@
 /*
- * copy_sites.c - who held the peak: of each row of SITES (struct gm_site) the bytes that it had then, in the copy's
- * @live from here on.
+ * copy_sites.c - compute the bytes that each row of SITES (struct gm_site) had at the peak, and store them in @live
+ * of the copy.
  *
- * Nothing that was read is trusted. Thread context: one thread a copy.
+ * Nothing that was read is trusted. Thread context: one thread for each copy.
  */
 #include "recorder/read/copy_internal.h"
 
-/* Is the peak now? Before thread caches, and frees that took effect, are counted: as the writer had it. */
+/* Is the peak now? Called before thread caches and completed frees are counted, because the writer compared the total
+ * without them. */
 static bool is_at_peak(const struct gm_domain *domain, bool pool)
 {
 	int64_t total = pool ? domain->pool.live_bytes :

@@ -19,7 +19,7 @@ struct gm_delta {
 	enum gm_pool_class pool;	/* small or large */
 	uint8_t kind;
 	bool in_stats, in_live;
-	bool held;			/* a piece that a pool of the program holds */
+	bool held;			/* a piece that an application pool holds */
 };
 
 static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kind)
