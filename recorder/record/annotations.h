@@ -40,7 +40,7 @@ void gm_annotate_pop(uint16_t scope, uint32_t scope_name);
  * the range is not recorded; never 0. */
 #define GM_RANGE_NONE UINT64_C(1)
 uint64_t gm_annotate_start(const struct gm_annotation *what);
-/* End a range. Returns false when @range is not the number of a recorded range, or nothing is recorded. */
+/* End a range. Returns false when @range cannot be the number of a recorded range, or nothing is recorded. */
 bool gm_annotate_end(uint64_t range, uint32_t scope_name);
 
 /* Set up the share for a new journal, whose history has at most @events events. */
