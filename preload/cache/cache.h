@@ -109,12 +109,12 @@ bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_resu
 bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, uint64_t key,
 			   CUresult *ret_result);
 
-/* Serve a request as gm_cache_malloc does, but in the order of @stream, also during captures. That stream may at once
- * reuse memory that was freed in its order. */
+/* Serve a request as gm_cache_malloc does, but in the order of @stream, which may at once reuse memory that was freed
+ * in its order. During captures the request is refused as cuMemAlloc would be. */
 bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
 			     CUresult *ret_result);
 
-/* Serve cuMemFree, or cuMemFreeAsync on @stream. Return as gm_cache_malloc; false if @dptr is not a pointer of the
+/* Serve cuMemFree, or cuMemFreeAsync on @stream. Returns as gm_cache_malloc; false if @dptr is not a pointer of the
  * cache. gm_cache_free_async also returns false while @stream captures, because the driver then makes a graph node of
  * the free. */
 bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result);

@@ -18,7 +18,7 @@
 #define LIMBO_FLOOR (UINT64_C(128) << 20)	/* limbo may always hold this many bytes */
 
 #define LIVE_FADES 4096u		/* at each request the peak of live bytes loses one part of this many */
-#define GROWTH_NS UINT64_C(10000000000)	/* longest wait of a request before a pages heap grows */
+#define GROWTH_NS UINT64_C(10000000000)	/* longest wait before a pages heap grows: others may take the memory */
 #define DEDICATED_BYTES (UINT64_C(2) << 20)
 #define POISON 0xa5u
 

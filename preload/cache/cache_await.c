@@ -22,7 +22,7 @@
 #include "allocator/lock.h"
 
 #define SCARCE_PART 16u			/* memory is scarce if less than one such part of the device is free or idle */
-#define AMPLE_PART 64u			/* and no longer if one such part more is */
+#define AMPLE_PART 64u			/* and scarce no longer if one such part more is */
 #define LOOKS_EVERY 256u		/* scarce frees between two looks */
 #define MARKED_PART 512u		/* of the device: with less stream-ordered memory no request can lack it */
 #define SETTLE_NS UINT64_C(20000000)	/* limit for work that stood still before, or waits for a capture's end */

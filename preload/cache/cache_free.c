@@ -186,8 +186,8 @@ static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *
 }
 
 /* Free @dptr, which is in no known block of ours. If the journal is lost, no block is known, but the page map still
- * has our segments. A pointer into one succeeds without effect, because the driver would free the whole segment with
- * everything else in it. */
+ * has our segments. A free of a pointer into one of them succeeds without effect, because the driver would free the
+ * whole segment with everything else in it. */
 static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_result)
 {
 	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_page_map ||

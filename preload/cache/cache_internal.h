@@ -99,7 +99,7 @@ bool gm_cache_await_pages(struct gm_cache_heap *heap);
 bool gm_cache_idle_or_limbo(uint8_t domain);
 
 /* Limit the cache to @limit_bytes of @domain's device from now on (cache_limit.c). @fraction is the same as a part of
- * the device. Memory that the cache has already stays. @setter: GM_LIMIT_CALL or GM_LIMIT_CTL. */
+ * the device. Memory that the cache already has stays. @setter: GM_LIMIT_CALL or GM_LIMIT_CTL. */
 void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes, double fraction, enum gm_limit setter);
 
 /* Return the limit in force, in bytes, and what set it. GM_HEAP_UNLIMITED with GM_LIMIT_MEMORY or GM_LIMIT_CTL: no
