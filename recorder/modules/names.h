@@ -1,5 +1,5 @@
 /*
- * names.h - the words of snapshots for the numbers of the format. If PyTorch has a word, that is used.
+ * names.h - the words that snapshots use for the numbers of the journal's format: PyTorch's word if there is one.
  *
  * Constant data; any context. A number out of range has the name "unknown", never NULL.
  */

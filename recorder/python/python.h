@@ -98,7 +98,7 @@ struct gm_python_walk {
 struct gm_python_kept {
 	const struct gm_python *python;
 	uint32_t count, codes;
-	uint32_t rest;			/* walks left that keep nothing, because one was too deep */
+	uint32_t rest;			/* the next walks that keep nothing, because one was too deep */
 	struct gm_python_item {
 		uintptr_t frame, code, instr;	/* as read from the frame; shims are items, too */
 	} items[GM_PYTHON_KEPT + 1];	/* from 1 on; items[0].frame is a sentinel, no frame's address */

@@ -128,8 +128,8 @@ bool gm_python_find_layout(struct gm_python_layout *ret_layout, unsigned int min
 #define GM_PYTHON_RAW __attribute__((no_sanitize_address, no_sanitize_thread))
 #define GM_PYTHON_INLINE __attribute__((always_inline)) GM_PYTHON_RAW static inline
 
-/* Can @at be no address of an object, because it is not a multiple of 8, below 4096, or above 2^56? Every read
- * asks this, so the low three bits are rotated next to the high ones, and one shift tests both. */
+/* Does @at fail the test for an address of an object: a multiple of 8 from 4096 to 2^56? Every read asks this, so
+ * the low three bits are rotated next to the high ones, and one shift tests both. */
 GM_PYTHON_INLINE bool gm_py_is_odd(uintptr_t at)
 {
 	at -= 4096;
@@ -166,7 +166,7 @@ GM_PYTHON_INLINE uintptr_t gm_py_word_at(bool probed, uintptr_t at, size_t offse
 	return view ? gm_py_word(view, 0) : 0;
 }
 
-/* The same for an address that is trusted in place: of the thread's own state, or of an object to which a code
+/* As gm_py_word_at, but in place @at is not checked. For the thread's own state, and for objects to which a code
  * object of the right type refers. */
 GM_PYTHON_INLINE uintptr_t gm_py_part_at(bool probed, uintptr_t at, size_t offset)
 {
@@ -192,8 +192,8 @@ GM_PYTHON_INLINE uintptr_t gm_py_swap(uintptr_t word)
 	return word << 32 | word >> 32;
 }
 
-/* Combine two words into one that tells each pair from all others. A sum or a 64-bit product of the words does
- * not, so combine both halves of their 128-bit product. */
+/* Hash a pair of words into one word. A sum or a 64-bit product does not tell pairs apart well enough, so combine
+ * both halves of the 128-bit product. */
 GM_PYTHON_INLINE uint64_t gm_py_mix(uint64_t a, uint64_t b)
 {
 	unsigned __int128 product = (unsigned __int128)(a ^ UINT64_C(0x9e3779b97f4a7c15)) *

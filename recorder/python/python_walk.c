@@ -43,7 +43,7 @@ GM_PYTHON_INLINE bool begin(const struct gm_python_layout *layout, bool probed, 
 }
 
 /* Leave the call of the loop whose entry frame is @view: the cframe is its anchor; go on with the caller's
- * cframe. Until the layout of 3.11 is proved, that cframe must refer to the same frame that follows @view. */
+ * cframe. Until the layout of 3.11 is proved, that cframe must refer to the frame that follows @view. */
 GM_PYTHON_INLINE bool leave_call(const struct gm_python_layout *layout, bool probed,
 				 const uint8_t *view, struct chain *chain,
 				 struct gm_python_walk *walk)

@@ -43,7 +43,7 @@ static struct slice slice_of(const struct gm_snap *snap, unsigned int domain)
 }
 
 /* A segment as it is shown: one piece, or several adjacent ones in expandable memory, with the blocks from @first to
- * @last that begin in it; or a single block (@piece NULL). */
+ * before @last that begin in it; or a single block (@piece NULL). */
 struct shown {
 	const struct gm_segment *piece;
 	uint64_t address, end;

@@ -306,7 +306,7 @@ uint32_t gm_intern_stack(const uint32_t *frames, uint32_t count, bool truncated)
 	return gm_header_get() && count ? intern(&item) : GM_NONE;
 }
 
-/* ---- modules: one record for each life of a library in the process ---- */
+/* ---- modules ---- */
 
 static struct gm_module *modules(const struct gm_header *header)
 {

@@ -79,7 +79,7 @@ static __attribute__((noinline)) void take_number(void)
 	own = gm_table_once(&caches[own_number % CACHES], sizeof(struct gm_stack_cache));
 }
 
-/* Make all that was kept outdated. */
+/* Invalidate everything that the cache keeps. */
 static void renew(struct gm_stack_cache *cache)
 {
 	cache->python = (struct gm_python_kept){ .python = NULL };
@@ -88,7 +88,7 @@ static void renew(struct gm_stack_cache *cache)
 		memset(cache->slots, 0, cache->most * sizeof(cache->slots[0]));
 }
 
-/* Handle the entry of a thread that is not the owner. Returns whether the cache becomes its own. */
+/* Called when a thread that is not the owner has entered. Returns whether it becomes the owner. */
 static bool take_over(struct gm_stack_cache *cache)
 {
 	if (cache->owner && ++cache->strangers < STRANGERS)
