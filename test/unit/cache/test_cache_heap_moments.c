@@ -336,11 +336,14 @@ static void complain(void *arg, const char *what, uint64_t where)
 	fflush(stdout);
 }
 
+/* A copy that could not get every lock in time, and whose tables changed meanwhile, says so: its sums may differ. */
 static void settle(struct gm_copy *copy)
 {
 	ck_assert_int_eq(gm_copy_resolve(copy, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_copy_check(copy, complain, NULL), 0);
-	ck_assert_uint_eq(copy->damage, 0);
+	if (copy->consistent) {
+		ck_assert_int_eq(gm_copy_check(copy, complain, NULL), 0);
+		ck_assert_uint_eq(copy->damage, 0);
+	}
 	ck_assert_uint_le(copy->flight_count, THREADS);
 }
 
@@ -349,7 +352,7 @@ START_TEST(every_live_copy_is_one_moment)
 {
 	/* Each of a whole trace takes longer than the one before, so the trace is kept short. */
 	unsigned int copies = (unsigned int)aux_effort(_i % 2 ? COPIES : COPIES / 5), whole = 0;
-	unsigned int hurried = 0;
+	unsigned int hurried = 0;	/* copies that show more than one moment, and are taken again */
 	unsigned int seed = 20251120 + (unsigned int)_i;
 	static struct places tables;
 	struct worker workers[THREADS];
@@ -369,9 +372,10 @@ START_TEST(every_live_copy_is_one_moment)
 			shared->allowed += STEPS;
 		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
 		settle(&copy);
-		/* A holder of a lock that was off its processor for long: the copy says so itself. */
-		hurried += !copy.consistent || copy.undone;
-		if (!copy.dropped_total && copy.consistent) {
+		if (!copy.consistent) {		/* on a busy machine, a holder of a lock was off its processor */
+			ck_assert_uint_lt(hurried++, 20 * copies);
+			i--;
+		} else if (!copy.dropped_total) {
 			compare(&copy, &tables);
 			whole++;
 		}
@@ -385,11 +389,10 @@ START_TEST(every_live_copy_is_one_moment)
 		ck_assert_uint_gt(shared->threads[i].steps, 100);
 	}
 	ck_assert(whole || _i % 2);
-	ck_assert_uint_le(hurried, copies / 2);
 	for (unsigned int h = 0; h < HEAPS; h++)
 		ck_assert_int_eq(gm_cache_heap_check(heaps[h]), 0);
 	aux_sound();
-	printf("# %u copies, %u with their whole trace\n", copies, whole);
+	printf("# %u copies, %u with their whole trace, %u taken again\n", copies, whole, hurried);
 }
 END_TEST
 
@@ -472,6 +475,7 @@ START_TEST(killed_at_any_moment)
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		ck_assert_msg(fd >= 0, "%s", path);
 		ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
+		ck_assert(copy.consistent);
 		settle(&copy);
 		ck_assert_uint_eq(copy.dropped_total, 0);
 		compare_with_the_dead(&tables, compare(&copy, &tables));
