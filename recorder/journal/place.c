@@ -118,7 +118,8 @@ static int open_in_own_directory(const char *base, const char *command, struct g
 	return fd;
 }
 
-/* `gpumem run` removes its room at its end. A journal that starts later lies beside where the room was. */
+/* If @path lies in a room of `gpumem run` that is gone, cut @path to the room's parent: a run removes its room at its
+ * end, and a journal that starts later lies where the room was. */
 static void leave_room(char *path)
 {
 	char *room = strstr(path, "/" GM_RUN_ROOM);

@@ -105,8 +105,8 @@ bool gm_copy_is_of(const struct gm_header *who, int64_t pid);
 
 /* gm_copy_alive in steps.
  * gm_header_read: read a header; bytes that the file lacks are 0. Returns 0 or -errno.
- * gm_header_sign: ask the header's mutex for the helper thread. Returns 1: it lives; 0: the kernel has
- * marked its death; -ENODATA: there never was one.
+ * gm_header_sign: ask the header's mutex whether the helper thread lives. Returns 1: it lives; 0: the kernel
+ * has marked its death; -ENODATA: there never was a helper thread.
  * gm_header_alive: gm_header_sign, and /proc where the sign does not decide. Returns as gm_copy_alive. */
 int gm_header_read(int fd, struct gm_header *ret);
 int gm_header_sign(const struct gm_header *header);
@@ -144,7 +144,7 @@ struct gm_block_walk { uint64_t end; bool broken; };
 uint32_t gm_copy_next_block(const struct gm_copy *copy, uint32_t segment, uint32_t block,
 			     struct gm_block_walk *walk);
 
-/* Convert a stamp to wall clock, in microseconds since 1970; 0 when no clock pair was recorded. */
+/* Convert a stamp to wall clock. Returns microseconds since 1970; 0 when no clock pair was recorded. */
 uint64_t gm_copy_wall_us(const struct gm_copy *copy, uint64_t stamp);
 
 /* To convert many stamps: call gm_copy_clock once and gm_clock_wall_us for each. */

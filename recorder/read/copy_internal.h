@@ -35,8 +35,8 @@ struct gm_pair { uint64_t key, value; };
 /* Sort by key, stably. Returns @pairs or @scratch, whichever holds the sorted pairs. O(n), no recursion. */
 struct gm_pair *gm_pairs_sort(struct gm_pair *pairs, struct gm_pair *scratch, size_t count);
 
-/* Is the address of this kind of memory an address in the process, so that ranges can overlap? Other
- * kinds have a handle in its place, which can only be equal. */
+/* Does memory of this kind have an address in the process, so that ranges can overlap? Other kinds have a handle
+ * instead, which can only be compared for equality. */
 bool gm_copy_has_range(unsigned int kind, unsigned int flags);
 
 /* Frees that were under way (copy_frees.c). */
@@ -48,12 +48,11 @@ struct gm_frees {
 	size_t made_count;
 };
 
-/* Find the frees under way, and by the tables which of their addresses were handed out again. */
+/* List the frees under way. Find in the tables which of their addresses were handed out again. */
 int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees);
-/* Note that an event shows memory @of to be handed out at @tsc; or, with @back, to be freed at @tsc by a
- * block that is no longer in the tables. If @tsc is later than the allocation of a block whose free is
- * under way, the freed block was handed out after that block: a free is stamped before the driver's
- * call, so the free of an earlier owner has an earlier stamp than the next allocation. */
+/* Note an event at @tsc about memory @of: an allocation; or, with @back, a free by a block that is no longer in the
+ * tables. If a block whose free is under way was allocated there before @tsc, the event belongs to a later owner: the
+ * free of an earlier owner has an earlier stamp, because a free is stamped before the driver's call. */
 struct gm_owned { uint64_t address, size; uint8_t kind, flags, domain; };
 void gm_frees_note(struct gm_frees *frees, const struct gm_owned *of, uint64_t tsc, bool back);
 /* Complete the frees whose address was handed out again, in tables, counters, events and flights. */

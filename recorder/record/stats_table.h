@@ -2,7 +2,7 @@
  * stats_table.h - the statistics of one device or pool as PyTorch shows them: the lines of memory_summary(), and
  * the names and values of memory_stats().
  *
- * Thread and signal context: any that may call snprintf with integers and strings. No malloc, no other stdio.
+ * Thread and signal context: any in which snprintf with integers and strings is allowed. No malloc, no other stdio.
  */
 #ifndef GM_RECORDER_STATS_TABLE_H
 #define GM_RECORDER_STATS_TABLE_H
