@@ -21,30 +21,29 @@ def calls(counts):
 
 
 # ---- in the midst of what many threads allocate and free -------------------------------------------------------------------
-for allocator in ("caching", "native"):
-    for length in (0, 16384, 1 << 20):
-        for options in ({}, {"snapshot_on": "none"}):
-            with Room() as room:
-                counts = os.path.join(room.path, "counts")
-                with subprocess.Popen([DEMO, "--loop", "--threads", "4", "--count-file", counts], env=room.env(allocator=allocator, **options),
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=room.path) as child:
-                    wait_for(lambda: has_allocated(counts))
-                    for path in journals(room.journals):
-                        os.truncate(path, length)
-                    was = []
+for allocator, length, options in (("caching", 0, {}), ("caching", 16384, {}), ("caching", 1 << 20, {}), ("caching", 0, {"snapshot_on": "none"}),
+                                   ("native", 0, {}), ("native", 16384, {"snapshot_on": "none"})):
+    with Room() as room:
+        counts = os.path.join(room.path, "counts")
+        with subprocess.Popen([DEMO, "--loop", "--threads", "4", "--count-file", counts], env=room.env(allocator=allocator, **options),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=room.path) as child:
+            wait_for(lambda: has_allocated(counts))
+            for path in journals(room.journals):
+                os.truncate(path, length)
+            was = []
 
-                    def goes_on():
-                        was.append(calls(counts))
-                        time.sleep(0.02)
-                        return child.poll() is not None or len(set(was)) > 12
-                    wait_for(goes_on)
-                    # What lies behind the new end may not have been touched: then it is not lost, and there is nothing to say.
-                    check("%s, cut to %d bytes%s: it goes on" % (allocator, length, ", no snapshots" if options else ""), child.poll() is None, child.poll())
-                    err = child.stderr.readline() if not length and child.poll() is None else ""    # by the helper thread, within a second or two
-                    child.send_signal(signal.SIGTERM)
-                    err += child.communicate(timeout=60)[1]
-                check("%s, cut to %d bytes: said, and it ends as it would" % (allocator, length), child.returncode == -signal.SIGTERM and
-                      (length or "cut short" in err), (child.returncode, err))
+            def goes_on():
+                was.append(calls(counts))
+                time.sleep(0.02)
+                return child.poll() is not None or len(set(was)) > 12
+            wait_for(goes_on)
+            # What lies behind the new end may not have been touched: then it is not lost, and there is nothing to say.
+            check("%s, cut to %d bytes%s: it goes on" % (allocator, length, ", no snapshots" if options else ""), child.poll() is None, child.poll())
+            err = child.stderr.readline() if not length and child.poll() is None else ""    # by the helper thread, within a second or two
+            child.send_signal(signal.SIGTERM)
+            err += child.communicate(timeout=60)[1]
+        check("%s, cut to %d bytes: said, and it ends as it would" % (allocator, length), child.returncode == -signal.SIGTERM and
+              (length or "cut short" in err), (child.returncode, err))
 
 # ---- whoever has a handler of his own ------------------------------------------------------------------------------------------
 HOST = """
