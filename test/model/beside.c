@@ -1,14 +1,16 @@
 /*
- * beside.c - run each program of beside.def once for each driver call that it makes. Just before that call
- * another thread begins a capture (see beside.h).
+ * beside.c - run each program of beside.def many times. In each run another thread begins a capture just before one
+ * driver call (see beside.h), or in each step before the call of one number. All runs together have a capture before
+ * each call.
  *
  * usage: beside TABLE [PROGRAM [some]]. If TABLE does not exist, it is made, in a run without the library: it lists
  * the calls that the driver refuses during a capture. some: half of the kinds of captures. Prints a line for each
  * program, a line for each name of a call that the library made during a capture, and a line for each failure. Exit 1:
  * there were failures.
  *
- * A capture is global or relaxed, and of one of these kinds (passes, below, has which are combined):
- *   around:    it ends just after that call, and is the first in the process
+ * A capture is global or relaxed, and of one of these kinds (passes, below, has which are combined, and which have
+ * one capture a step):
+ *   around:    it ends just after that call
  *   seen:      the same after an earlier capture
  *   to-end:    it ends when the program's own call has returned
  *   span:      it ends some calls of the program later
@@ -55,7 +57,8 @@ static const char *const variant_names[] = { "around", "seen", "to-end", "span" 
 /* One way to run one program, and its result for the parent. */
 struct run {
 	size_t program;
-	unsigned int call, mode, variant;	/* call: from 1 */
+	unsigned int call, mode, variant;	/* call: from 1; of the first capture */
+	bool each_step;				/* call is counted from the step's beginning, and each step has a capture */
 	_Atomic(bool) reached;
 };
 
@@ -218,6 +221,7 @@ static void begin_capture(const char *entry)
 {
 	run->reached = true;
 	strcpy(step.call, entry);
+	step.spanned = 0;
 	step.captures = other.ended;
 	sem_post(&other.begin);
 	wait_for(&other.begun, step.captures + 1);
@@ -227,7 +231,7 @@ static void begin_capture(const char *entry)
 static void watched(void *arg, const char *entry, int relaxed, int result)
 {
 	(void)arg;
-	if (result < 0 && ++calls == run->call)
+	if (result < 0 && ++calls == run->call && !*step.call)
 		begin_capture(entry);
 	if (result < 0 && *step.call && (relaxed || !is_steps_own(entry)))
 		count_name(entry);
@@ -243,6 +247,8 @@ void step_begin(const char *name)
 {
 	step.name = name;
 	must(step.number < STEPS, "too many steps");
+	if (run->each_step)
+		calls = 0;
 	fakecuda_watch(watched, NULL);
 }
 
@@ -364,13 +370,21 @@ static void run_program(struct run *state)
 
 /* ---- all of them ---- */
 
+/* The kind "seen" does not depend on the mode, so one mode is enough. A thread-local capture is a relaxed one to threads
+ * other than its own, so none is thread-local. A process has one capture alone where that must be the first that the
+ * library meets, and where the driver refuses the program's calls, without which the later steps have nothing to do. */
+static const struct pass { unsigned int mode, variant; bool some, each_step; } passes[] = {
+	{ GLOBAL, AROUND, true, false }, { GLOBAL, SEEN, false, true }, { GLOBAL, TO_END, true, false },
+	{ RELAXED, AROUND, true, true }, { RELAXED, TO_END, false, true }, { RELAXED, SPAN, false, true },
+};
+
 static pid_t pids[JOBS];
 static unsigned long failed, ran;
 
-static void start(size_t program, unsigned int call, unsigned int mode, unsigned int variant, int at)
+static void start(size_t program, unsigned int call, const struct pass *pass, int at)
 {
-	shared->run[at] = (struct run){ .program = program, .call = call, .mode = mode,
-					.variant = variant };
+	shared->run[at] = (struct run){ .program = program, .call = call, .mode = pass->mode,
+					.variant = pass->variant, .each_step = pass->each_step };
 	fflush(NULL);
 	pids[at] = fork();
 	if (pids[at])
@@ -401,8 +415,8 @@ static int reap(bool *ret_reached)
 	return at;
 }
 
-/* Run the program for call 1, 2, ... until it makes no more calls. */
-static unsigned int enumerate(size_t program, unsigned int mode, unsigned int variant)
+/* Run the program for call 1, 2, ... until it, or each of its steps, makes no more calls. */
+static unsigned int enumerate(size_t program, const struct pass *pass)
 {
 	unsigned int call = 0, running = 0;
 	bool more = true, reached;
@@ -415,7 +429,7 @@ static unsigned int enumerate(size_t program, unsigned int mode, unsigned int va
 			at = (int)running++;
 		}
 		if (more)
-			start(program, call + 1, mode, variant, at);
+			start(program, call + 1, pass, at);
 		else
 			running--;
 	}
@@ -423,13 +437,6 @@ static unsigned int enumerate(size_t program, unsigned int mode, unsigned int va
 		reap(&reached);
 	return call;
 }
-
-/* The kind "seen" does not depend on the mode, so one mode is enough. A thread-local capture
- * is a relaxed one to threads other than its own, so none is thread-local. */
-static const struct { unsigned int mode, variant; bool some; } passes[] = {
-	{ GLOBAL, AROUND, true }, { GLOBAL, SEEN, false }, { GLOBAL, TO_END, true }, { RELAXED, AROUND, true },
-	{ RELAXED, TO_END, false }, { RELAXED, SPAN, false },
-};
 
 static void enumerate_program(size_t program)
 {
@@ -441,7 +448,7 @@ static void enumerate_program(size_t program)
 
 		if (bare ? passes[i].variant != AROUND : some && !passes[i].some)
 			continue;
-		n = enumerate(program, passes[i].mode, passes[i].variant);
+		n = enumerate(program, &passes[i]);
 		calls_most = n > calls_most ? n : calls_most;
 	}
 	printf("program %s: %u calls, %lu runs, %lu failed\n", programs[program].name, calls_most,

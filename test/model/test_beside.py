@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 1200
-"""Another thread begins a capture before each driver call of the library, one call at a time (beside.c).
+"""Another thread begins a capture before each driver call of the library (beside.c).
 
 The capture may be lost, and the program's call may fail, only where the driver alone does the same. The test also fails
 if a driver call that preload/ makes for itself was never made during a capture.

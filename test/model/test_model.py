@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # timeout: 900
-"""Thousands of random programs (model.c), alone and with the cache: no race, no hang, no wrong word, no wrong result.
+"""Random programs (model.c) with the cache, and some alone: no race, no hang, no wrong word, no wrong result.
 
-MODEL_PROGRAMS=N runs N programs in place of 1,600; MODEL_FIRST=N begins with another seed.
+MODEL_PROGRAMS=N runs N programs in place of 640; MODEL_FIRST=N begins with another seed.
 """
 import os
 import re
@@ -16,7 +16,7 @@ from tap import B, GPUMEM, Room, check, finish, journals_place, tell  # noqa: E4
 MODEL = os.path.join(B, "test/model/model")
 RULES = os.path.join("build", "rules", "libgpumem.so")
 JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
-PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "1600"))
+PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "640"))
 FIRST = int(os.environ.get("MODEL_FIRST", "1"))
 # Without files on a disk, stacks and snapshots, on which thousands of short programs would spend their time.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir=journals_place())
@@ -67,10 +67,10 @@ def back_to_single(room, name, count, *options):
     """Other streams had work, then one stream alone has work for a while: in such short programs, for one free."""
     lean = dict(LEAN, GM_TEST_SINGLE="1", GPUMEM_VERBOSE="1")
     library = os.path.abspath(RULES)
-    done = room.run([MODEL, *options, str(FIRST + 30000), "200"], LD_PRELOAD=library,
+    done = room.run([MODEL, *options, str(FIRST + 30000), "80"], LD_PRELOAD=library,
                     FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", FAKECUDA_HANG_MS=HANG_MS, GPUMEM_JOURNAL=JOURNALS, timeout=800, **lean)
     times = done.stderr.count("single-stream fast path on again")
-    check("%s: it does" % name, done.returncode == 0 and times > 20, (times, tell(done)[:900]))
+    check("%s: it does" % name, done.returncode == 0 and times > 8, (times, tell(done)[:900]))
     run(room, name, count, *options, first=FIRST + 30000, **dict(lean, GPUMEM_VERBOSE="0"))
 
 
@@ -110,31 +110,32 @@ def killed(name="killed", **options):
 def in_pages(room):
     """Memory in pages, with room and without."""
     pages = dict(LEAN, expandable_segments="True")
-    totals = run(room, "in pages", max(PROGRAMS // 5, 50), first=FIRST + 40000, **pages)
+    totals = run(room, "in pages", PROGRAMS // 5, first=FIRST + 40000, **pages)
     check("in pages: memory is handed out again", totals and totals[2] > PROGRAMS // 5, totals)
-    run(room, "in pages, little memory", max(PROGRAMS // 10, 50), first=FIRST + 43000, MODEL_TIGHT="1", **pages)
-    run(room, "in pages, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", first=FIRST + 45000, **pages)
-    run(room, "in pages, several to a handle, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", first=FIRST + 48000,
+    run(room, "in pages, little memory", PROGRAMS // 10, first=FIRST + 43000, MODEL_TIGHT="1", **pages)
+    run(room, "in pages, 3 threads", max(PROGRAMS // 20, 24), "-t", "3", first=FIRST + 45000, **pages)
+    run(room, "in pages, several to a handle, 3 threads", max(PROGRAMS // 20, 24), "-t", "3", first=FIRST + 48000,
         GM_TEST_HANDLES="4", **pages)
-    run(room, "in pages, several to a handle, little memory", max(PROGRAMS // 10, 50), first=FIRST + 49000, MODEL_TIGHT="1",
+    run(room, "in pages, several to a handle, little memory", PROGRAMS // 10, first=FIRST + 49000, MODEL_TIGHT="1",
         GM_TEST_HANDLES="4", **pages)
-    run(room, "in pages, 3 threads in turns", max(PROGRAMS // 20, 50), "-T", "3", first=FIRST + 46000, **pages)
+    run(room, "in pages, 3 threads in turns", max(PROGRAMS // 20, 24), "-T", "3", first=FIRST + 46000, **pages)
     run(room, "in pages, memory_limit:40MiB", max(PROGRAMS // 30, 20), first=FIRST + 47000, MODEL_TIGHT="1",
         memory_limit="40MiB", **pages)
 
 
 def main():
     with Room() as room:
-        run(room, "bare", PROGRAMS, preload=False)
-        run(room, "bare, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", preload=False)
+        # Whose fault the failure of a program is: its own, the driver's, or the library's.
+        run(room, "bare", max(PROGRAMS // 10, 20), preload=False)
+        run(room, "bare, 3 threads", max(PROGRAMS // 20, 20), "-t", "3", preload=False)
         totals = run(room, "cached", PROGRAMS, **LEAN)
         check("cached: memory is handed out again", totals and totals[2] > PROGRAMS, totals)
-        run(room, "cached, 3 threads", max(PROGRAMS // 8, 50), "-t", "3", **LEAN)
-        run(room, "bare, 3 threads in turns", max(PROGRAMS // 20, 50), "-T", "3", preload=False)
-        run(room, "cached, 3 threads in turns", max(PROGRAMS // 5, 50), "-T", "3", **LEAN)
-        back_to_single(room, "single-stream mode that comes back", max(PROGRAMS // 16, 50))
-        back_to_single(room, "single-stream mode that comes back, 3 threads", max(PROGRAMS // 16, 50), "-t", "3")
-        back_to_single(room, "single-stream mode that comes back, 3 threads in turns", max(PROGRAMS // 16, 50), "-T", "3")
+        run(room, "cached, 3 threads", PROGRAMS // 8, "-t", "3", **LEAN)
+        run(room, "bare, 3 threads in turns", max(PROGRAMS // 20, 20), "-T", "3", preload=False)
+        run(room, "cached, 3 threads in turns", PROGRAMS // 5, "-T", "3", **LEAN)
+        back_to_single(room, "single-stream mode that comes back", max(PROGRAMS // 16, 30))
+        back_to_single(room, "single-stream mode that comes back, 3 threads", max(PROGRAMS // 16, 30), "-t", "3")
+        back_to_single(room, "single-stream mode that comes back, 3 threads in turns", max(PROGRAMS // 16, 30), "-T", "3")
         run(room, "cached, all of it recorded", max(PROGRAMS // 30, 20), first=FIRST + 10000)
         for number, (name, options) in enumerate((
                 ("free:sync", {"free": "sync"}), ("free:deferred", {"free": "deferred"}), ("fill:poison", {"fill": "poison"}),
