@@ -91,7 +91,7 @@ THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthre
 FAKE_THREADED := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(shell grep -l pthread_create test/fakecuda/tests/test_*.c))
 TSAN_TESTS  = $(THREADED) $(FAKE_THREADED) $(HOOKTEST)
 # These kill children at random and at every instruction, and take half a minute each. A wrong journal shows without
-# ASan, and the readers of damaged journals run under it in test_copy_damage, test_moments and fuzz_journal.
+# ASan, and the readers of damaged journals run under it in fuzz_journal and test_moments.
 SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments kill_step)
 ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKE_THREADED) $(HOOKTEST) $(FUZZ)
 UBSAN_ALONE = $(BUILD)/test/unit/test_python

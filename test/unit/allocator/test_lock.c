@@ -336,9 +336,9 @@ int main(void)
 	TCase *tc = tcase_create("lock");
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, test_try);
+	tcase_add_single_test(tc, test_try);
 	tcase_add_test(tc, test_gives_up);
-	tcase_add_test(tc, test_own);
+	tcase_add_single_test(tc, test_own);
 	tcase_add_test(tc, test_stopped);
 	tcase_add_test(tc, test_gone);
 	tcase_add_test(tc, test_taken_up);
@@ -346,8 +346,8 @@ int main(void)
 	tcase_add_test(tc, test_forked_silently);
 	tcase_add_test(tc, test_exclusion);
 	tcase_add_test(tc, test_sleepers);
-	tcase_add_test(tc, test_ranks);
-	tcase_add_test(tc, test_driver);
+	tcase_add_single_test(tc, test_ranks);
+	tcase_add_single_test(tc, test_driver);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

@@ -270,11 +270,11 @@ int main(void)
 	TCase *tc = tcase_create("map");
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, test_model, 0, 2);
-	tcase_add_test(tc, test_edges);
-	tcase_add_test(tc, test_no_memory);
+	tcase_add_single_loop_test(tc, test_model, 0, 2);
+	tcase_add_single_test(tc, test_edges);
+	tcase_add_single_test(tc, test_no_memory);
 	tcase_add_test(tc, test_threads);
-	tcase_add_test(tc, test_fork);
+	tcase_add_single_test(tc, test_fork);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

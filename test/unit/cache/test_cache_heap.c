@@ -18,11 +18,7 @@
 #include "test/unit/journal/aux_journal.h"
 #include "test/suite.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define STEPS 400			/* all is looked at after each */
-#else
-#define STEPS 2000
-#endif
+#define STEPS 800			/* all is looked at after each */
 #define MIB (UINT64_C(1) << 20)
 #define HEAPS 3u
 #define BLOCKS 256u

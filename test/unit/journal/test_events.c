@@ -558,24 +558,24 @@ int main(void)
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
-	tcase_add_test(tc, test_one_chunk);
-	tcase_add_test(tc, test_memory_ahead);
+	tcase_add_single_test(tc, test_one_chunk);
+	tcase_add_single_test(tc, test_memory_ahead);
 	tcase_add_test(tc, test_memory_ahead_of_many);
-	tcase_add_test(tc, test_ring);
-	tcase_add_test(tc, test_no_history);
+	tcase_add_single_test(tc, test_ring);
+	tcase_add_single_test(tc, test_no_history);
 	tcase_add_test(tc, test_more_threads_than_chunks);
-	tcase_add_test(tc, test_shared_tells_thread);
+	tcase_add_single_test(tc, test_shared_tells_thread);
 	tcase_add_test(tc, test_shared_while_stopped);
 	tcase_add_test(tc, test_slots_come_back);
-	tcase_add_test(tc, test_no_slot);
-	tcase_add_test(tc, test_nested);
+	tcase_add_single_test(tc, test_no_slot);
+	tcase_add_single_test(tc, test_nested);
 	tcase_add_test(tc, test_signal_storm);
 	if (!UNDER_TSAN)		/* it cannot know of a thread that is none */
 		tcase_add_test(tc, test_raw_clone);
 	tcase_add_test(tc, test_live_copies);
 	tcase_add_test(tc, test_chunks_come_back);
 	tcase_add_test(tc, test_memory_refused);
-	tcase_add_test(tc, test_memory_of_few);
+	tcase_add_single_test(tc, test_memory_of_few);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

@@ -18,8 +18,8 @@
 #include "test/unit/cache/aux_replay.h"
 
 #define MINIMUM 4096u
-#ifdef __SANITIZE_THREAD__		/* twenty times as slow */
-#define SWITCHES 40
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)	/* many times as slow */
+#define SWITCHES 30
 #else
 #define SWITCHES 150
 #endif
@@ -316,13 +316,13 @@ int main(void)
 
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	tcase_set_timeout(tcase, 100);
-	tcase_add_test(tcase, small_blocks_leave_no_events);
-	tcase_add_test(tcase, changes_across_the_minimum);
-	tcase_add_test(tcase, actions_left_out);
+	tcase_add_single_test(tcase, small_blocks_leave_no_events);
+	tcase_add_single_test(tcase, changes_across_the_minimum);
+	tcase_add_single_test(tcase, actions_left_out);
 	tcase_add_loop_test(tcase, switched_under_load, 0, 2);
 	tcase_add_test(tcase, the_newest_alone_are_kept);
-	tcase_add_test(tcase, texts_are_interned);
-	tcase_add_test(tcase, ranges_are_whole);
+	tcase_add_single_test(tcase, texts_are_interned);
+	tcase_add_single_test(tcase, ranges_are_whole);
 	suite_add_tcase(suite, tcase);
 	return run_suite(suite);
 }

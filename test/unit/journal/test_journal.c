@@ -691,24 +691,24 @@ int main(void)
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
-	tcase_add_test(tc, test_header);
-	tcase_add_test(tc, test_small_shm);
-	tcase_add_test(tc, test_history_keeps_some);
-	tcase_add_test(tc, test_disk_is_full);
-	tcase_add_test(tc, test_disk_is_full_for_pools);
-	tcase_add_test(tc, test_no_populate);
-	tcase_add_test(tc, test_file_limit);
-	tcase_add_test(tc, test_large_pages);
-	tcase_add_test(tc, test_address_space_limit);
-	tcase_add_test(tc, test_mlockall);
-	tcase_add_loop_test(tc, test_nth_call_fails, 1, 70);
-	tcase_add_loop_test(tc, test_all_calls_fail, 1, 30);
+	tcase_add_single_test(tc, test_header);
+	tcase_add_single_test(tc, test_small_shm);
+	tcase_add_single_test(tc, test_history_keeps_some);
+	tcase_add_single_test(tc, test_disk_is_full);
+	tcase_add_single_test(tc, test_disk_is_full_for_pools);
+	tcase_add_single_test(tc, test_no_populate);
+	tcase_add_single_test(tc, test_file_limit);
+	tcase_add_single_test(tc, test_large_pages);
+	tcase_add_single_test(tc, test_address_space_limit);
+	tcase_add_single_test(tc, test_mlockall);
+	tcase_add_single_loop_test(tc, test_nth_call_fails, 1, 70);
+	tcase_add_single_loop_test(tc, test_all_calls_fail, 1, 30);
 	tcase_add_test(tc, test_alive);
 	tcase_add_test(tc, test_sweep);
 	tcase_add_test(tc, test_sweep_of_many);
 	tcase_add_test(tc, test_sweep_of_clean_ends);
 	tcase_add_test(tc, test_sweep_of_strangers);
-	tcase_add_test(tc, test_not_inherited);
+	tcase_add_single_test(tc, test_not_inherited);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

@@ -807,22 +807,22 @@ int main(void)
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
-	tcase_add_test(tc, test_one);
-	tcase_add_test(tc, test_wrong_arguments);
-	tcase_add_test(tc, test_what_counts);
-	tcase_add_test(tc, test_change);
-	tcase_add_test(tc, test_change_stacks);
-	tcase_add_test(tc, test_context_end);
-	tcase_add_test(tc, test_full);
-	tcase_add_test(tc, test_many_modules);
-	tcase_add_test(tc, test_device);
-	tcase_add_test(tc, test_pool);
-	tcase_add_test(tc, test_pool_begins_large);
-	tcase_add_test(tc, test_pool_grows);
-	tcase_add_test(tc, test_pool_nonsense);
+	tcase_add_single_test(tc, test_one);
+	tcase_add_single_test(tc, test_wrong_arguments);
+	tcase_add_single_test(tc, test_what_counts);
+	tcase_add_single_test(tc, test_change);
+	tcase_add_single_test(tc, test_change_stacks);
+	tcase_add_single_test(tc, test_context_end);
+	tcase_add_single_test(tc, test_full);
+	tcase_add_single_test(tc, test_many_modules);
+	tcase_add_single_test(tc, test_device);
+	tcase_add_single_test(tc, test_pool);
+	tcase_add_single_test(tc, test_pool_begins_large);
+	tcase_add_single_test(tc, test_pool_grows);
+	tcase_add_single_test(tc, test_pool_nonsense);
 	tcase_add_test(tc, test_copy_keeps_threads_out);
 	tcase_add_test(tc, test_storm);
-	tcase_add_loop_test(tc, test_growth_fails, 1, 25);
+	tcase_add_single_loop_test(tc, test_growth_fails, 1, 25);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

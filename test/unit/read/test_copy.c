@@ -615,6 +615,32 @@ START_TEST(stamps_are_wall_clock)
 }
 END_TEST
 
+START_TEST(broken_lists_end)
+{
+	uint32_t ids[8];
+	uint32_t at = 0, steps = 0;
+	struct gm_block_walk walk = { 0 };
+
+	jb_thread(&jb, 1, 100);
+	for (uint64_t i = 0; i < 8; i++)
+		ids[i] = jb_alloc(&jb, 1, device_bytes(0x1000000 + i * MIB, i == 3 ? 0 : MIB,
+						       OP(1, i + 1), 10 * i + 10));
+	jb.segments[ids[7]].next = ids[0];		/* the domain's list: a ring */
+	jb.blocks[ids[0]].next = ids[0];		/* a block after itself */
+	jb.blocks[ids[1]].next = ids[2];		/* a block of another segment */
+	jb.blocks[ids[2]].next = 0x7fffffff;
+	jb.blocks[ids[3]].next = ids[3];		/* an empty block after itself */
+	jb.segments[ids[4]].first_block = ids[5];
+	jb.segments[ids[5]].first_block = GM_NONE;
+	resolve_all(UINT64_MAX);
+	ck_assert_int_gt(gm_copy_check(&copy, NULL, NULL), 6);
+	while ((at = gm_copy_next_block(&copy, ids[3], at, &walk)) && steps < 10000)
+		steps++;
+	ck_assert(walk.broken);
+	ck_assert_uint_le(steps, 256);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("copy");
@@ -643,6 +669,7 @@ int main(void)
 	tcase_add_test(tcase, order_is_stamp_slot_place);
 	tcase_add_test(tcase, every_counter_is_checked);
 	tcase_add_test(tcase, accessors_check);
+	tcase_add_test(tcase, broken_lists_end);
 	tcase_add_test(tcase, stamps_are_wall_clock);
 	suite_add_tcase(suite, tcase);
 	return run_suite(suite);
