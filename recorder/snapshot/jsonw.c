@@ -79,6 +79,20 @@ static inline void room(struct gm_jsonw *w)
 		flush(w);
 }
 
+/* Give a value to the sink, if there is one. False: there is none. */
+static inline bool sunk(struct gm_jsonw *w, char type, const char *text, int64_t number)
+{
+	int r;
+
+	if (!w->sink)
+		return false;
+	w->flushed += text ? (uint64_t)number : 8;
+	r = w->error ? 0 : w->flushed > w->limit ? -EFBIG : w->sink->take(w->sink, type, text, number);
+	if (r)
+		fail(w, r);
+	return true;
+}
+
 /* Prepare for a value: write the comma that separates it from the value before. False: there was an error. */
 static inline bool value_begins(struct gm_jsonw *w)
 {
@@ -93,7 +107,7 @@ static inline bool value_begins(struct gm_jsonw *w)
 
 static void open_level(struct gm_jsonw *w, char bracket)
 {
-	if (!value_begins(w))
+	if (sunk(w, bracket, NULL, 0) || !value_begins(w))
 		return;
 	if (w->depth == GM_JSONW_DEPTH) {
 		fail(w, -EINVAL);
@@ -116,7 +130,7 @@ void gm_jsonw_array(struct gm_jsonw *w)
 
 void gm_jsonw_end(struct gm_jsonw *w)
 {
-	if (w->error)
+	if (sunk(w, '}', NULL, 0) || w->error)
 		return;
 	if (!w->depth) {
 		fail(w, -EINVAL);
@@ -142,7 +156,7 @@ static unsigned int put_digits(char *at, uint64_t value)
 
 void gm_jsonw_i64(struct gm_jsonw *w, int64_t value)
 {
-	if (!value_begins(w))
+	if (sunk(w, 'i', NULL, value) || !value_begins(w))
 		return;
 	if (value < 0)
 		w->buffer[w->used++] = '-';
@@ -152,7 +166,7 @@ void gm_jsonw_i64(struct gm_jsonw *w, int64_t value)
 
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length)
 {
-	if (!value_begins(w))
+	if (sunk(w, 'r', json, (int64_t)length) || !value_begins(w))
 		return;
 	if (length > 63) {
 		fail(w, -EINVAL);
@@ -218,7 +232,7 @@ void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length)
 	const unsigned char *s = (const unsigned char *)text;
 	size_t i = 0;
 
-	if (!value_begins(w))
+	if (sunk(w, 's', text, (int64_t)length) || !value_begins(w))
 		return;
 	w->buffer[w->used++] = '"';
 	while (i < length && !w->error) {
@@ -248,6 +262,8 @@ void gm_jsonw_text(struct gm_jsonw *w, const char *text)
 void gm_jsonw_key(struct gm_jsonw *w, const char *key)
 {
 	gm_jsonw_text(w, key);
+	if (w->sink)
+		return;
 	room(w);
 	w->buffer[w->used++] = ':';
 	w->comma = false;

@@ -16,7 +16,17 @@
 #define GM_JSONW_BUFFER 65536u
 #define GM_JSONW_DEPTH 32u
 
+/*
+ * Takes the values of a document in place of their text: @type '{' or '[' begins an object or an array, '}' ends the
+ * innermost one; 's' is a string or a key of @number bytes at @text, 'i' the integer @number, 'r' @number bytes of JSON
+ * at @text (gm_jsonw_raw). Returns 0 or -errno.
+ */
+struct gm_jsonw_sink {
+	int (*take)(struct gm_jsonw_sink *sink, char type, const char *text, int64_t number);
+};
+
 struct gm_jsonw {
+	struct gm_jsonw_sink *sink;	/* NULL: the document is written to @fd */
 	int fd;
 	uint64_t device, inode;		/* of @fd at the beginning */
 	int error;			/* 0, or the first -errno */
@@ -24,7 +34,7 @@ struct gm_jsonw {
 	uint32_t depth;
 	bool comma;			/* the next value or key needs a comma first */
 	char nesting[GM_JSONW_DEPTH];	/* '{' or '[' */
-	uint64_t flushed;		/* bytes written to the descriptor */
+	uint64_t flushed;		/* bytes written to the descriptor, or given to the sink */
 	uint64_t limit;			/* the most bytes; more are -EFBIG */
 	char buffer[GM_JSONW_BUFFER];
 };

@@ -11,6 +11,8 @@
 
 #include "recorder/read/copy.h"
 
+struct gm_jsonw_sink;
+
 struct gm_snapshot_request {
 	const char *reason;		/* "exit", "signal", "oom", "api", "crash", "recovered", "outside" */
 	uint64_t time_us;		/* wall-clock time of the state that is shown; 0: the copy's last stamp */
@@ -19,10 +21,11 @@ struct gm_snapshot_request {
 	/* Called just before the complete file gets the name @path, and again for the next name if
 	 * that name is taken. May be NULL. */
 	void (*naming)(const char *path, uint64_t inode);
+	struct gm_jsonw_sink *sink;	/* gm_snapshot_emit gives it the values; NULL: text to @fd */
 };
 
-/* Write the JSON of a resolved journal copy to @fd. Returns 0; -errno of write; -EBADMSG for a damaged
- * journal whose snapshot would be far larger than the journal. */
+/* Write the JSON of a resolved journal copy to @fd, or give its values to a sink. Returns 0; -errno of write;
+ * -EBADMSG for a damaged journal whose snapshot would be far larger than the journal. */
 int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		     int fd);
 

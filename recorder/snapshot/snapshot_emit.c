@@ -119,6 +119,7 @@ int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_reques
 	if (!r) {
 		snap.devices = count_devices(&snap);
 		gm_jsonw_init(snap.w, fd, most);
+		snap.w->sink = request->sink;
 		emit(&snap);
 		r = gm_jsonw_finish(snap.w);
 		if (r == -EFBIG && snap.w->flushed + GM_JSONW_BUFFER >= most)

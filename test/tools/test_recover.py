@@ -116,6 +116,17 @@ with Room() as room:
             file.seek(offset)
             file.write(data)
 
+    subprocess.run(["cp", "--sparse=always", journal, bad], check=True)
+    with open(bad, "rb") as file:
+        name = file.read(1 << 14).find(os.path.basename(APP).encode() + b"\0")
+    write(name, b"a\xff\xed\xa0\x80\x01\"\xc3\xa9\xf0\x9f\x98\x80\xc3\0")
+    done = [gpumem("recover", "--keep", "-o", room.path + "/odd", bad)] + [
+        gpumem("convert", "--to", "gpumem", path) for path in (room.path + "/odd", bad)]
+    check("a journal is read as its snapshot is, also where it is no UTF-8", [d.returncode for d in done] == [0, 0, 0] and
+          done[1].stdout == done[2].stdout and json.loads(done[2].stdout)["process"]["command"] ==
+          "a" + 4 * "\ufffd" + "\x01\"\u00e9\U0001f600\ufffd", [d.stderr for d in done])
+    os.unlink(room.path + "/odd")
+
     wrong("cut off in its tables", lambda: os.truncate(bad, 1 << 20), "cut off")
     wrong("cut off in its header", lambda: os.truncate(bad, 5000), "only 5000 bytes")
     wrong("empty", lambda: os.truncate(bad, 0), "empty")

@@ -1,7 +1,5 @@
 /*
  * json_read.c - JSON read as a tree of values: see documents.h. One thread.
- *
- * The items of all containers that are being read lie on one stack. Where a container ends, its items become one.
  */
 #include "tools/read/documents.h"
 
@@ -17,15 +15,10 @@
 #define AHEAD ((size_t)1 << 16)		/* bytes that are there before anything is looked at */
 
 struct reader {
-	struct gm_values *values;
+	struct gm_building tree;
 	struct gm_values *seen;		/* texts of containers that are lasting */
 	struct gm_source *source;
 	const char *at, *end;		/* behind @end a NUL, and nothing more if the source is whole */
-	union item {
-		const struct gm_value *value;
-		int64_t number;		/* of a list of integers */
-	} *stack;
-	size_t count, room;		/* of the stack */
 	struct gm_table lasting;	/* the text of a container that is lasting -> that */
 	bool in_frames;			/* each dict that comes next is lasting */
 	char *unescaped;		/* a text without its escapes */
@@ -50,30 +43,6 @@ static int refuse(struct reader *r, const char *format, ...)
 	snprintf(r->error, r->error_room, "not a snapshot: %s (byte %zu)", why,
 		 (size_t)(r->at - r->source->bytes));
 	return -EBADMSG;
-}
-
-/* Make room for another item on the stack, which never shrinks: large containers come and go. */
-static int make_room(struct reader *r)
-{
-	size_t room = r->room ? 2 * r->room : 64;
-	void *stack;
-
-	if (r->count < r->room)
-		return 0;
-	stack = reallocarray(r->stack, room, sizeof(*r->stack));
-	if (!stack)
-		return -ENOMEM;
-	r->room = room;
-	r->stack = stack;
-	return 0;
-}
-
-static int push(struct reader *r, const struct gm_value *value)
-{
-	if (!value || make_room(r))
-		return -ENOMEM;
-	r->stack[r->count++].value = value;
-	return 0;
 }
 
 /* More of the input; what lies before @from is not looked at again. */
@@ -210,7 +179,7 @@ static int read_escaped(struct reader *r, const char *start)
 	r->at = close + 1;
 	if (!gm_value_is_text((const unsigned char *)r->unescaped, length))
 		return refuse(r, "a text that is not UTF-8");
-	return push(r, gm_value_text(r->values, r->unescaped, length));
+	return gm_build_add(&r->tree, gm_value_text(r->tree.values, r->unescaped, length));
 }
 
 static int read_text(struct reader *r)
@@ -229,7 +198,7 @@ static int read_text(struct reader *r)
 	if (all & 0x80 && !gm_value_is_text((const unsigned char *)start, (size_t)(r->at - start)))
 		return refuse(r, "a text that is not UTF-8");
 	r->at++;
-	return push(r, gm_value_text(r->values, start, (size_t)(r->at - start) - 1));
+	return gm_build_add(&r->tree, gm_value_text(r->tree.values, start, (size_t)(r->at - start) - 1));
 }
 
 /* ---- the rest --------------------------------------------------------------------------------- */
@@ -253,13 +222,13 @@ static int read_number(struct reader *r)
 		return refuse(r, "a number that is none");
 	if (*r->at != '.' && *r->at != 'e' && *r->at != 'E' && !large &&
 	    (!negative || word <= (uint64_t)INT64_MAX + 1))
-		return push(r, negative ? gm_value_int(r->values, (int64_t)(0 - word)) :
-			    gm_value_uint(r->values, word));
+		return gm_build_add(&r->tree, negative ? gm_value_int(r->tree.values, (int64_t)(0 - word)) :
+			    gm_value_uint(r->tree.values, word));
 	do					/* it ends at the NUL behind the text at the latest */
 		real = strtod(start, &end);
 	while (end == r->end && more(r, start, AHEAD));
 	r->at = end;
-	return push(r, gm_value_real(r->values, real));
+	return gm_build_add(&r->tree, gm_value_real(r->tree.values, real));
 }
 
 static int read_word(struct reader *r)
@@ -271,7 +240,7 @@ static int read_word(struct reader *r)
 
 		if (!strncmp(r->at, words[i], length)) {
 			r->at += length;
-			return push(r, i ? gm_value_bool(i == 2) : gm_value_null());
+			return gm_build_add(&r->tree, i ? gm_value_bool(i == 2) : gm_value_null());
 		}
 		if ((size_t)(r->end - r->at) < length && !strncmp(r->at, words[i], (size_t)(r->end - r->at))) {
 			r->at = r->end;
@@ -324,33 +293,26 @@ static bool plain_number(struct reader *r, int64_t *ret)
  */
 static int read_numbers(struct reader *r, bool *ret_done)
 {
-	size_t floor = r->count, count;
+	size_t floor = r->tree.count;
 	int64_t number;
 
 	*ret_done = false;
 	while (plain_number(r, &number)) {
-		if (make_room(r))
+		if (gm_build_room(&r->tree))
 			return -ENOMEM;
-		r->stack[r->count++].number = number;
+		r->tree.stack[r->tree.count++].number = number;
 		skip_blanks(r);
 		if (*r->at == ']') {
 			r->at++;
 			*ret_done = true;
-			count = r->count - floor;
-			r->count = floor;
-			return push(r, gm_value_numbers(r->values, &r->stack[floor].number, count));
+			return gm_build_numbers(&r->tree, floor);
 		}
 		if (*r->at != ',')
 			return refuse(r, "neither a comma nor an end");
 		r->at++;
 		skip_blanks(r);
 	}
-	for (size_t i = floor; i < r->count; i++) {
-		r->stack[i].value = gm_value_int(r->values, r->stack[i].number);
-		if (!r->stack[i].value)
-			return -ENOMEM;
-	}
-	return 0;
+	return gm_build_unpack(&r->tree, floor);
 }
 
 /* The bytes of the container that comes next, if it ends within those that are there; else 0. */
@@ -390,14 +352,14 @@ static int read_lasting(struct reader *r, unsigned int depth)
 
 	if (known) {
 		r->at += bytes;
-		return push(r, (const struct gm_value *)(uintptr_t)known);
+		return gm_build_add(&r->tree, (const struct gm_value *)(uintptr_t)known);
 	}
 	r->in_frames = text != NULL;
 	err = read_container(r, depth);
 	r->in_frames = before;
 	if (err || !text)
 		return err;
-	made = (struct gm_value *)(uintptr_t)r->stack[r->count - 1].value;
+	made = (struct gm_value *)(uintptr_t)r->tree.stack[r->tree.count - 1].value;
 	made->lasting = true;
 	return gm_table_put(&r->lasting, (uint64_t)(uintptr_t)text, 0, (uint64_t)(uintptr_t)made);
 }
@@ -409,7 +371,7 @@ static int read_item(struct reader *r, bool dict, unsigned int depth)
 	if (err)
 		return err;
 	if (r->in_frames ? !dict && *r->at == '{' :
-	    dict && *r->at == '[' && !strcmp(r->stack[r->count - 1].value->u.text, "frames"))
+	    dict && *r->at == '[' && !strcmp(r->tree.stack[r->tree.count - 1].value->u.text, "frames"))
 		return read_lasting(r, depth);
 	return read_value(r, depth);
 }
@@ -418,8 +380,7 @@ static int read_container(struct reader *r, unsigned int depth)
 {
 	bool dict = *r->at == '{';
 	char close = dict ? '}' : ']';
-	size_t floor = r->count;
-	struct gm_value *made;
+	size_t floor = r->tree.count;
 	bool done = false;
 	int err;
 
@@ -432,7 +393,7 @@ static int read_container(struct reader *r, unsigned int depth)
 		if (err || done)
 			return err;
 	}
-	while (*r->at != close || r->count > floor) {
+	while (*r->at != close || r->tree.count > floor) {
 		err = read_item(r, dict, depth - 1);
 		if (err)
 			return err;
@@ -445,11 +406,7 @@ static int read_container(struct reader *r, unsigned int depth)
 		skip_blanks(r);
 	}
 	r->at++;
-	made = gm_value_container(r->values, dict ? GM_VALUE_DICT : GM_VALUE_LIST);
-	err = made ? gm_value_append(r->values, made, &r->stack[floor].value, r->count - floor) :
-	      -ENOMEM;
-	r->count = floor;
-	return err ? err : push(r, made);
+	return gm_build_end(&r->tree, floor, dict);
 }
 
 static int read_value(struct reader *r, unsigned int depth)
@@ -468,20 +425,20 @@ int gm_json_read(struct gm_values *values, struct gm_source *source, const struc
 		 char *error, size_t room)
 {
 	struct reader r = {
-		.values = values, .seen = gm_values_open(), .source = source, .at = source->bytes,
+		.tree.values = values, .seen = gm_values_open(), .source = source, .at = source->bytes,
 		.end = source->bytes + source->have, .error = error, .error_room = room
 	};
-	int err = r.seen && !make_room(&r) ? read_value(&r, DEPTH) : -ENOMEM;
+	int err = r.seen && !gm_build_room(&r.tree) ? read_value(&r, DEPTH) : -ENOMEM;
 
 	if (!err) {
-		*ret_root = r.stack[0].value;
+		*ret_root = r.tree.stack[0].value;
 		skip_blanks(&r);
 		if (r.at != r.end)
 			err = refuse(&r, "something behind the end");
 	}
 	gm_values_close(r.seen);
 	gm_table_free(&r.lasting);
-	free(r.stack);
+	free(r.tree.stack);
 	free(r.unescaped);
 	return err;
 }

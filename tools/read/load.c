@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "recorder/read/copy.h"
+#include "recorder/snapshot/jsonw.h"
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
 #include "tools/read/input.h"
@@ -119,23 +119,117 @@ static int load_document(int fd, struct gm_loaded *ret)
 	return r;
 }
 
-/* Of a living process the moment is now, whenever it did something last. */
-static int emit(const struct gm_copy *copy, const char *reason, bool recovered, bool alive)
-{
-	struct gm_snapshot_request request = { .reason = reason, .recovered = recovered };
-	struct timespec now;
-	int fd = memfd_create("gpumem-json", MFD_CLOEXEC), r;
+/* ---- a journal -------------------------------------------------------------------------------- */
 
-	if (fd < 0)
-		return -errno;
+/* The tree that the library's JSON writer makes of a journal copy in place of text: what gm_json_read would read. */
+struct planting {
+	struct gm_jsonw_sink sink;
+	struct gm_building tree;
+	struct { size_t floor; bool dict, numbers; } open[GM_JSONW_DEPTH + 1];	/* @numbers: and nothing else so far */
+	unsigned int depth;
+};
+
+/* @text as the writer would have written it: U+FFFD in the place of what is no UTF-8. */
+static const struct gm_value *text_value(struct gm_values *values, const char *text, size_t bytes)
+{
+	const struct gm_value *value = NULL;
+	const unsigned char *at = (const unsigned char *)text;
+	char *whole = NULL, *repaired;
+	size_t length, written = 0;
+	unsigned int bad;
+
+	for (size_t i = 0; i < bytes; i += length) {
+		length = gm_value_letter(at + i, bytes - i);
+		if (!length)
+			break;
+		written = i + length;
+	}
+	if (written == bytes)
+		return gm_value_text(values, text, bytes);
+	whole = repaired = malloc(3 * bytes);
+	for (size_t i = 0; whole && i < bytes; i += length ? length : bad) {
+		length = at[i] < 0x80 ? 1 : gm_utf8_length(at + i, bytes - i, &bad);
+		memcpy(repaired, length ? text + i : "\xef\xbf\xbd", length ? length : 3);
+		repaired += length ? length : 3;
+	}
+	if (whole)
+		value = gm_value_text(values, whole, (size_t)(repaired - whole));
+	free(whole);
+	return value;
+}
+
+static const struct gm_value *word_value(struct gm_values *values, const char *text, size_t bytes)
+{
+	char number[64];
+
+	if (*text == 'n')
+		return gm_value_null();
+	if (*text == 't' || *text == 'f')
+		return gm_value_bool(*text == 't');
+	snprintf(number, sizeof(number), "%.*s", (int)bytes, text);
+	return gm_value_real(values, strtod(number, NULL));
+}
+
+static int end_container(struct planting *p)
+{
+	size_t floor = p->open[p->depth].floor;
+	bool numbers = p->open[p->depth].numbers && p->tree.count > floor;
+
+	if (!p->depth--)
+		return -EINVAL;
+	return numbers ? gm_build_numbers(&p->tree, floor) :
+			 gm_build_end(&p->tree, floor, p->open[p->depth + 1].dict);
+}
+
+static int plant(struct gm_jsonw_sink *sink, char type, const char *text, int64_t number)
+{
+	struct planting *p = (struct planting *)sink;
+	struct gm_building *tree = &p->tree;
+
+	if (type == '}')
+		return end_container(p);
+	if (type == 'i' && p->open[p->depth].numbers) {
+		if (gm_build_room(tree))
+			return -ENOMEM;
+		tree->stack[tree->count++].number = number;
+		return 0;
+	}
+	if (p->open[p->depth].numbers && gm_build_unpack(tree, p->open[p->depth].floor))
+		return -ENOMEM;
+	p->open[p->depth].numbers = false;
+	if (type == 'i')
+		return gm_build_add(tree, gm_value_int(tree->values, number));
+	if (type == 's')
+		return gm_build_add(tree, text_value(tree->values, text, (size_t)number));
+	if (type == 'r')
+		return gm_build_add(tree, word_value(tree->values, text, (size_t)number));
+	if (p->depth == GM_JSONW_DEPTH)
+		return -EINVAL;
+	p->depth++;
+	p->open[p->depth].floor = tree->count;
+	p->open[p->depth].dict = type == '{';
+	p->open[p->depth].numbers = type == '[';
+	return 0;
+}
+
+/* The tree of @copy in @values. Of a living process the moment is now, whenever it did something last. */
+static int plant_copy(const struct gm_copy *copy, bool alive, struct gm_values *values,
+		      const struct gm_value **ret_root)
+{
+	struct planting p = { .sink.take = plant, .tree.values = values };
+	struct gm_snapshot_request request = {
+		.reason = alive ? "outside" : "recovered", .recovered = !alive, .sink = &p.sink
+	};
+	struct timespec now;
+	int r;
+
 	if (alive && !clock_gettime(CLOCK_REALTIME, &now))
 		request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-	r = gm_snapshot_emit(copy, &request, fd);
-	if (!r && lseek(fd, 0, SEEK_SET) < 0)
-		r = -errno;
-	if (r)
-		close(fd);
-	return r ? r : fd;
+	r = gm_snapshot_emit(copy, &request, -1);
+	if (!r)
+		*ret_root = p.tree.stack[0].value;
+	free(p.tree.stack);
+	return r;
 }
 
 /* A copy without events does not know how many of them are there: say of all that were written that they are not. */
@@ -149,13 +243,13 @@ static void count_events(struct gm_copy *copy)
 		copy->dropped_total += thread[i].events;
 }
 
-/* The snapshot of a journal as JSON: its descriptor, or -errno and perhaps @ret->error. The copy goes before the JSON
- * is read: both are large. */
-static int make_json(int fd, bool alive, uint64_t bytes, struct gm_loaded *ret)
+/* The tree of a journal. The copy goes before the snapshot is made: both are large. */
+static int read_journal(int fd, bool alive, uint64_t bytes, struct gm_values *values, const struct gm_value **ret_root,
+			struct gm_loaded *ret)
 {
 	bool tables = ret->what == GM_LOAD_TABLES && alive;
 	struct gm_copy copy;
-	int r, json = -1;
+	int r;
 
 	gm_limit_input(0, (int64_t)bytes);
 	r = tables ? gm_copy_tables(&copy, fd) : gm_copy_from_file(&copy, fd);
@@ -166,31 +260,37 @@ static int make_json(int fd, bool alive, uint64_t bytes, struct gm_loaded *ret)
 	if (!r && tables)
 		count_events(&copy);
 	if (!r)
-		json = emit(&copy, alive ? "outside" : "recovered", !alive, alive);
+		r = plant_copy(&copy, alive, values, ret_root);
 	gm_copy_free(&copy);
 	gm_limit_input(0, -(int64_t)bytes);
-	return r ? r : json;
+	if (r == -EBADMSG && !ret->error[0])
+		refuse(ret, "damaged: its snapshot would be out of all proportion");
+	return r;
 }
 
 static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 {
+	struct gm_values *values = gm_values_open();
+	const struct gm_value *root = NULL;
 	uint64_t bytes = 0;
 	struct stat st;
-	int r, json;
+	int r;
 
+	if (!values)
+		return -ENOMEM;
 	if (!fstat(fd, &st)) {
 		gm_limit_input((uint64_t)st.st_blocks * 512, 0);
 		/* A copy is as long as its journal, but no journal is longer than that, whatever the file is. */
 		bytes = (uint64_t)st.st_size < gm_copy_longest() ? (uint64_t)st.st_size : gm_copy_longest();
 	}
-	json = make_json(fd, alive, bytes, ret);
-	if (json == -EBADMSG && !ret->error[0])
-		return refuse(ret, "damaged: its snapshot would be out of all proportion");
-	if (json < 0)
-		return json;
-	r = load_document(json, ret);
+	r = read_journal(fd, alive, bytes, values, &root, ret);
+	if (r)
+		gm_values_close(values);
+	else
+		r = understand(values, root, false, ret);
+	if (r)
+		gm_load_free(ret);
 	ret->from = alive ? GM_LOADED_PROCESS : GM_LOADED_JOURNAL;
-	close(json);
 	return r;
 }
 

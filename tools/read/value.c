@@ -1,6 +1,7 @@
 /*
  * value.c - a tree of values in an arena: see value.h. One thread.
  */
+#define _GNU_SOURCE
 #include "tools/read/value.h"
 
 #include <errno.h>
@@ -259,6 +260,55 @@ int gm_value_append(struct gm_values *values, struct gm_value *to,
 	memcpy(to->u.items + to->count, items, count * sizeof(*items));
 	to->count = (uint32_t)needed;
 	return 0;
+}
+
+/* ---- a tree under construction ---------------------------------------------------------------- */
+
+int gm_build_grow(struct gm_building *b)
+{
+	size_t room = b->room ? 2 * b->room : 64;
+	void *stack = reallocarray(b->stack, room, sizeof(*b->stack));
+
+	if (!stack)
+		return -ENOMEM;
+	b->room = room;
+	b->stack = stack;
+	return 0;
+}
+
+int gm_build_add(struct gm_building *b, const struct gm_value *value)
+{
+	if (!value || gm_build_room(b))
+		return -ENOMEM;
+	b->stack[b->count++].value = value;
+	return 0;
+}
+
+int gm_build_unpack(struct gm_building *b, size_t floor)
+{
+	for (size_t i = floor; i < b->count; i++) {
+		b->stack[i].value = gm_value_int(b->values, b->stack[i].number);
+		if (!b->stack[i].value)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int gm_build_end(struct gm_building *b, size_t floor, bool dict)
+{
+	struct gm_value *made = gm_value_container(b->values, dict ? GM_VALUE_DICT : GM_VALUE_LIST);
+	int r = made ? gm_value_append(b->values, made, &b->stack[floor].value, b->count - floor) : -ENOMEM;
+
+	b->count = floor;
+	return r ? r : gm_build_add(b, made);
+}
+
+int gm_build_numbers(struct gm_building *b, size_t floor)
+{
+	size_t count = b->count - floor;
+
+	b->count = floor;
+	return gm_build_add(b, gm_value_numbers(b->values, &b->stack[floor].number, count));
 }
 
 enum { UNSEEN, OPEN, FIRST };		/* gm_value.mark: from FIRST on, FIRST + height */

@@ -61,6 +61,29 @@ struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type
 int gm_value_append(struct gm_values *values, struct gm_value *to,
 		    const struct gm_value *const *items, size_t count);
 
+/*
+ * A tree under construction: the items of all containers that are open lie on one stack, from the outermost one's on.
+ * Where a container ends, its items become one. Those of a list that has had integers alone are numbers.
+ */
+struct gm_building {
+	struct gm_values *values;
+	union gm_item { const struct gm_value *value; int64_t number; } *stack;
+	size_t count, room;		/* of the stack, which never shrinks: large containers come and go */
+};
+
+/* Each returns 0 or -ENOMEM. gm_build_room: room for one more item. gm_build_add: @value, or NULL where there was no
+ * memory for it. gm_build_unpack: the numbers from @floor on become values. gm_build_end: the items from @floor on, if
+ * they are values, become a list or a @dict; gm_build_numbers: if they are numbers, a list. */
+int gm_build_grow(struct gm_building *building);
+static inline int gm_build_room(struct gm_building *building)
+{
+	return building->count < building->room ? 0 : gm_build_grow(building);
+}
+int gm_build_add(struct gm_building *building, const struct gm_value *value);
+int gm_build_unpack(struct gm_building *building, size_t floor);
+int gm_build_end(struct gm_building *building, size_t floor, bool dict);
+int gm_build_numbers(struct gm_building *building, size_t floor);
+
 /* Is what @root reaches free of cycles, and at most @depth (200) containers deep? */
 bool gm_value_sound(const struct gm_value *root, int depth);
 
