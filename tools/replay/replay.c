@@ -128,7 +128,7 @@ static void print_json(const struct gm_simulation *run)
 		"retries", (json_int_t)stats->num_alloc_retries,
 		"ooms", (json_int_t)stats->num_ooms);
 
-	gm_show_document(stdout, out, JSON_INDENT(1));
+	gm_show_document(stdout, out, 1);
 }
 
 static void print_text(const struct gm_simulation *run)
@@ -233,7 +233,7 @@ static int replay_pages(const struct wish *wish, const struct gm_trace *trace, c
 		return r;
 	}
 	json_object_set_new(first, "lags", all);
-	gm_show_document(stdout, first, JSON_INDENT(1));
+	gm_show_document(stdout, first, 1);
 	return 0;
 }
 

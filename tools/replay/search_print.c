@@ -337,7 +337,7 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 			"recommended", search->best ? object_of(&search->tried[search->best]) : json_null(),
 			"line_to_set", search->best ?
 			json_sprintf("%s%s", history->variable, search->tried[search->best].conf) : json_null());
-	gm_show_document(stdout, all, JSON_INDENT(1));
+	gm_show_document(stdout, all, 1);
 }
 
 int gm_search_print(const struct gm_history *history, const char *word, const char *conf,

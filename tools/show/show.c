@@ -17,6 +17,7 @@
 
 #include "tools/read/snapshot.h"
 #include "tools/read/value.h"
+#include "tools/write/writer.h"
 
 char *gm_show_repair(char *text)
 {
@@ -64,38 +65,19 @@ const char *gm_show_path(const char *path)
 	return clean(text, sizeof(text), path);
 }
 
-/* Within texts these characters can be escaped, and elsewhere JSON has none of them but line feeds. jansson
- * never passes a part of a character. */
-static int put_escaped(const char *bytes, size_t count, void *out)
-{
-	size_t plain = 0, bad;
-
-	for (size_t i = 0; i < count; i += bad ? bad : 1) {
-		char rest[4] = "";
-
-		memcpy(rest, bytes + i, count - i < 3 ? count - i : 3);
-		bad = bytes[i] == '\n' ? 0 : gm_show_control(rest);
-		if (!bad)
-			continue;
-		fwrite(bytes + plain, 1, i - plain, out);
-		fprintf(out, "\\u%04x", gm_show_code(rest, bad));
-		plain = i + bad;
-	}
-	fwrite(bytes + plain, 1, count - plain, out);
-	return ferror((FILE *)out) ? -1 : 0;
-}
-
 /* A document that could not be made, of memory that is short or text that is no UTF-8: no empty line is a result. */
 static bool no_document;
 
-void gm_show_document(FILE *out, json_t *json, size_t flags)
+void gm_show_document(FILE *out, json_t *json, unsigned int indent)
 {
-	if (!json) {
-		no_document = true;
-		return;
+	struct gm_writer *writer = json ? gm_writer_open(out, false) : NULL;
+
+	no_document |= !writer;
+	if (writer) {
+		gm_writer_indent(writer, indent);
+		gm_writer_put(writer, json);
+		no_document |= gm_writer_close(writer) != 0;
 	}
-	json_dump_callback(json, put_escaped, out, flags);
-	putc('\n', out);
 	json_decref(json);
 }
 

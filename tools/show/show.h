@@ -31,19 +31,10 @@ static inline json_t *gm_show_number(bool known, int64_t number)
 	return known ? json_integer(number) : json_null();
 }
 
-/* The code point of the character at @at, which has @bytes bytes, three at most. */
-static inline unsigned int gm_show_code(const char *at, size_t bytes)
-{
-	const unsigned char *c = (const unsigned char *)at;
-
-	return bytes == 1 ? c[0] : bytes == 2 ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu) :
-	       (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
-}
-
-/* Write @json to @out as json_dumpf does, with those characters escaped, and a line end. Gives up a reference to
- * @json. NULL, which json_pack returns where memory is short or a text is no UTF-8, writes nothing: gm_show_end then
- * says so, and fails. */
-void gm_show_document(FILE *out, json_t *json, size_t flags);
+/* Write @json and a line end to @out; @indent as of gm_writer_indent, 0: one line. Gives up a reference to @json. NULL,
+ * which json_pack returns where memory is short or a text is no UTF-8, writes nothing: gm_show_end then says so, and
+ * fails. */
+void gm_show_document(FILE *out, json_t *json, unsigned int indent);
 
 /* Make @text, which may be cut within a character, UTF-8 again: what is left of one becomes '?'. Returns @text. */
 char *gm_show_repair(char *text);

@@ -316,5 +316,5 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 	clock_gettime(CLOCK_REALTIME, &now);
 	all = json_pack("{sI so sI}", "time_us", (json_int_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,
 			"processes", processes, "unread_processes", (json_int_t)top->missed);
-	gm_show_document(out, all, JSON_COMPACT);
+	gm_show_document(out, all, 0);
 }

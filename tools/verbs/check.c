@@ -378,7 +378,7 @@ static int check_all(const struct limits *limits, char **words, int count)
 	if (limits->json) {
 		json_t *all = json_pack("{sb sO}", "ok", status == GM_EXIT_OK, "offences", offences);
 
-		gm_show_document(stdout, all, JSON_INDENT(2));
+		gm_show_document(stdout, all, 2);
 	}
 	json_decref(offences);
 	return gm_show_end("check", status);

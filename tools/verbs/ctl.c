@@ -455,7 +455,7 @@ static int run_all(const struct ask *ask, char **pids, int count, bool json)
 	if (count == 1)
 		shown = json_array_get(list, 0);
 	if (shown)
-		gm_show_document(stdout, json_incref(shown), JSON_INDENT(1));
+		gm_show_document(stdout, json_incref(shown), 1);
 	json_decref(list);
 	return status;
 }

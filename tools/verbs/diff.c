@@ -76,7 +76,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 			json_object_set_new(one, "name", json_string(group->key));
 		json_array_append_new(list, one);
 	}
-	gm_show_document(stdout, list, JSON_INDENT(2));
+	gm_show_document(stdout, list, 2);
 }
 
 static int diff(const struct ask *ask, char **words)

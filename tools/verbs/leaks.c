@@ -119,7 +119,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 	}
 	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
 			(json_int_t)ask->known.matched, "leaks", list);
-	gm_show_document(stdout, all, JSON_INDENT(2));
+	gm_show_document(stdout, all, 2);
 }
 
 /* @words: one, or the earlier and the later. */

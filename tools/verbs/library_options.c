@@ -231,6 +231,6 @@ int gm_verb_options(int argc, char **argv)
 			(markdown ? print_markdown : print_plain)(one);
 	}
 	if (json)
-		gm_show_document(stdout, list, JSON_INDENT(1));
+		gm_show_document(stdout, list, 1);
 	return gm_show_end("options", GM_EXIT_OK);
 }

@@ -423,7 +423,7 @@ static void print_json(const struct merge *merge)
 	}
 	all = json_pack("{ss ss so so}", "by", gm_by_name(merge->ask->by),
 			"weigh", merge->ask->at_peak ? "peak" : "live", "ranks", ranks, "rows", rows);
-	gm_show_document(stdout, all, JSON_INDENT(1));
+	gm_show_document(stdout, all, 1);
 }
 
 /* ---- the verb --------------------------------------------------------------------------------- */

@@ -344,7 +344,7 @@ int gm_verb_recover(int argc, char **argv)
 	if (optind == argc)
 		recover_unnamed(&of, all);
 	if (json)
-		gm_show_document(stdout, report.list, JSON_INDENT(2));
+		gm_show_document(stdout, report.list, 2);
 	if (report.failed && !report.only_listed)
 		status = GM_EXIT_INPUT;
 	return gm_show_end("recover", status);

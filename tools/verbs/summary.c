@@ -337,7 +337,7 @@ static void print_json(const struct gm_summary *view)
 						gm_show_clean(view->explanation->change), "pool",
 						view->pool_lines, "stack",
 						gm_groups_json_stack(view->scene, view->explanation->stack)));
-	gm_show_document(stdout, root, JSON_INDENT(2));
+	gm_show_document(stdout, root, 2);
 }
 
 static int one(const char *word, const struct gm_summary *ask, bool json, bool several)

@@ -369,7 +369,8 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name, struc
 	char *clean = strdup(name), *text = NULL;
 	unsigned char head[20] = "gpumem-view 1\n";
 	json_t *header = NULL;
-	size_t length;
+	size_t length = 0;
+	FILE *file;
 	int r = -ENOMEM;
 
 	if (clean) {
@@ -382,9 +383,12 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name, struc
 	}
 	if (header)
 		json_object_set_new(header, "explanation", explanation_of(p->scene));
-	text = header ? json_dumps(header, JSON_COMPACT) : NULL;
-	length = text ? strlen(text) : 0;
-	if (text && length < UINT32_MAX) {
+	file = header ? open_memstream(&text, &length) : NULL;
+	if (file) {
+		gm_show_document(file, json_incref(header), 0);
+		r = fclose(file) ? -ENOMEM : 0;
+	}
+	if (!r && length < UINT32_MAX) {
 		for (int k = 0; k < 4; k++)
 			head[14 + k] = (unsigned char)(length >> (8 * k));
 		gm_pack_put(ret, head, 18);

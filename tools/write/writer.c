@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "recorder/snapshot/jsonw.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
-#include "tools/show/show.h"
 
 #define DEPTH 80
 #define BATCH 1000u			/* PyTorch's viewer makes a batch the arguments of one call */
@@ -26,6 +26,7 @@ struct level { enum gm_writer_type type; uint64_t items; };	/* of a pickle: sinc
 struct gm_writer {
 	struct gm_out out;
 	bool pickle;
+	unsigned int indent;		/* of JSON: blanks for each level; 0: one line */
 	int error;			/* the first one; then nothing more is written */
 	unsigned int depth;
 	struct level levels[DEPTH];
@@ -58,6 +59,11 @@ struct gm_writer *gm_writer_open(FILE *file, bool pickle)
 		w->error = -ENOMEM;
 	gm_out_put(&w->out, "\x80\x02", 2);
 	return w;
+}
+
+void gm_writer_indent(struct gm_writer *w, unsigned int blanks)
+{
+	w->indent = blanks;
 }
 
 uint64_t gm_writer_bytes(const struct gm_writer *w)
@@ -127,6 +133,13 @@ static void end_batch(struct gm_writer *w, struct level *level)
 	level->items = 0;
 }
 
+static void put_line_end(struct gm_writer *w, unsigned int depth)
+{
+	put(w, "\n", 1);
+	for (unsigned int i = 0; i < depth * w->indent; i++)
+		put(w, " ", 1);
+}
+
 /* Something comes: what stands before it? False: it cannot be written. */
 static bool before(struct gm_writer *w)
 {
@@ -143,8 +156,12 @@ static bool before(struct gm_writer *w)
 		return !w->error;
 	}
 	if (!w->pickle) {
+		bool value = dict && level->items % 2;
+
 		if (level->items++)
-			put(w, dict && level->items % 2 == 0 ? ":" : ",", 1);
+			put(w, value ? ": " : ",", value && w->indent ? 2 : 1);
+		if (w->indent && !value)
+			put_line_end(w, w->depth);
 	} else if (level->type != GM_WRITER_TUPLE) {
 		if (level->items == (dict ? 2 * BATCH : BATCH))
 			end_batch(w, level);
@@ -225,6 +242,8 @@ void gm_writer_end(struct gm_writer *w)
 
 	if (w->error)
 		return;
+	if (!w->pickle && w->indent && level->items)
+		put_line_end(w, w->depth - 1);
 	if (!w->pickle)
 		put(w, level->type == GM_WRITER_DICT ? "}" : "]", 1);
 	else if (level->type == GM_WRITER_TUPLE)
@@ -369,7 +388,16 @@ static size_t odd_bytes(const unsigned char *at, size_t left)
 		return escape_of(*at) != '\0';
 	if (*at == 0xed)			/* a lone surrogate */
 		return left >= 3 && at[1] >= 0xa0 ? 3 : 0;
-	return gm_show_control((const char *)at);
+	return gm_utf8_control(at);
+}
+
+/* The code point of the character at @at, which has @bytes bytes, three at most. */
+static unsigned int code_of(const char *at, size_t bytes)
+{
+	const unsigned char *c = (const unsigned char *)at;
+
+	return bytes == 1 ? c[0] : bytes == 2 ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu) :
+	       (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
 }
 
 static void put_escape(struct gm_writer *w, const char *bytes, size_t count)
@@ -377,7 +405,7 @@ static void put_escape(struct gm_writer *w, const char *bytes, size_t count)
 	char code[8], escape = escape_of((unsigned char)bytes[0]);
 
 	if (count > 1 || escape == 'u')
-		snprintf(code, sizeof(code), "\\u%04x", gm_show_code(bytes, count));
+		snprintf(code, sizeof(code), "\\u%04x", code_of(bytes, count));
 	else
 		snprintf(code, sizeof(code), "\\%c", escape);
 	put_text(w, code);

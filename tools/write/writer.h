@@ -58,6 +58,9 @@ struct gm_writer;
 /* Write to @out. NULL: out of memory. */
 struct gm_writer *gm_writer_open(FILE *out, bool pickle);
 
+/* From now on each item of JSON has a line of its own, indented by @blanks for each level. */
+void gm_writer_indent(struct gm_writer *writer, unsigned int blanks);
+
 /* How many bytes of this document have been written; of JSON alone. */
 uint64_t gm_writer_bytes(const struct gm_writer *writer);
 
