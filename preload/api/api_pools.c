@@ -61,7 +61,7 @@ int gpumem_pool_label(int pool, const uint64_t *addresses, int count, const char
 	uint32_t name = domain && label && *label ? gm_pool_name_id(label) : 0;
 	int found = 0;
 
-	if (!domain || count < 0)
+	if (!domain || count < 0 || (count && !addresses))
 		return -EINVAL;
 	if (label && *label && !name)
 		return -ENOMEM;

@@ -222,8 +222,9 @@ GPUMEM_API int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int
  * "gradient", whose first 256 bytes are kept; NULL removes labels. A block keeps its label until it is
  * taken back, and snapshots have the label as its "name". Addresses at which no block begins are
  * skipped. A block that is taken back during the call may leave its label to the next block at its
- * address. Returns how many blocks were labelled; -EINVAL when @pool is not the number of a pool or
- * @count is below 0; -ENOMEM when there is no room for another text. */
+ * address. Returns how many blocks were labelled; -EINVAL when @pool is not the number of a pool,
+ * @count is below 0, or @addresses is NULL and @count is not 0; -ENOMEM when there is no room for
+ * another text. */
 GPUMEM_API int gpumem_pool_label(int pool, const uint64_t *addresses, int count, const char *label);
 
 /* Set every peak of a pool to its current value. Returns 0; -EINVAL when @pool is not the number of a

@@ -71,6 +71,7 @@ uint32_t gm_caller_stack(const void *caller, uint16_t *ret_module)
 		*ret_module = caller ? gm_modules_caller(caller, NULL) : 0;
 		return GM_NONE;
 	}
+	*ret_module = 0;		/* stays so if stacks are switched off at this instant */
 	gm_regs_capture(&regs);
 	return gm_stacks_capture(&regs, ret_module);
 }

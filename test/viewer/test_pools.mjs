@@ -22,7 +22,7 @@ const snapshotOf = (expandable) => runPools(`kept = both_levels(${expandable}, 4
 test("classes are the labels that the program gave, as gpumem summary --by class has them", async () => {
 	const path = runPools("kept = both_levels(0, 100)\nbase = kept[2]\nlabel = lambda text, *at: this.gpumem_pool_label(kept[1], (u64 * len(at))(*at), len(at), text)\n" +
 		"assert label(b'gradient', base, base + 131072, base + 1) == 2 and label(b'parameter', base + 196608) == 1 and label(None, base) == 1\n" +
-		"assert label(b'x', base + 65536) == 0 and this.gpumem_pool_label(99, None, 0, b'x') == -22 and this.gpumem_pool_label(kept[1], None, -1, b'x') == -22\nsnapshot()")("api-1");
+		"assert label(b'x', base + 65536) == 0 and this.gpumem_pool_label(99, None, 0, b'x') == -22 and this.gpumem_pool_label(kept[1], None, -1, b'x') == -22 and this.gpumem_pool_label(kept[1], None, 1, b'x') == -22\nsnapshot()")("api-1");
 	const [{ doc, models }] = await readPage(pageOf("classes", path)), [whole] = wholesOf(doc, models);
 	for (const [model, words] of [[whole, []], [modelsOf(fileDocument(readFileSync(path), "dropped")).find(({ source }) => source.name.startsWith("mine")), null]]) {
 		const { group, names } = model.grouped("class"), found = {}, { lives, weight, count } = model;
