@@ -71,6 +71,9 @@ with Room() as room:
             except ValueError as error:
                 parsed = error
             check("%s --json" % verb, run.returncode == 0 and isinstance(parsed, (list, dict)) and parsed, (parsed, run.stdout[:300]))
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                run = subprocess.run([GPUMEM, verb, *words, "--json", *[good] * count], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            check("%s --json, a full disk: exit 1, said" % verb, run.returncode == 1 and "No space left" in run.stderr, run)
         if verb in ("view", "flame"):       # a page and a picture are not for a terminal: test_view.py, test_flame.py
             continue
         with Screen([GPUMEM, verb, *words, *[good] * count], NO_COLOR="1") as screen:

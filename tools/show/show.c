@@ -67,17 +67,22 @@ const char *gm_show_path(const char *path)
 
 /* A document that could not be made, of memory that is short or text that is no UTF-8: no empty line is a result. */
 static bool no_document;
+static int write_errno;			/* of a document that was made and could not be written */
 
 void gm_show_document(FILE *out, json_t *json, unsigned int indent)
 {
 	struct gm_writer *writer = json ? gm_writer_open(out, false) : NULL;
+	int r = -ENOMEM;
 
-	no_document |= !writer;
 	if (writer) {
 		gm_writer_indent(writer, indent);
 		gm_writer_put(writer, json);
-		no_document |= gm_writer_close(writer) != 0;
+		r = gm_writer_close(writer);
 	}
+	if (r && ferror(out))
+		write_errno = -r;
+	else if (r)
+		no_document = true;
 	json_decref(json);
 }
 
@@ -455,8 +460,8 @@ int gm_show_end(const char *verb, int status)
 			verb);
 		return GM_EXIT_FAILED;
 	}
-	if (!fflush(stdout) && !ferror(stdout))
+	if (!write_errno && !fflush(stdout) && !ferror(stdout))
 		return status;
-	fprintf(stderr, "gpumem %s: the output could not be written: %s\n", verb, strerror(errno));
+	fprintf(stderr, "gpumem %s: the output could not be written: %s\n", verb, strerror(write_errno ? write_errno : errno));
 	return GM_EXIT_FAILED;
 }
