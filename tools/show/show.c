@@ -462,6 +462,7 @@ int gm_show_end(const char *verb, int status)
 	}
 	if (!write_errno && !fflush(stdout) && !ferror(stdout))
 		return status;
-	fprintf(stderr, "gpumem %s: the output could not be written: %s\n", verb, strerror(write_errno ? write_errno : errno));
+	fprintf(stderr, "gpumem %s: the output could not be written: %s\n", verb,
+		strerror(write_errno ? write_errno : errno));
 	return GM_EXIT_FAILED;
 }
