@@ -1,4 +1,4 @@
-"""README.md: every verb is in it, its picture shows what the program says, and every line
+"""README.md: short enough to be read, every verb is in it, its picture shows what the program says, and every line
 of its blocks, its examples and its answers work as they stand."""
 import glob
 import gzip
@@ -19,6 +19,7 @@ from verbs import wait_for  # noqa: E402
 TRAINING = os.path.join(B, "test/apps/app_training")
 LAUNCHER = os.path.abspath("test/tools/launcher.py")
 
+MOST_WORDS = 1500
 BLOCKS = Blocks("README.md")
 README = BLOCKS.text
 # A program in Python that runs out of memory because half of it lies idle between what is held.
@@ -38,6 +39,7 @@ for block in blocks[::2]:
 assert not step()
 """
 
+check("the README has at most %d words" % MOST_WORDS, len(README.split()) <= MOST_WORDS, len(README.split()))
 usage = subprocess.run([GPUMEM, "help"], capture_output=True, text=True, check=True).stdout
 for verb in re.findall(r"^  ([a-z]+) ", usage, re.MULTILINE):
     check("the README shows the verb %s (its table of questions is the place)" % verb, re.search(r"gpumem %s\b" % verb, README))
