@@ -1,13 +1,13 @@
 /*
- * suite.h - how a program of unit tests ends: its suite is run, and its results are printed as TAP; and which of its
- * tests TSan is not for. One thread.
+ * suite.h - run the suite of a program of unit tests and print its results as TAP; leave tests without threads out of
+ * the TSan variant. One thread.
  */
 #ifndef GM_TEST_SUITE_H
 #define GM_TEST_SUITE_H
 
 #include <check.h>
 
-/* Add a test that makes no thread. TSan looks for races and has nothing to find in it: in that variant it is left out. */
+/* Add a test that makes no thread. The TSan variant leaves the test out, because a single thread has no race. */
 #ifdef __SANITIZE_THREAD__
 #define tcase_add_single_test(tcase, test) ((void)(tcase), (void)(test))
 #define tcase_add_single_loop_test(tcase, test, from, to) ((void)(tcase), (void)(test), (void)(from), (void)(to))

@@ -371,8 +371,8 @@ static void run_program(struct run *state)
 /* ---- all of them ---- */
 
 /* The kind "seen" does not depend on the mode, so one mode is enough. A thread-local capture is a relaxed one to threads
- * other than its own, so none is thread-local. A process has one capture alone where that must be the first that the
- * library meets, and where the driver refuses the program's calls, without which the later steps have nothing to do. */
+ * other than its own, so none is thread-local. A process has one capture only in two cases: the capture must be the
+ * first that the library meets, or the driver refuses the program's call, so that later steps have nothing to do. */
 static const struct pass { unsigned int mode, variant; bool some, each_step; } passes[] = {
 	{ GLOBAL, AROUND, true, false }, { GLOBAL, SEEN, false, true }, { GLOBAL, TO_END, true, false },
 	{ RELAXED, AROUND, true, true }, { RELAXED, TO_END, false, true }, { RELAXED, SPAN, false, true },

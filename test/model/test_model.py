@@ -125,7 +125,7 @@ def in_pages(room):
 
 def main():
     with Room() as room:
-        # Whose fault the failure of a program is: its own, the driver's, or the library's.
+        # If a program fails here, too, the fault is the program's or the fake driver's, not the library's.
         run(room, "bare", max(PROGRAMS // 10, 20), preload=False)
         run(room, "bare, 3 threads", max(PROGRAMS // 20, 20), "-t", "3", preload=False)
         totals = run(room, "cached", PROGRAMS, **LEAN)

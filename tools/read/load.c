@@ -121,7 +121,8 @@ static int load_document(int fd, struct gm_loaded *ret)
 
 /* ---- a journal -------------------------------------------------------------------------------- */
 
-/* The tree that the library's JSON writer makes of a journal copy in place of text: what gm_json_read would read. */
+/* Builds a tree from the values that the library's JSON writer gives to a sink in place of text: the tree that
+ * gm_json_read would make of that text. */
 struct planting {
 	struct gm_jsonw_sink sink;
 	struct gm_building tree;
@@ -129,32 +130,31 @@ struct planting {
 	unsigned int depth;
 };
 
-/* @text as the writer would have written it: U+FFFD in the place of what is no UTF-8. */
+/* Make a value of @text. U+FFFD replaces bytes that are not UTF-8, as in the text that the writer makes. */
 static const struct gm_value *text_value(struct gm_values *values, const char *text, size_t bytes)
 {
-	const struct gm_value *value = NULL;
 	const unsigned char *at = (const unsigned char *)text;
-	char *whole = NULL, *repaired;
-	size_t length, written = 0;
+	const struct gm_value *value;
+	size_t good = 0, used, length;
 	unsigned int bad;
+	char *repaired;
 
-	for (size_t i = 0; i < bytes; i += length) {
-		length = gm_value_letter(at + i, bytes - i);
-		if (!length)
-			break;
-		written = i + length;
-	}
-	if (written == bytes)
+	while (good < bytes && (length = gm_value_letter(at + good, bytes - good)))
+		good += length;
+	if (good == bytes)
 		return gm_value_text(values, text, bytes);
-	whole = repaired = malloc(3 * bytes);
-	for (size_t i = 0; whole && i < bytes; i += length ? length : bad) {
+	repaired = malloc(3 * bytes);	/* each bad byte becomes three */
+	if (!repaired)
+		return NULL;
+	memcpy(repaired, text, good);
+	used = good;
+	for (size_t i = good; i < bytes; i += length ? length : bad) {
 		length = at[i] < 0x80 ? 1 : gm_utf8_length(at + i, bytes - i, &bad);
-		memcpy(repaired, length ? text + i : "\xef\xbf\xbd", length ? length : 3);
-		repaired += length ? length : 3;
+		memcpy(repaired + used, length ? text + i : "\xef\xbf\xbd", length ? length : 3);
+		used += length ? length : 3;
 	}
-	if (whole)
-		value = gm_value_text(values, whole, (size_t)(repaired - whole));
-	free(whole);
+	value = gm_value_text(values, repaired, used);
+	free(repaired);
 	return value;
 }
 
@@ -212,7 +212,8 @@ static int plant(struct gm_jsonw_sink *sink, char type, const char *text, int64_
 	return 0;
 }
 
-/* The tree of @copy in @values. Of a living process the moment is now, whenever it did something last. */
+/* Build the tree of @copy in @values. The snapshot of a living process has the time of now, however long ago the
+ * process recorded its last event. */
 static int plant_copy(const struct gm_copy *copy, bool alive, struct gm_values *values,
 		      const struct gm_value **ret_root)
 {
@@ -243,7 +244,7 @@ static void count_events(struct gm_copy *copy)
 		copy->dropped_total += thread[i].events;
 }
 
-/* The tree of a journal. The copy goes before the snapshot is made: both are large. */
+/* Build the tree of a journal. The copy is freed before the snapshot is made from the tree, because both are large. */
 static int read_journal(int fd, bool alive, uint64_t bytes, struct gm_values *values, const struct gm_value **ret_root,
 			struct gm_loaded *ret)
 {

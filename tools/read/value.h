@@ -62,8 +62,8 @@ int gm_value_append(struct gm_values *values, struct gm_value *to,
 		    const struct gm_value *const *items, size_t count);
 
 /*
- * A tree under construction: the items of all containers that are open lie on one stack, from the outermost one's on.
- * Where a container ends, its items become one. Those of a list that has had integers alone are numbers.
+ * A tree under construction. One stack holds the items of all open containers, those of the outermost container first.
+ * When a container ends, one value replaces its items. While a list has integers only, its items are plain numbers.
  */
 struct gm_building {
 	struct gm_values *values;
@@ -71,9 +71,14 @@ struct gm_building {
 	size_t count, room;		/* of the stack, which never shrinks: large containers come and go */
 };
 
-/* Each returns 0 or -ENOMEM. gm_build_room: room for one more item. gm_build_add: @value, or NULL where there was no
- * memory for it. gm_build_unpack: the numbers from @floor on become values. gm_build_end: the items from @floor on, if
- * they are values, become a list or a @dict; gm_build_numbers: if they are numbers, a list. */
+/*
+ * Each returns 0 or -ENOMEM.
+ *   gm_build_room     make room for one more item
+ *   gm_build_add      push @value; NULL: there was no memory for the value, return -ENOMEM
+ *   gm_build_unpack   turn the numbers from item @floor on into values
+ *   gm_build_end      replace the values from item @floor on by a list, or a @dict, of them
+ *   gm_build_numbers  replace the numbers from item @floor on by a list of them
+ */
 int gm_build_grow(struct gm_building *building);
 static inline int gm_build_room(struct gm_building *building)
 {

@@ -11,6 +11,7 @@
 #include "tools/read/value.h"
 #include "tools/show/explain.h"
 #include "tools/show/show.h"
+#include "tools/write/writer.h"
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
@@ -370,6 +371,7 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name, struc
 	unsigned char head[20] = "gpumem-view 1\n";
 	json_t *header = NULL;
 	size_t length = 0;
+	struct gm_writer *writer;
 	FILE *file;
 	int r = -ENOMEM;
 
@@ -384,10 +386,13 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name, struc
 	if (header)
 		json_object_set_new(header, "explanation", explanation_of(p->scene));
 	file = header ? open_memstream(&text, &length) : NULL;
-	if (file) {
-		gm_show_document(file, json_incref(header), 0);
-		r = fclose(file) ? -ENOMEM : 0;
+	writer = file ? gm_writer_open(file, false) : NULL;
+	if (writer) {
+		gm_writer_put(writer, header);
+		r = gm_writer_close(writer);
 	}
+	if (file && fclose(file))
+		r = -ENOMEM;
 	if (!r && length < UINT32_MAX) {
 		for (int k = 0; k < 4; k++)
 			head[14 + k] = (unsigned char)(length >> (8 * k));
