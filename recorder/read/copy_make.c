@@ -52,7 +52,7 @@ static int validate_region(struct gm_copy *copy, unsigned int r, uint64_t file_b
 		return REFUSE(copy, "damaged: the area '%s' lies outside the file",
 			      gm_region_name(r));
 	if (r == GM_REGION_DOMAINS &&
-	    (item < sizeof(struct gm_domain) || item > DOMAIN_MOST || item % 8))
+	    (item < sizeof(struct gm_domain) || item > DOMAIN_MOST || item % _Alignof(struct gm_domain)))
 		return REFUSE(copy, "damaged: records of %u bytes in 'domains'", item);
 	if (r != GM_REGION_DOMAINS && item != gm_plan_item_bytes(r))
 		return REFUSE(copy, "damaged: records of %u bytes in '%s'", item, gm_region_name(r));

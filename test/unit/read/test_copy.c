@@ -69,6 +69,8 @@ START_TEST(another_layout_is_refused)
 	jb.h->regions[GM_REGION_BLOCKS].item_bytes = 128;
 	jb.h->regions[GM_REGION_DOMAINS].item_bytes = 64;
 	refused("'domains'");
+	jb.h->regions[GM_REGION_DOMAINS].item_bytes = 8192 + 8;	/* the second record would lie askew */
+	refused("'domains'");
 	jb.h->regions[GM_REGION_DOMAINS].item_bytes = 8192;
 	jb.h->region_count = 11;
 	refused("another layout");
