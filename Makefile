@@ -245,7 +245,7 @@ bench-steps: all tests $(BENCH)
 	$(Q)node test/bench/bench_viewer.mjs
 
 fuzz: $(FUZZ)
-	$(Q)for f in $(FUZZ); do echo "$$f"; $$f $${FUZZ_RUNS:-200000} || exit 1; done
+	$(Q)for f in $(FUZZ); do echo "$$f"; SEED=$${SEED:-new} $$f $${FUZZ_RUNS:-200000} || exit 1; done
 
 gpu-check: all
 	$(Q)scripts/gpu-check.sh

@@ -122,6 +122,14 @@ def same(a, b):
     return (a.returncode, a.stdout, a.stderr) == (b.returncode, b.stdout, b.stderr)
 
 
+def seed():
+    """The seed of a random test, as test/seed.h has it: $SEED, or the same one each time; SEED=new takes the clock's."""
+    given = os.environ.get("SEED", str(0x9e3779b97f4a7c15))
+    number = time.time_ns() if given == "new" else int(given, 0)
+    print("# SEED=%d" % number, flush=True)
+    return number
+
+
 def tell(a, b=None):
     text = "exit %s out %r err %r" % (a.returncode, a.stdout[-400:], a.stderr[-400:])
     return text + (" // " + tell(b) if b else "")

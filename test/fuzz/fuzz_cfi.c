@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "recorder/unwind/cfi.h"
+#include "test/seed.h"
 
 #define BASE UINT64_C(0x40000000)
 #define HEAD 16
@@ -215,14 +216,9 @@ static size_t noise_input(uint8_t *input)
 int main(int argc, char **argv)
 {
 	long runs = argc > 1 ? atol(argv[1]) : 600000;
-	const char *seed = getenv("SEED");
 	uint8_t *input;
 
-	state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
-	printf("# fuzz_cfi: %ld runs, SEED=%llu\n", runs, (unsigned long long)state);
-	fflush(stdout);
-	if (!state)
-		state = 1;
+	state = test_seed();
 	dl_iterate_phdr(find_real, NULL);
 	input = malloc(HEAD + real.count + 4096);
 	if (!input || real.count < 1000)

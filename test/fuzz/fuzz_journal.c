@@ -8,6 +8,7 @@
  * usage: fuzz_journal [runs], seeded by $SEED; replays test/fuzz/corpus/journal first.
  */
 #include "test/unit/journal/journal_builder.h"
+#include "test/seed.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -285,15 +286,10 @@ static unsigned int replay(const char *directory)
 int main(int argc, char **argv)
 {
 	long runs = argc > 1 ? atol(argv[1]) : 6000;
-	const char *seed = getenv("SEED");
 	uint8_t input[4 * RECORD];
 	unsigned int files;
 
-	state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
-	printf("# fuzz_journal: %ld runs, SEED=%llu\n", runs, (unsigned long long)state);
-	fflush(stdout);
-	if (!state)
-		state = 1;
+	state = test_seed();
 	LLVMFuzzerTestOneInput(NULL, 0);
 	files = replay("test/fuzz/corpus/journal");
 	for (long i = 0; i < runs; i++) {

@@ -17,6 +17,7 @@
 #include "tools/read/documents.h"
 #include "tools/torch/torch.h"
 #include "tools/write/writer.h"
+#include "test/seed.h"
 
 #define SMALL 65536			/* what is larger is not written and read again each time */
 
@@ -268,18 +269,13 @@ int main(int argc, char **argv)
 		"\"state\":\"inactive\"}],\"segment_pool_id\":[0,0]}],\"device_traces\":[[{\"action\":\"oom\",\"device_free\":5,"
 		"\"size\":1e2,\"frames\":[{\"name\":\"f\\u00e4\",\"filename\":\"g.py\",\"line\":3}]}]]}";
 	long runs = argc > 1 ? atol(argv[1]) : 10000;
-	const char *seed = getenv("SEED");
 	static uint8_t corpus[1 << 17], input[1 << 18];
 	FILE *file = fopen("test/data/torch-snapshot.pickle", "re");
 	size_t size = file ? fread(corpus, 1, sizeof(corpus), file) : 0;
 
 	if (file)
 		fclose(file);
-	state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
-	printf("# fuzz_pickle: %ld runs, SEED=%llu\n", runs, (unsigned long long)state);
-	fflush(stdout);
-	if (!state)
-		state = 1;
+	state = test_seed();
 	for (long i = 0; i < runs; i++) {
 		size_t length;
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 sys.path.insert(0, "test")
-from tap import B, GPUMEM, LIBRARY, Room, check, finish, live_bytes as live  # noqa: E402
+from tap import B, GPUMEM, LIBRARY, Room, check, finish, live_bytes as live, seed  # noqa: E402
 
 CRASH = os.path.join(B, "test/preload/crash")
 SCRIPT = os.path.join(B, "test/preload/script")
@@ -479,10 +479,9 @@ def run_says():
 
 def at_random():
     rounds = int(os.environ.get("GM_KILLS", "100"))
-    seed = int(os.environ.get("GM_SEED", "0")) or random.randrange(1 << 30)
-    generator = random.Random(seed)
+    begin = seed()
+    generator = random.Random(begin)
     bad, done, crashes, journals = [], 0, 0, 0
-    print("# seed %d" % seed)
     with Room() as room:
         while done < rounds:
             numbers = [generator.choice([11, 15, 6, 2]) for _ in range(generator.choice([1, 1, 2]))]
@@ -525,7 +524,7 @@ def at_random():
                 os.unlink(path)
     print("# %d deaths: %d snapshots by the process itself, %d recovered" % (done, crashes, journals))
     check("killed at %d random moments: its own status, one snapshot or one journal, never a hang" % rounds, not bad,
-          (seed, len(bad), bad[:3]))
+          (begin, len(bad), bad[:3]))
 
 
 ALL = (faults, opens_nothing, stuck, sent, terminal, cores, hard, handlers, ignored, children, left_alone, nowhere, written_already,

@@ -11,11 +11,11 @@ import signal
 import sys
 
 sys.path.insert(0, "test")
-from tap import B, GPUMEM, Room, check, finish, tell  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish, seed, tell  # noqa: E402
 
 PROGRAMS = os.path.abspath("test/preload/programs")
 TORCH = os.path.join(B, "test/preload/torch")
-SEED = int(os.environ.get("GM_SEED", "1"))
+SEED = seed()
 ROUNDS = int(float(os.environ.get("GM_STRESS", "1")) * 6)
 SITES = 12
 

@@ -103,6 +103,15 @@ with Room() as room:
               gpumem("check", "--max-peak", str(allowed - 1), path).returncode == 1)
         check("%s: what to look at next is a command that works" % words, follow(text, room.out) and "gpumem summary --full" in text and
               ("gpumem leaks" in text) == (live != "0 B" and "--oom" not in words), text)
+        options = dict(whole["allocator_settings"]["gpumem"])
+        options["memory_limit"] = dict(options["memory_limit"], value="\u20ac" * 99)
+        again = os.path.join(room.out, "again.json")
+        with open(again, "w", encoding="utf-8") as out:
+            json.dump(dict(whole, allocator_settings={"gpumem": options}, refused={"\u20ac" * 99: 3}), out)
+        said = subprocess.run([GPUMEM, "summary", again], capture_output=True, check=False).stdout
+        check("%s: a long text is cut between two characters" % words, said.count(b"\xe2\x82\xac" * 13) == 2 and
+              b"\x82\xac" not in said.replace(b"\xe2\x82\xac", b"") and b"\xe2" not in said.replace(b"\xe2\x82\xac", b""), said)
+        os.unlink(again)
         for odd in ("x y.exit.json", "it's.json", "-f.json", "a\x1b[1m\n'\\.json", "$(touch made).json"):
             shutil.copy(path, os.path.join(room.out, odd))
             said = gpumem("summary", "--", odd, cwd=room.out).stdout

@@ -67,7 +67,7 @@ static void print_use(const struct gm_summary *view, const json_t *device)
 		length += snprintf(text + length, sizeof(text) - (size_t)length, ", %s not recorded",
 				   gm_show_bytes(others));
 	if (limit[0] && strcmp(limit, "unlimited"))
-		snprintf(text + length, sizeof(text) - (size_t)length, "; memory_limit %.40s", gm_show_clean(limit));
+		snprintf(text + length, sizeof(text) - (size_t)length, "; memory_limit %s", gm_show_cut(limit, 40));
 	gm_summary_wrapped(text, 0);
 }
 
@@ -272,8 +272,8 @@ static void print_troubles(const struct gm_summary *view)
 		if (json_integer_value(one) > 0) {
 			char text[200];
 
-			snprintf(text, sizeof(text), "the journal had no room for %s of '%.40s'",
-				 gm_show_count(json_integer_value(one), "item"), gm_show_clean(area));
+			snprintf(text, sizeof(text), "the journal had no room for %s of '%s'",
+				 gm_show_count(json_integer_value(one), "item"), gm_show_cut(area, 40));
 			gm_summary_wrapped(text, 0);
 		}
 }

@@ -4,6 +4,7 @@
  */
 #include "allocator/segments_heap.h"
 #include "preload/options/options.h"
+#include "test/seed.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -54,13 +55,6 @@ static struct world *begin(const char *conf, uint64_t limit, uint64_t capacity)
 	w->driver.next = BASE;
 	w->driver.capacity = capacity;
 	return w;
-}
-
-static uint64_t seed_of(void)
-{
-	const char *text = getenv("GM_SEED");
-
-	return text ? strtoull(text, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* The largest block that a request of @bytes may get, whatever fails. */
@@ -170,7 +164,7 @@ static const struct { const char *conf; uint64_t limit, capacity, shared_most; }
 
 START_TEST(random_programs)
 {
-	uint64_t seed = seed_of();
+	uint64_t seed = test_seed();
 
 	for (int i = 0; i < PROGRAMS; i++) {
 		uint64_t one = rnd(&seed);

@@ -10,6 +10,7 @@
 
 #include "allocator/page_map.h"
 #include "test/suite.h"
+#include "test/seed.h"
 
 #ifdef __SANITIZE_THREAD__		/* which has nothing to find in one thread */
 #define RANDOM_PROGRAMS 0
@@ -68,13 +69,6 @@ static uint64_t rnd(uint64_t *state)
 	*state ^= *state >> 7;
 	*state ^= *state << 17;
 	return *state;
-}
-
-static uint64_t seed_of(void)
-{
-	const char *text = getenv("GM_SEED");
-
-	return text ? strtoull(text, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
 }
 
 static void paint(struct world *w, uint64_t address, uint64_t bytes, uint32_t id)
@@ -201,7 +195,7 @@ static void end_world(struct world *w)
 START_TEST(random_changes)
 {
 	struct world *w = begin_world();
-	uint64_t seed = seed_of() + (uint64_t)_i * 77;
+	uint64_t seed = test_seed() + (uint64_t)_i * 77;
 
 	for (int i = 0; i < 40000; i++) {
 		struct segment *s = &w->segments[rnd(&seed) % 16];
@@ -392,7 +386,7 @@ START_TEST(readers_beside_a_writer)
 	struct shared s = { .map = w->map, .small = UINT64_C(7) << 34,
 			    .large = (UINT64_C(8) << 34) };
 	pthread_t threads[2];
-	uint64_t seed = seed_of();
+	uint64_t seed = test_seed();
 
 	ck_assert_int_eq(gm_page_map_add(s.map, s.small, GRANULE, true, 4), 0);
 	gm_page_map_split(s.map, s.small, GRANULE / 2, 1);

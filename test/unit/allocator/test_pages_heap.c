@@ -4,6 +4,7 @@
  */
 #include "test/unit/allocator/pages_world.h"
 #include "test/suite.h"
+#include "test/seed.h"
 
 /* Returns how many pages moved. */
 static unsigned int random_program(uint32_t streams, uint64_t lag, uint32_t capacity, bool ahead,
@@ -86,8 +87,7 @@ static const struct { uint32_t streams; uint64_t lag; uint32_t capacity; bool ah
 
 START_TEST(random_programs)
 {
-	const char *text = getenv("GM_SEED");
-	uint64_t seed = text ? strtoull(text, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t seed = test_seed();
 	unsigned int moved = 0;
 
 	for (int i = 0; i < PROGRAMS; i++)

@@ -3,7 +3,7 @@
  * once, tables that are full, contexts that end, several heaps and what is passed through in one
  * domain.
  *
- *	GM_SEED=n  the seed (printed)      GM_STRESS=x  how long
+ *	SEED=n  the seed      GM_STRESS=x  how long
  */
 #include <check.h>
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/suite.h"
+#include "test/seed.h"
 
 #define STEPS 800			/* all is looked at after each */
 #define MIB (UINT64_C(1) << 20)
@@ -295,14 +296,10 @@ static const struct { const char *conf; uint64_t limit, capacity; } settings[] =
 
 START_TEST(random_programs)
 {
-	const char *seed = getenv("GM_SEED");
 	unsigned long steps = aux_effort(STEPS);
 
-	begin(settings[_i].conf, settings[_i].limit, settings[_i].capacity,
-	      seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) * 4 + (uint64_t)_i);
+	begin(settings[_i].conf, settings[_i].limit, settings[_i].capacity, test_seed() + (uint64_t)_i);
 	aux_driver.settle = complete_all;
-	printf("# seed %llu\n", (unsigned long long)world.seed);
-	fflush(stdout);
 	for (unsigned long i = 0; i < steps; i++) {
 		uint64_t dice = rnd() % 100;
 

@@ -3,7 +3,7 @@
  * killed: each must show one moment. Segments tile, tables and events agree, and what had returned
  * before the kill is there.
  *
- *	GM_SEED=n  the seed (printed)      GM_STRESS=x  how long
+ *	SEED=n  the seed      GM_STRESS=x  how long
  */
 #define _GNU_SOURCE
 #include <check.h>
@@ -25,6 +25,7 @@
 #include "test/suite.h"
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
+#include "test/seed.h"
 /* A clock that is read by a system call, which is one step. The vDSO reads again until the host has left its record of
  * the time alone, and where the clock source is kvm-clock, the host changes the record between any two steps. */
 #include "test/unit/leaps.h"
@@ -447,14 +448,10 @@ static void live_and_be_killed(int ready, unsigned int seed)
 
 START_TEST(killed_at_any_moment)
 {
-	const char *text = getenv("GM_SEED");
-	unsigned int seed = text ? (unsigned int)atoi(text) :
-				   (unsigned int)time(NULL) + (unsigned int)_i;
+	unsigned int seed = (unsigned int)test_seed() + (unsigned int)_i;
 	unsigned int kills = (unsigned int)aux_effort(KILLS), undone = 0, flights = 0;
 	static struct places tables;
 
-	printf("# seed %u\n", seed);
-	fflush(stdout);
 	for (unsigned int i = 0; i < kills; i++) {
 		struct timespec wait = { 0, 1000000 + rand_r(&seed) % 8000000 };
 		char path[sizeof(aux_report.path)];
@@ -583,7 +580,7 @@ static void check_stopped(int fd)
 START_TEST(stopped_at_every_instruction)
 {
 	unsigned long steps = 0, checked = 0, stride = aux_effort(1) > 1 ? 1 : 23;
-	unsigned long phase = (unsigned long)time(NULL) % stride;
+	unsigned long phase = test_seed() % stride;
 	char path[sizeof(aux_report.path)];
 	int pipes[2], fd, status;
 	pid_t child;

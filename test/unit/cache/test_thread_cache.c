@@ -5,7 +5,7 @@
  * rows and sound tables. All at once, a block is freed once, whoever frees it. And what is rare: threads
  * that end or die there, a heap that goes meanwhile.
  *
- *	GM_SEED=n  the seed (printed)
+ *	SEED=n  the seed
  */
 #define _GNU_SOURCE
 #include <check.h>
@@ -26,6 +26,7 @@
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/suite.h"
+#include "test/seed.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (UINT64_C(1) << 20)
@@ -53,11 +54,7 @@ static uint64_t rnd(void)
 
 static void begin(uint64_t history)
 {
-	const char *text = getenv("GM_SEED");
-
-	seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 2654435761u + 1;
-	printf("# seed %llu\n", (unsigned long long)seed);
-	fflush(stdout);
+	seed = test_seed();
 	aux_driver_begin(UINT64_MAX);
 	aux_start(history);
 	aux_tcache = true;

@@ -3,7 +3,7 @@
  * thread keeps, in shared memory, the number of its operations that have returned; the operations
  * follow from the seed, so that the parent knows what must be in the journal.
  *
- *	GM_KILLS=n  how many kills (default 150)      GM_SEED=n  the seed (printed)
+ *	GM_KILLS=n  how many kills (default 150)      SEED=n  the seed
  */
 #define _GNU_SOURCE
 #include <check.h>
@@ -24,6 +24,7 @@
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/journal/aux_live.h"
+#include "test/seed.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOWER 20u
@@ -337,14 +338,10 @@ static unsigned long kills_wanted(void)
 
 START_TEST(test_random_kills)
 {
-	const char *seed_text = getenv("GM_SEED");
 	unsigned long part = (unsigned long)_i, left = kills_wanted() - part * AT_ONCE;
 	unsigned long kills = left < AT_ONCE ? left : AT_ONCE;
-	uint64_t seed = part + (seed_text ? strtoul(seed_text, NULL, 10) : (unsigned long)time(NULL));
-	uint64_t random = seed, operations = 0;
+	uint64_t seed = part + test_seed(), random = seed, operations = 0;
 
-	printf("# seed %llu, %lu kills\n", (unsigned long long)seed, kills);
-	fflush(stdout);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(shared, MAP_FAILED);
 	for (unsigned long i = 0; i < kills; i++) {

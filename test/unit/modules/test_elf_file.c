@@ -18,6 +18,7 @@
 #include "test/suite.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/unwind/helper.h"
+#include "test/seed.h"
 
 #define MOST 400000
 
@@ -324,10 +325,8 @@ START_TEST(test_damaged)
 	int in = open_it(helper_path("nobuildid.so"), &whole);
 	int fd = memfd_create("damaged", MFD_CLOEXEC);
 	uint8_t *good = malloc(whole.bytes), *bad = malloc(whole.bytes);
-	const char *seed = getenv("SEED");
 
-	state = seed ? strtoull(seed, NULL, 0) : 20251120 + (uint64_t)_i;
-	printf("# seed %llu, %lu files\n", (unsigned long long)state, rounds);
+	state = test_seed() + (uint64_t)_i;
 	ck_assert(gm_elf_file_read(&whole, good, 0, whole.bytes));
 	for (unsigned long round = 0; round < rounds; round++) {
 		uint64_t bytes = whole.bytes;

@@ -13,6 +13,7 @@
 #include "recorder/unwind/unwind.h"
 #include "test/suite.h"
 #include "test/unit/unwind/helper.h"
+#include "test/seed.h"
 
 #define MOST 64
 #define DEPTH 6
@@ -49,7 +50,7 @@ END_TEST
 
 START_TEST(no_stack_hurts)
 {
-	uint64_t seed = helper_seed();
+	uint64_t seed = test_seed();
 	const size_t words = 4096;
 	uintptr_t *area = mmap(NULL, 3 * words * sizeof(*area), PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

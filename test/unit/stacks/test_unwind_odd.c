@@ -20,6 +20,7 @@
 #include "test/suite.h"
 #include "test/unit/unwind/helper.h"
 #include "test/unit/unwind/oracle.h"
+#include "test/seed.h"
 
 #define PAGE 4096u
 
@@ -539,7 +540,7 @@ static uintptr_t some_address(uint64_t *seed, uintptr_t stack_lo, uintptr_t stac
 
 START_TEST(bad_registers)
 {
-	uint64_t seed = helper_seed();
+	uint64_t seed = test_seed();
 	const int runs = 30000;
 	long frames = 0;
 

@@ -11,6 +11,7 @@
 #include "recorder/unwind/unwind_rules.h"
 #include "test/suite.h"
 #include "test/unit/unwind/helper.h"
+#include "test/seed.h"
 
 /* Of all kinds, a few of them too odd for an entry. */
 static uint64_t rule_of(uintptr_t address)
@@ -77,7 +78,7 @@ END_TEST
 START_TEST(more_than_it_holds)
 {
 	const unsigned int many = 200000;
-	uint64_t seed = helper_seed(), base = helper_random(&seed);
+	uint64_t seed = test_seed(), base = helper_random(&seed);
 	uint32_t now = gm_rule_generation();
 	unsigned int found = 0;
 

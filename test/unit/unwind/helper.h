@@ -49,23 +49,13 @@ static inline uint64_t helper_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* A small generator: a test that uses it prints its seed. */
+/* A small generator. */
 static inline uint64_t helper_random(uint64_t *state)
 {
 	*state ^= *state << 13;
 	*state ^= *state >> 7;
 	*state ^= *state << 17;
 	return *state * UINT64_C(0x2545f4914f6cdd1d);
-}
-
-static inline uint64_t helper_seed(void)
-{
-	const char *given = getenv("SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 0) : helper_now_ns() | 1;
-
-	printf("# SEED=%llu\n", (unsigned long long)seed);
-	fflush(stdout);
-	return seed ? seed : 1;
 }
 
 #endif
