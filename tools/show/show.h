@@ -1,6 +1,6 @@
 /*
- * show.h - text for people: what came from a file is made harmless, headings stand out on a
- * terminal unless NO_COLOR is set.
+ * show.h - text for people: control characters from files become '?', and headings are bold on a terminal unless
+ * NO_COLOR is set. One thread at a time, because most results lie in static memory.
  */
 #ifndef GM_TOOLS_SHOW_H
 #define GM_TOOLS_SHOW_H
@@ -13,58 +13,60 @@
 
 #include "recorder/snapshot/jsonw.h"
 
-/* Does a character that a terminal obeys begin at @at? How many bytes it has; 0: it is no such character. */
+/* Return the bytes of the control character at @at (gm_utf8_control); 0: another character is there. */
 static inline size_t gm_show_control(const char *at)
 {
 	return gm_utf8_control((const unsigned char *)at);
 }
 
-/* @text with '?' in place of each byte of those, cut to 1,023 bytes. Static memory of four calls. */
+/* Return @text, cut to 1,023 bytes, with '?' for each byte of a control character and for each byte that is not UTF-8.
+ * The result lies in static memory and lasts until the fourth call after this one. */
 const char *gm_show_clean(const char *text);
 
-/* The same of a path, of up to 4,095 bytes. Static memory. */
+/* Return the same for a path of up to 4,095 bytes. The result lies in static memory until the next call. */
 const char *gm_show_path(const char *path);
 
-/* @number, or null where it is not known. */
+/* Return @number as JSON; null if the number is not @known. The caller owns the result. */
 static inline json_t *gm_show_number(bool known, int64_t number)
 {
 	return known ? json_integer(number) : json_null();
 }
 
-/* Write @json and a line end to @out; @indent as of gm_writer_indent, 0: one line. Gives up a reference to @json. NULL,
- * which json_pack returns where memory is short or a text is no UTF-8, writes nothing: gm_show_end then says so, and
- * fails. */
+/* Write @json and a newline to @out, with @indent blanks for each level (0: all in one line), and drop a reference to
+ * @json. json_pack returns NULL if memory is short or a text is not UTF-8: for NULL write nothing, and let gm_show_end
+ * report the error. */
 void gm_show_document(FILE *out, json_t *json, unsigned int indent);
 
-/* Make @text, which may be cut within a character, UTF-8 again: what is left of one becomes '?'. Returns @text. */
+/* Replace each byte of @text that is not UTF-8 by '?', for example those of a character that was cut. Returns @text. */
 char *gm_show_repair(char *text);
 
-/* gm_show_clean, cut to at most @bytes, between two characters. */
+/* Return gm_show_clean(@text), cut between two characters to at most @bytes. */
 const char *gm_show_cut(const char *text, size_t bytes);
 
-/* The statistics of the devices of a snapshot, summed; of @device alone (a number; NULL: of all). @live and @peak are
- * bytes that were asked for, not those of the blocks that serve them; @reserved_peak is what was taken from the
- * driver. @ooms of all devices has the refused requests for pinned host memory, too. */
+/* Return the statistics of @device (a number), or the sums over all devices (NULL). @live and @peak are bytes that the
+ * program asked for, or the bytes of blocks in a snapshot that has only those; @reserved_peak is what was taken from
+ * the driver. With NULL, @ooms includes the refused requests for pinned host memory. */
 struct gm_totals { int64_t live, peak, reserved_peak, blocks, ooms; };
 struct gm_totals gm_show_totals(const json_t *root, const char *device);
 
-/* "2025-11-20 15:40:12 UTC", "" for 0. Static memory. */
+/* Return microseconds since 1970 as "2025-11-20 15:40:12 UTC"; "" if @time_us is 0 or less. Static memory. */
 const char *gm_show_time(int64_t time_us);
 
-/* Bytes with a sign and a unit. Static memory of four calls. */
+/* Return @bytes with a unit, as "-1.50 KiB". Static memory, until the fourth call after this one. */
 const char *gm_show_bytes(int64_t bytes);
 
-/* "1 block", "5 blocks". Static memory of four calls. */
+/* Return "1 block", "5 blocks". Static memory, until the fourth call after this one. */
 const char *gm_show_count(int64_t count, const char *one);
 
-/* A module's number as its file's name, and as its path: from the snapshot's "modules". */
+/* Return the file name of a module, by its number in the snapshot's "modules", cleaned; "(unknown)": none. Return its
+ * path, not cleaned; "": none. */
 const char *gm_show_module(const json_t *root, int64_t module);
 const char *gm_show_module_path(const json_t *root, int64_t module);
 
-/* The device that an object names: "device 3", or "the host". Static memory. */
+/* Return the member "device" of @object as "device 3", or as "the host" if it is no number. Static memory. */
 const char *gm_show_device(const json_t *object);
 
-/* One operation that was in flight, in a line. */
+/* An operation in flight, and the function that prints it in a line. */
 struct gm_show_op {
 	int64_t thread, size;
 	uint64_t address;
@@ -73,50 +75,51 @@ struct gm_show_op {
 };
 void gm_show_op(FILE *out, const struct gm_show_op *op);
 
-/* May colours be used on @out? A terminal, TERM not "dumb", NO_COLOR not set. */
+/* May colours be used on @out: is @out a terminal, TERM not "dumb", and NO_COLOR empty? */
 bool gm_show_in_color(FILE *out);
 
 void gm_show_heading(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A line on stderr for what takes over a second, only on a terminal: "@what: @done of @all", drawn over
- * itself from the second second on, at most 5 times a second. */
+/* Print "@what: @done of @all" on stderr, if stderr is a terminal and the work has taken a second. Each line replaces
+ * the one before, at most 5 times a second. */
 void gm_progress(const char *what, size_t done, size_t all);
 
-/* Columns of the terminal that @out is, at least 40; SIZE_MAX: it is none, and a line has no end there. */
+/* Return the columns of the terminal @out, 80 if the terminal reports none or less than 40; SIZE_MAX: @out is no
+ * terminal, and lines are not wrapped. */
 size_t gm_show_columns(FILE *out);
 
-/* Take the line away. */
+/* Erase the line of gm_progress. */
 void gm_progress_end(void);
 
-/* Seconds on CLOCK_MONOTONIC. */
+/* Return the seconds on CLOCK_MONOTONIC. */
 double gm_show_now(void);
 
-/* What gpumem exits with: done; the check failed, or something could not be written; wrong use; an input
- * that cannot be read. */
+/* The exit statuses of gpumem: done; the check failed, or output could not be written; wrong use; unreadable input. */
 enum gm_exit { GM_EXIT_OK, GM_EXIT_FAILED, GM_EXIT_USAGE, GM_EXIT_INPUT };
 
-/* Could all output of @verb be written? Returns the exit status @status, or GM_EXIT_FAILED after a message. */
+/* Flush stdout. Returns @status, or GM_EXIT_FAILED after a message if some output of @verb could not be written. */
 int gm_show_end(const char *verb, int status);
 
-/* @bytes in the largest unit that leaves it at 1 or more: "512 B", "1.50 KiB", "20.00 GiB".
- * Writes at most @room bytes, NUL included; 32 are always enough. */
+/* Write @bytes in the largest unit in which the number is 1 or more: "512 B", "1.50 KiB", "20.00 GiB".
+ * At most @room bytes are written, NUL included; 32 are always enough. */
 void gm_units_bytes(uint64_t bytes, char *ret, size_t room);
 
-/* Bytes from "512", "20MiB", "40GiB", "1.5GB" (KB, MB ... count 1024 too, as PyTorch's do).
+/* Read bytes, as "512", "20MiB", "40GiB" or "1.5GB" (a KB is 1024 bytes, as in PyTorch).
  * Returns 0, or -EINVAL and @ret unchanged. */
 int gm_units_parse(const char *text, uint64_t *ret);
 
-/* A time in seconds: a number, which may have a unit (us, ms, s, min, h). Returns 0, or -EINVAL and @ret unchanged. */
+/* Read a time in seconds: a number, with a unit (us, ms, s, min, h) or without. Returns 0, or -EINVAL and @ret
+ * unchanged. */
 int gm_units_time(const char *text, double *ret);
 
-/* The moment that @time (gm_units_time) names, in microseconds since 1970: seconds after @origin_us; below 0, seconds
- * before @end_us; from 10^12 on, microseconds since 1970. */
+/* Return the moment that @time (gm_units_time) means, in microseconds since 1970: @time seconds after @origin_us; if
+ * @time is below 0, as many seconds before @end_us; from 10^12 on, @time as it is. */
 int64_t gm_units_moment(double time, int64_t origin_us, int64_t end_us);
 
-/* Seconds, from @least to @most. Returns 0, or -EINVAL when @text is none of these. */
+/* Read seconds, from @least to @most. Returns 0, or -EINVAL; *@ret may change in both cases. */
 int gm_units_seconds(const char *text, double least, double most, double *ret);
 
-/* Numbers from a file may be anything: these sums wrap where they would overflow. */
+/* Sums that wrap when they overflow, because numbers from a file may be anything. */
 static inline int64_t gm_wrap_add(int64_t a, int64_t b)
 {
 	return (int64_t)((uint64_t)a + (uint64_t)b);
@@ -127,27 +130,29 @@ static inline int64_t gm_wrap_subtract(int64_t a, int64_t b)
 	return (int64_t)((uint64_t)a - (uint64_t)b);
 }
 
-/* Write @text and a newline to @out, where a line of @column characters has begun. Break lines between words at @width
- * characters, and begin each further line with @next. A longer word has a line of its own. Returns how many lines. */
+/* Write @text and a newline to @out, whose line has @column characters already. Break lines between words at @width
+ * characters, and begin each further line with @next. A longer word gets a line of its own. Returns the number of
+ * lines. */
 unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char *next, size_t width);
 
-/* The same of a whole line that printf's arguments make, at the width of the terminal: one line where there is none. */
+/* Print as printf does, wrapped by gm_show_wrapped at the width of the terminal @out. Without a terminal, do not
+ * wrap. */
 void gm_show_line(FILE *out, const char *next, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- which frames of a stack do not tell who asked for memory ---------------------------------- */
 
-/* Is a frame of the CUDA runtime or driver (linked in or not), of an allocator above it, or of this library? */
+/* Is a frame of the CUDA runtime or driver (linked in or not), of an allocator above them, or of this library? */
 bool gm_stack_plumbing(const char *name, const char *module);
 
-/* Is a Python file one that was installed, not the program's own? */
+/* Was a Python file installed, so that it is not the program's own? */
 bool gm_stack_installed(const char *file);
 
-/* Is it one that only runs the program: pytest and its plugins, unittest, runpy, the interpreter's own import? */
+/* Does a Python file only run the program: pytest and its plugins, unittest, runpy, the interpreter's own import? */
 bool gm_stack_runner(const char *file);
 
-/* Is the C++ function @name (not mangled) a step of PyTorch's backward? The steps run in threads of PyTorch's own,
- * without a line of Python: only this name tells them apart. What PyTorch calls the step ("AddmmBackward0") is at
- * *@ret_name, *@ret_length bytes. */
+/* Is the C++ function @name (demangled) a step of PyTorch's backward? The steps run in threads of PyTorch's own,
+ * without a line of Python, so only this name tells them apart. If so, *@ret_name points to PyTorch's name of the step
+ * ("AddmmBackward0"), which has *@ret_length bytes. */
 bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length);
 
 #endif
