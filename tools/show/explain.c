@@ -1,6 +1,6 @@
 /*
- * explain.c - why memory ran out, from what was asked, free, held, cached and not recorded: see
- * explain.h.
+ * explain.c - why memory ran out: the facts of a failure (bytes asked for, free, held, cached, not recorded), and the
+ * cause that follows from them: see explain.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/explain.h"
@@ -13,7 +13,7 @@
 #include "tools/read/snapshot.h"
 #include "tools/show/show.h"
 
-#define PAGE INT64_C(2097152)		/* what the driver takes of a device at a time */
+#define PAGE INT64_C(2097152)		/* bytes; the driver's unit of device memory */
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ int64_t gm_largest_idle(const struct gm_snapshot *snapshot, int64_t device)
 	return largest;
 }
 
-/* What the cache of that device holds: statistics of the snapshot, its own moment. */
+/* Fill in what the cache of the device holds, by the statistics at the moment of the snapshot. */
 static void find_cache(const struct gm_snapshot *snapshot, struct gm_facts *facts)
 {
 	const json_t *device = json_array_get(gm_json_list(snapshot->root, "devices"), (size_t)facts->device);
@@ -49,7 +49,7 @@ static void find_cache(const struct gm_snapshot *snapshot, struct gm_facts *fact
 		facts->rounding = gm_wrap_subtract(active, gm_json_number(stats, "requested_bytes.all.current"));
 }
 
-/* What a cache asks the driver for, to serve a request of @bytes. */
+/* Return the bytes of the segment that a cache asks the driver for, to serve a request of @bytes. */
 static int64_t segment_of(const json_t *root, int64_t bytes)
 {
 	const json_t *settings = gm_json_object(root, "allocator_settings");
@@ -68,7 +68,7 @@ static int64_t segment_of(const json_t *root, int64_t bytes)
 	return (int64_t)gm_heap_segment_bytes(&config, gm_heap_round(&config, (uint64_t)bytes));
 }
 
-/* Does our cache ask for no more than a request takes, where it cannot have more (option shared_segments)? */
+/* Does our cache ask for a segment of the request's own size if a larger one is refused (option shared_segments)? */
 static bool cuts_to_size(const json_t *root)
 {
 	const json_t *option = gm_json_object(gm_json_object(gm_json_object(root, "allocator_settings"), "gpumem"),
@@ -78,7 +78,8 @@ static bool cuts_to_size(const json_t *root)
 	return *value && strtod(value, NULL) < 1;
 }
 
-/* A pool's request: PyTorch's allocator refused it, its own word, after the driver or a limit of its own did. */
+/* Fill in the failure of a pool's request, which PyTorch's allocator reported: the driver, or a limit of PyTorch's,
+ * refused the memory. */
 static void find_pool(const struct gm_snapshot *snapshot, const json_t *failure, struct gm_facts *facts)
 {
 	const json_t *device = json_array_get(gm_json_list(snapshot->root, "devices"), (size_t)facts->device);
@@ -95,12 +96,13 @@ static void find_pool(const struct gm_snapshot *snapshot, const json_t *failure,
 				     gm_pool_is_expandable(&snapshot->pools[i]);
 	facts->needed = facts->expandable ? facts->asked : segment_of(snapshot->root, facts->asked);
 	facts->live = gm_json_number(failure, "live_bytes");
-	facts->rounding = 0;		/* not known of the pool's blocks */
-	if (beside > 0 && all < INT64_MAX / 4)	/* of the program's, past the pool */
+	facts->rounding = 0;		/* not known for the pool's blocks */
+	if (beside > 0 && all < INT64_MAX / 4)	/* memory that the program has outside the pool */
 		facts->live = gm_wrap_add(facts->live, beside);
 	facts->largest = gm_json_number(failure, "largest_idle_block_bytes");
 }
 
+/* Fill in the failure that our library recorded. Returns false if there is none. */
 static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts)
 {
 	const json_t *root = snapshot->root;
@@ -145,7 +147,7 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 	facts->pool = gm_json_number(failure, "pool");
 	if (facts->pool > 0)
 		find_pool(snapshot, failure, facts);
-	/* The cache as it was then: what the snapshot holds may have been given back before it. */
+	/* The cache at the failure: before the snapshot, some of its memory may have been given back. */
 	if (gm_json_number(failure, "reserved_bytes") > 0) {
 		facts->cached = gm_json_number(failure, "cached_bytes");
 		facts->pending = gm_json_number(failure, "limbo_bytes");
@@ -155,7 +157,7 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 	return true;
 }
 
-/* What PyTorch's allocator had of @device after @row, where the history goes on behind it. */
+/* Correct what PyTorch's allocator had to the moment after @row, if the history has later events of the device. */
 static void find_cache_at(const struct gm_scene *scene, struct gm_facts *facts, size_t row)
 {
 	int64_t live = 0, reserved = gm_wrap_add(gm_wrap_add(facts->live, facts->cached), facts->pending);
@@ -185,11 +187,12 @@ static void find_cache_at(const struct gm_scene *scene, struct gm_facts *facts, 
 	facts->live = live;
 	facts->rounding = 0;
 	facts->cached = reserved > live ? gm_wrap_subtract(reserved, live) : 0;
-	facts->pending = 0;		/* with what is live */
+	facts->pending = 0;		/* in @live */
 	facts->largest = -1;
 }
 
-/* PyTorch's word of it is an event with what was free. */
+/* Fill in the last failure in a snapshot of PyTorch, an event whose address is what was free. Returns false if there is
+ * none. */
 static bool find_torch(const struct gm_scene *scene, struct gm_facts *facts, int64_t *ret_row)
 {
 	const json_t *settings = gm_json_object(scene->root, "allocator_settings");
@@ -220,6 +223,7 @@ static bool find_torch(const struct gm_scene *scene, struct gm_facts *facts, int
 	return true;
 }
 
+/* Return the row of the failure; GM_LIVES_END: the history does not have it. */
 static int64_t row_of(const struct gm_scene *scene, const struct gm_facts *facts)
 {
 	for (size_t i = scene->lives.row_count; i--;)
@@ -268,13 +272,13 @@ static enum gm_cause cause_of(const struct gm_facts *facts)
 		return GM_CAUSE_TOO_LARGE;
 	if (lacks <= 0)
 		return GM_CAUSE_REFUSED;
-	/* In pieces, and no less than what was asked for: what is live would have fitted. */
+	/* Enough is idle or pending, and without fragmentation the live memory and the request would have fitted. */
 	if (idle + pending >= lacks && facts->live + facts->asked <= all - (others > 0 ? others : 0))
 		return idle >= pending ? GM_CAUSE_FRAGMENTED : GM_CAUSE_PENDING;
-	/* Most of what lacks, and more than the program itself has. */
+	/* Others hold most of what was missing, and more than the program holds. */
 	if (others > lacks / 2 && others > facts->total / 10 && others > facts->live)
 		return GM_CAUSE_OTHERS;
-	/* No holder is to blame for a request that is more than all of them have. */
+	/* The request is more than all holders have together, so none of them is the cause. */
 	if (facts->asked > all / 2 && facts->asked > facts->live)
 		return GM_CAUSE_LARGE;
 	return GM_CAUSE_FULL;
@@ -296,7 +300,7 @@ const char *gm_explain_device(const struct gm_explanation *explanation, char ret
 	return ret;
 }
 
-/* Of some memory, or the difference of two: four of them add up without overflow. */
+/* Is @bytes a size or a difference of sizes? Four such numbers add up without overflow. */
 static bool is_size(int64_t bytes)
 {
 	return bytes >= -(INT64_MAX / 4) && bytes <= INT64_MAX / 4;
@@ -330,7 +334,7 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 	ret->stack = facts.stack;
 	if (facts.holders_known)
 		gm_explain_growth(scene, ret, facts.live, &facts.growth);
-	/* Whatever lies idle beside it is gone soon, too. */
+	/* A leak soon takes the idle memory, too. */
 	if (facts.growth.leaks && (ret->cause == GM_CAUSE_FRAGMENTED || ret->cause == GM_CAUSE_FULL ||
 				   ret->cause == GM_CAUSE_PENDING))
 		ret->cause = GM_CAUSE_LEAK;

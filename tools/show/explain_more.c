@@ -1,6 +1,6 @@
 /*
- * explain_more.c - why memory ran out: which call site only grows, and what would have served a request that our own
- * cache could not: see explain.h. One thread.
+ * explain_more.c - why memory ran out: which call site only grows, and which settings would have served a request that
+ * our own cache could not serve: see explain.h. One thread.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -12,12 +12,12 @@
 #include "tools/show/show.h"
 
 #define QUARTERS 4u
-#define BLOCKS_LEAST 16u		/* of fewer survivors nothing is said */
-#define PAGE INT64_C(2097152)		/* what the driver takes of a device at a time */
+#define BLOCKS_LEAST 16u		/* live blocks; with fewer, a call site does not count as growing */
+#define PAGE INT64_C(2097152)		/* bytes; the driver's unit of device memory */
 
 /* ---- what only grows ---------------------------------------------------------------------------- */
 
-/* Which stacks are of the call site @key? By number; NULL: out of memory. */
+/* Return for each stack whether its call site is @key; the caller frees the list. NULL: out of memory. */
 static bool *stacks_of(const struct gm_scene *scene, const char *key)
 {
 	bool *is = calloc(scene->stacks.count + 1, sizeof(*is));
@@ -29,11 +29,11 @@ static bool *stacks_of(const struct gm_scene *scene, const char *key)
 }
 
 struct ages {
-	size_t survivors[QUARTERS];	/* by when they were allocated */
+	size_t survivors[QUARTERS];	/* live blocks, by the quarter in which they were allocated */
 	size_t all, freed, freed_elsewhere;
 };
 
-/* The quarter of the time up to @rows in which a row lies. */
+/* Return the quarter of rows @first to @rows in which row @born lies. */
 static unsigned int quarter_of(uint32_t born, uint32_t first, uint32_t rows)
 {
 	if (born == GM_LIFE_BEFORE || rows <= first)
@@ -80,7 +80,7 @@ void gm_explain_growth(const struct gm_scene *scene, const struct gm_explanation
 	memset(ret, 0, sizeof(*ret));
 	if (gm_explain_holders(scene, explanation, GM_BY_SITE, &groups))
 		return;
-	/* What PyTorch's allocator takes of the driver is its cache's, and no leak. */
+	/* Segments that PyTorch's allocator gets from the driver are its cache, and no leak. */
 	if (groups.count && groups.list[0].bytes[1] > live / 2 && strcmp(groups.list[0].key, GM_NO_STACK) &&
 	    (explanation->pool || strncmp(gm_show_module(scene->root, groups.list[0].module), "libc10_cuda", 11)))
 		stacks = stacks_of(scene, groups.list[0].key);
@@ -91,19 +91,20 @@ void gm_explain_growth(const struct gm_scene *scene, const struct gm_explanation
 		ret->blocks = groups.list[0].count[1];
 		ret->grows = ages.all >= BLOCKS_LEAST;
 	}
-	/* In each quarter of the site's time some were allocated that live still. */
+	/* Blocks from each quarter of the site's time are still live. */
 	for (unsigned int q = 0; q < QUARTERS; q++)
 		ret->grows &= ages.survivors[q] >= ages.all / (QUARTERS * QUARTERS) && ages.survivors[q] > 0;
-	/* While the program comes and goes elsewhere; else it may be loading what it needs. */
+	/* The program frees other blocks meanwhile. If not, it may still be loading what it needs. */
 	ret->leaks = ret->grows && ages.freed + ages.freed_elsewhere >= ages.all / 2;
 	ret->freed = (int64_t)ages.freed;
 	free(stacks);
 	gm_groups_close(&groups);
 }
 
-/* ---- what would have served our own cache's program --------------------------------------------- */
+/* ---- which settings of our own cache would have served the request ------------------------------ */
 
-/* Bytes of the device that the live memory of the moment takes without a cache: large blocks in whole pages. */
+/* Return the bytes of the device that the memory live after @row takes without a cache: large blocks take whole
+ * pages. */
 static int64_t native_bytes(const struct gm_scene *scene, const char *device, int64_t row)
 {
 	int64_t large = 0, small = 0;
@@ -141,7 +142,7 @@ bool gm_explain_ours(const struct gm_scene *scene, const struct gm_facts *facts,
 		return false;
 	for (size_t i = 0; i < scene->snapshot->pool_count; i++)
 		if (scene->snapshot->pools[i].device == facts->device)
-			return false;		/* the rows are its own, and not those of our cache */
+			return false;		/* the rows are the pool's, and not our cache's */
 	if (facts->limit > 0 && facts->limit < could)
 		could = facts->limit;
 	if (!gm_would_serve(scene->snapshot, NULL, facts->device, (uint64_t)could, &would) &&

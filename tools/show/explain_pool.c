@@ -1,6 +1,5 @@
 /*
- * explain_pool.c - why a pool could not serve a request, as PyTorch's that ran out of memory: see explain.h.
- * One thread.
+ * explain_pool.c - why a pool, for example PyTorch's, could not serve a request: see explain.h. One thread.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -10,8 +9,8 @@
 #include "tools/show/explain.h"
 #include "tools/show/show.h"
 
-#define SITES_SAID 5u
-#define TEXT 1600
+#define SITES_SAID 5u			/* call sites that are named */
+#define TEXT 1600			/* bytes of a sentence */
 #define REPLAYED "Replayed with PYTORCH_CUDA_ALLOC_CONF="
 
 static void add(json_t *lines, const char *text)
@@ -27,7 +26,7 @@ static const struct gm_snapshot_pool *pool_of(const struct gm_scene *scene, int6
 	return NULL;
 }
 
-/* Who held the device's memory then, by line of the program. */
+/* Say which call sites held the device's memory at the failure. */
 static void say_holders(json_t *lines, const struct gm_scene *scene, const struct gm_explanation *explanation)
 {
 	struct gm_groups groups;
@@ -94,7 +93,8 @@ static void say_idle(json_t *lines, const struct gm_snapshot_pool *pool, int64_t
 	add(lines, text);
 }
 
-/* The segment that would have served the request, or have gone back to the driver, but for the least that is in use. */
+/* Name the segment with the fewest bytes in use of those that are large enough for the request and at most half in use:
+ * without these blocks the segment could have served the request, or gone back to the driver. */
 static void say_kept(json_t *lines, const struct gm_scene *scene, const struct gm_snapshot_pool *pool, int64_t asked)
 {
 	const struct gm_snapshot_segment *kept = NULL;
@@ -125,7 +125,8 @@ static void say_kept(json_t *lines, const struct gm_scene *scene, const struct g
 
 /* ---- what would have served ------------------------------------------------------------------- */
 
-/* Bytes that the pool could have: what it had at most, or when it failed, with what was free. */
+/* Return the bytes that the pool could have: its peak or, if that is more, what it had at the failure and what was
+ * free. */
 static uint64_t limit_of(const struct gm_snapshot_pool *pool, const json_t *failure)
 {
 	int64_t peak = gm_json_number(gm_json_object(pool->root, "memory_stats"), "reserved_bytes.all.peak");
@@ -135,12 +136,12 @@ static uint64_t limit_of(const struct gm_snapshot_pool *pool, const json_t *fail
 
 	if (had < 0 || free_bytes < 0 || had > INT64_MAX / 4 || free_bytes > INT64_MAX / 4)
 		return 0;
-	if (free_bytes < asked)		/* else a limit of PyTorch's own refused it */
+	if (free_bytes < asked)		/* else a limit of PyTorch's refused the request */
 		had += free_bytes;
 	return (uint64_t)(peak > had ? peak : had);
 }
 
-/* The driver's own pool, in place of PyTorch's. */
+/* Say whether the driver's pool, in place of PyTorch's, would have served the run. */
 static void say_async(json_t *lines, const struct gm_would *would)
 {
 	static const char model[] = GM_WOULD_ASYNC " is modelled by a heap that moves pages of 2 MiB, in units of "
@@ -214,7 +215,7 @@ json_t *gm_explain_pool(const struct gm_scene *scene, const struct gm_explanatio
 	if (!of_now)
 		failure = json_array_get(failures, json_array_size(failures) - 1);
 	say_holders(lines, scene, explanation);
-	if (of_now) {			/* what the pool holds is of the snapshot's moment */
+	if (of_now) {			/* the blocks of @pool are those of the snapshot's moment */
 		say_idle(lines, pool, gm_json_number(failure, "requested_bytes"));
 		say_kept(lines, scene, pool, gm_json_number(failure, "requested_bytes"));
 	}

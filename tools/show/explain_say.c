@@ -1,6 +1,5 @@
 /*
- * explain_say.c - why memory ran out and what to change, in sentences that are true of what is known:
- * see explain.h.
+ * explain_say.c - why memory ran out and what to change, in sentences that claim no more than is known: see explain.h.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -83,7 +82,7 @@ static void say_limit(const struct gm_facts *facts, struct gm_explanation *ret)
 	WHY(".");
 }
 
-/* Did the blocks take so much more than was asked for that it matters? */
+/* Is rounding at least 1% of the live bytes? */
 static bool rounding_matters(const struct gm_facts *facts)
 {
 	return facts->rounding > 0 && facts->rounding >= facts->live / 100;
@@ -130,7 +129,7 @@ static void say_others(const struct gm_facts *facts, struct gm_explanation *ret)
 	WHY(".");
 }
 
-/* Who holds the most, where that only grew. */
+/* Name the call site that holds the most, if it only grew. */
 static void say_growth(const struct gm_facts *facts, struct gm_explanation *ret)
 {
 	const struct gm_growth *growth = &facts->growth;
@@ -145,7 +144,7 @@ static void say_growth(const struct gm_facts *facts, struct gm_explanation *ret)
 		    ret->cause == GM_CAUSE_FULL ? ": a leak, unless the program needs them all" : "");
 }
 
-/* Pinned memory is the machine's. What the kernel had left of that is not known. */
+/* Pinned memory is the machine's; how much the kernel had left is not known. */
 static void say_host(const struct gm_facts *facts, struct gm_explanation *ret)
 {
 	WHY("Pinned memory is memory of the machine, so the device is not at fault");
@@ -212,7 +211,7 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 
 /* ---- what to change -------------------------------------------------------------------------- */
 
-/* The largest holder: by call site, by module where there are no stacks. */
+/* Name the largest holder: a call site, or a module if there are no stacks. */
 static void say_holder(const struct gm_scene *scene, const struct gm_facts *facts,
 		       struct gm_explanation *ret)
 {
@@ -258,7 +257,7 @@ static bool is_below_torch(const struct gm_scene *scene, const struct gm_facts *
 	return is;
 }
 
-/* Does a pool of PyTorch's tell, below which the driver was asked? */
+/* Did PyTorch's allocator ask the driver, and is its pool on that device recorded? */
 static bool is_told(const struct gm_scene *scene, const struct gm_facts *facts)
 {
 	if (facts->pool || strncmp(facts->module, "libc10_cuda", 11))
@@ -307,9 +306,8 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		       "the way: of MPS, or the maximum of a pool that the program made.");
 		break;
 	case GM_CAUSE_FRAGMENTED:
-		/* Segments that are idle whole need no advice: they were given back before the
-		 * call failed. PyTorch has a setting more than this library. */
-		if (facts->pool)	/* gm_explain_pool tells */
+		/* Wholly idle segments need no advice: they were given back before the call failed. */
+		if (facts->pool)	/* gm_explain_pool says which setting would help */
 			break;
 		if (gm_explain_ours(scene, facts, ret->row, ret->change, sizeof(ret->change)))
 			break;
@@ -347,7 +345,7 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		       "is computed, or do the work in smaller parts.");
 		break;
 	default:
-		/* Other settings round less. */
+		/* If rounding took what was missing, another setting may round less. */
 		if (!rounding_matters(facts) || facts->rounding < gm_facts_lacks(facts) ||
 		    !gm_explain_ours(scene, facts, ret->row, ret->change, sizeof(ret->change)))
 			say_holder(scene, facts, ret);

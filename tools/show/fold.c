@@ -1,8 +1,8 @@
 /*
- * fold.c - user code first: what of a stack is not the program's, and names that are short: see stacks.h. One thread.
+ * fold.c - user code first: which frames of a stack are not the program's, and short names: see stacks.h. One thread.
  *
  * The page has the same rules and the same tables: tools/viewer/src/model/stacks.js. test/viewer/test_stacks.mjs
- * compares what both make of real stacks.
+ * compares the results of both on real stacks.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "tools/show/show.h"
 #include "tools/show/stacks.h"
 
-#define SHORT_ENOUGH 40u		/* letters of a name that stays as it is */
+#define SHORT_ENOUGH 40u		/* bytes: a shorter name stays as it is */
 
-static bool every;
+static bool every;			/* every frame is shown */
 
 void gm_stacks_unfold(void)
 {
@@ -32,7 +32,7 @@ const char *gm_fold_name(enum gm_fold fold)
 	return names[fold];
 }
 
-/* Does @text begin as @pattern does, in which one * stands for anything? */
+/* Does @text begin with @pattern, in which one * stands for anything? */
 static bool begins(const char *text, const char *pattern)
 {
 	size_t fixed = strcspn(pattern, "*");
@@ -40,7 +40,7 @@ static bool begins(const char *text, const char *pattern)
 	return !strncmp(text, pattern, fixed) && (!pattern[fixed] || strstr(text + fixed, pattern + fixed + 1));
 }
 
-/* PyTorch's dispatcher, and what binds C++ to Python. */
+/* Is @name a function of PyTorch's dispatcher, or one that binds C++ to Python? */
 static bool is_dispatcher(const char *name)
 {
 	static const char *const patterns[] = {
@@ -65,7 +65,7 @@ static bool is_dispatcher(const char *name)
 
 enum gm_fold gm_frame_fold(const struct gm_frame *frame)
 {
-	/* What runs Python's code, and calls C for it. */
+	/* These run Python's code, and call C for it. */
 	static const char *const modules[] = { "python", "libpython", "libffi.so", "_ctypes." };
 
 	if (frame->sort == GM_FRAME_PLUMBING)
@@ -78,7 +78,7 @@ enum gm_fold gm_frame_fold(const struct gm_frame *frame)
 	return is_dispatcher(frame->name) ? GM_FOLD_DISPATCHER : GM_FOLD_NOT;
 }
 
-/* Does @name end as a place does, ":88)"? */
+/* Does @name end with a line number, as in ":88)"? */
 static bool has_place(const char *name)
 {
 	const char *end = name + strlen(name), *at = end - 1;
@@ -91,8 +91,8 @@ static bool has_place(const char *name)
 }
 
 /*
- * Of "operator<<" and the like at @text, as long as it is: none of its letters is a bracket. 0: it is no such name. The
- * letter behind it tells operator<< <int> from operator< and its <int>, which some demanglers write without a space.
+ * Return the length of a name like "operator<<" at @text, whose letters are no brackets; 0: no such name is there. The
+ * letter behind the name separates operator<< <int> from operator< with <int>, because some demanglers write no space.
  */
 static size_t operator_length(const char *text)
 {
@@ -113,7 +113,7 @@ static size_t operator_length(const char *text)
 	return 0;
 }
 
-/* Behind the bracket that closes the one at @open; the end, if none does. */
+/* Return the place behind the bracket that closes the bracket at @open; the end of the text if none does. */
 static const char *closed(const char *open)
 {
 	unsigned int depth = 0;
@@ -131,7 +131,7 @@ static bool is_word(char letter)
 	       (letter >= 'a' && letter <= 'z');
 }
 
-/* The parameters that end @text, from their bracket on; NULL: none do. */
+/* Return the bracket at which the parameters begin that end @text; NULL: there are none. */
 static char *parameters(char *text)
 {
 	for (char *from = strchr(text, '('); from; from = strchr(from + 1, '(')) {
@@ -193,10 +193,10 @@ void gm_frame_shorten(const char *name, char *ret, size_t room)
 	}
 }
 
-/* ---- a call site in so many columns ------------------------------------------------------------ */
+/* ---- a call site in a number of columns -------------------------------------------------------- */
 
-#define SITE_MOST 1100u			/* bytes: gm_show_clean gives less */
-#define NAME_LEAST 9u			/* columns that a place leaves to a name */
+#define SITE_MOST 1100u			/* bytes; gm_show_clean returns less */
+#define NAME_LEAST 9u			/* columns that a name keeps beside its place */
 #define ELLIPSIS "\u2026"
 
 static size_t columns_of(const char *text)
@@ -208,7 +208,7 @@ static size_t columns_of(const char *text)
 	return columns;
 }
 
-/* Where @text goes on behind its first @columns characters. */
+/* Return the rest of @text behind its first @columns characters. */
 static char *behind(char *text, size_t columns)
 {
 	while (*text && (columns || ((unsigned char)*text & 0xc0) == 0x80))
@@ -216,7 +216,7 @@ static char *behind(char *text, size_t columns)
 	return text;
 }
 
-/* The place that ends @site, " (file:line)" or " (module)", which may have brackets itself; "": there is none. */
+/* Return the place that ends @site: " (file:line)" or " (module)", which may contain brackets; "": there is none. */
 static char *place_of(char *site)
 {
 	char *end = site + strlen(site), *at = end;
@@ -230,7 +230,7 @@ static char *place_of(char *site)
 	return !depth && at > site && at[-1] == ' ' ? at - 1 : end;
 }
 
-/* Drop from the left, and put an ellipsis there. */
+/* Cut @text on the left to @columns, the first one an ellipsis. */
 static void cut_left(char *text, size_t columns)
 {
 	size_t have = columns_of(text);
@@ -249,7 +249,7 @@ char *gm_text_fit(char *text, size_t columns)
 	return text;
 }
 
-/* Drop directories of @place until it has @columns, or none is left. */
+/* Drop directories of @place from the left until @place has at most @columns, or no directory is left. */
 static void shorten_place(char *place, size_t columns)
 {
 	char *slash = place[0] ? place + 1 : place, rest[SITE_MOST];
@@ -262,7 +262,7 @@ static void shorten_place(char *place, size_t columns)
 	strcpy(stpcpy(place, " (" ELLIPSIS), rest);
 }
 
-/* Cut parameters off that have no end, because the whole name was too long to keep (gm_frame_text). */
+/* Drop parameters without a closing bracket: gm_frame_text cut the name there. */
 static void close_parameters(char *name)
 {
 	unsigned int depth = 0;
@@ -277,13 +277,13 @@ static void close_parameters(char *name)
 		strcpy(from, "(" ELLIPSIS ")");
 }
 
-/* Does a bracket open (1) or close (-1) at @at? */
+/* Return 1 if a bracket opens at @at, -1 if one closes, else 0. */
 static int bracket(const char *at)
 {
 	return strchr("([{<", *at) ? 1 : strchr(")]}>", *at) ? -1 : 0;
 }
 
-/* What is left of a name of C++ without what its function returns, and without the parameters that are left out. */
+/* Cut the abridged parameters from a C++ name. Return the name behind its result type. */
 static char *bare(char *name)
 {
 	char *end = strstr(name, "(" ELLIPSIS ")"), *from = name;
@@ -301,7 +301,7 @@ static char *bare(char *name)
 	return from;
 }
 
-/* Drop namespaces and classes of @name until it has @columns, or only the function is left. */
+/* Drop scopes of @name from the left until @name has at most @columns, or only the function is left. Returns @name. */
 static char *without_scopes(char *name, size_t columns)
 {
 	char *from = name, rest[SITE_MOST];

@@ -1,5 +1,5 @@
 /*
- * groups.c - what is live, summed by where it came from: see groups.h.
+ * groups.c - live allocations, summed by call site, stack, module and so on: see groups.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/groups.h"
@@ -15,14 +15,14 @@
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
-#define NAME_MOST 160		/* letters of a function in a stack for people */
-/* How many native frames that a line of Python called are printed, of what may be forty of PyTorch's: all if they are
- * few, else the innermost and the outermost. */
+#define NAME_MOST 160		/* bytes of a function's name in a stack for people */
+/* The native frames below the first line of Python that are printed, of perhaps forty of PyTorch's: all up to
+ * NATIVE_MOST, else the innermost NATIVE_FIRST and the outermost NATIVE_LAST. */
 #define NATIVE_MOST 8u
 #define NATIVE_FIRST 2u
 #define NATIVE_LAST 3u
-#define KEY_LEAST 24u		/* columns that tell a call site from another */
-#define FRAME_LEAST 40u
+#define KEY_LEAST 24u		/* columns that a call site needs at least */
+#define FRAME_LEAST 40u		/* columns that a frame needs at least */
 
 static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation", "class" };
 
@@ -34,7 +34,7 @@ static void use(struct gm_scene *scene, uint8_t *used, const struct gm_life *liv
 					GM_STACK_OF_DEVICE;
 }
 
-/* Of the stacks of all allocations. A request that failed may be of another kind than all others. */
+/* Compare the stacks of all allocations, not those of failed requests, which may be of another kind of memory. */
 static int share(struct gm_scene *scene)
 {
 	uint8_t *used = calloc(scene->stacks.count + 1, sizeof(*used));
@@ -115,7 +115,7 @@ struct gm_totals gm_scene_totals(const struct gm_scene *scene, const char *devic
 	totals.ooms = ooms > totals.ooms ? ooms : totals.ooms;
 	if (peak != INT64_MIN) {
 		totals.peak = peak;
-	} else if (totals.peak <= 0) {		/* nobody counted it */
+	} else if (totals.peak <= 0) {		/* there are no statistics */
 		totals.peak = gm_lives_peak(&scene->lives, device, &row);
 	}
 	return totals;
@@ -145,7 +145,8 @@ void gm_groups_close(struct gm_groups *groups)
 
 /* ---- keys ------------------------------------------------------------------------------------- */
 
-/* One copy of the build id of native frame @id's module; NULL: not known, or the frame is not where a function is. */
+/* Return the build id of native frame @id's module, interned; NULL: not known, or the frame has no offset in the
+ * module. */
 static const char *build_of(struct gm_groups *groups, const struct gm_scene *scene, size_t id)
 {
 	const struct gm_snapshot_frame *frame = id < scene->snapshot->frame_count ? &scene->snapshot->frames[id] : NULL;
@@ -157,8 +158,8 @@ static const char *build_of(struct gm_groups *groups, const struct gm_scene *sce
 	return build[0] ? gm_values_string(groups->texts, build, strlen(build)) : NULL;
 }
 
-/* One of two snapshots may have names and lines that the other has not (gpumem symbolize, on the machine that has the
- * files): a place in the same build is the same frame, and is called as in the first. */
+/* Return the key of frame @id: the key of the first snapshot's frame at the same place of the same build, else @key.
+ * Only one of two snapshots may have names and lines (by gpumem symbolize on the machine that has the files). */
 static const char *of_place(struct gm_groups *groups, int side, const struct gm_scene *scene, size_t id,
 			    const char *key)
 {
@@ -180,7 +181,7 @@ static const char *of_place(struct gm_groups *groups, int side, const struct gm_
 	return key;
 }
 
-/* What tells one frame from another in every run: where a library was loaded does not count.
+/* Return the key of a frame, the same in every run: the address at which a library was loaded does not count.
  * The page has the same rule: stackText in tools/viewer/src/model/stacks.js. */
 static const char *frame_key(struct gm_groups *groups, int side, const struct gm_scene *scene, size_t id)
 {
@@ -193,8 +194,7 @@ static const char *frame_key(struct gm_groups *groups, int side, const struct gm
 	return of_place(groups, side, scene, id, gm_values_string(groups->texts, gm_show_repair(text), strlen(text)));
 }
 
-/* Of each text (of a frame, the kind, the module) there is one copy, so the addresses of a stack's texts are
- * its key. */
+/* Return the key of a stack: the addresses of its texts (frames, kind, module), which are interned. */
 static const char *stack_key(struct gm_groups *groups, int side, const struct gm_scene *scene,
 			     const struct gm_life *life)
 {
@@ -206,7 +206,7 @@ static const char *stack_key(struct gm_groups *groups, int side, const struct gm
 
 	parts = calloc(count + 2, sizeof(*parts));
 	for (size_t n = 0; parts && n < count; n++)
-		if (!scene->stacks.frames[ids[n]].inlined)	/* known only where debug information is at hand */
+		if (!scene->stacks.frames[ids[n]].inlined)	/* known only with debug information */
 			whole &= (parts[i++] = frame_key(groups, side, scene, ids[n])) != NULL;
 	if (parts) {
 		whole &= (parts[i++] = gm_values_string(groups->texts, life->kind, strlen(life->kind))) != NULL;
@@ -253,7 +253,7 @@ static const char *key_of(struct gm_groups *groups, int side, const struct gm_sc
 		snprintf(text, sizeof(text), "%.256s", life->name ? life->name : life->died == GM_LIFE_LIVE ? "other" :
 			 "freed since (class not known)");
 		break;
-	case GM_BY_ANNOTATION:		/* add_phases */
+	case GM_BY_ANNOTATION:		/* add_to_phases */
 		return NULL;
 	}
 	return gm_values_string(groups->texts, gm_show_repair(text), strlen(text));
@@ -264,7 +264,7 @@ static const char *copied(struct gm_groups *groups, const char *text)
 	return gm_values_string(groups->texts, text, strlen(text));
 }
 
-/* The function of a site with its module, and the module's build. Returns 0 or -ENOMEM. */
+/* Set @function and @build of a group by site. Returns 0 or -ENOMEM. */
 static int describe_site(struct gm_groups *groups, struct gm_group *group)
 {
 	const struct gm_stacks *stacks = &group->scene->stacks;
@@ -277,13 +277,13 @@ static int describe_site(struct gm_groups *groups, struct gm_group *group)
 	group->function = copied(groups, gm_show_repair(text));
 	while (n < count && &stacks->frames[ids[n]] != site)
 		n++;
-	while (n < count && stacks->frames[ids[n]].inlined)	/* into the frame that was recorded */
+	while (n < count && stacks->frames[ids[n]].inlined)	/* up to the frame that was recorded */
 		n++;
 	group->build = n < count ? build_of(groups, group->scene, ids[n]) : NULL;
 	return group->function ? 0 : -ENOMEM;
 }
 
-/* The group of @key; NULL: out of memory. */
+/* Return the group of @key, a new one for a new key. NULL: out of memory. */
 static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 				 const struct gm_scene *scene, const struct gm_life *life)
 {
@@ -316,7 +316,7 @@ static void add_life(struct gm_group *group, int side, const struct gm_life *lif
 	group->names |= strcmp(group->name, life->name) != 0;
 }
 
-/* One life, to every phase that it counts to. */
+/* Add one life to every phase in which it counts. */
 static int add_to_phases(struct gm_groups *groups, int side, const struct gm_scene *scene,
 			 const struct gm_phases *phases, size_t life)
 {
@@ -342,7 +342,7 @@ bool gm_by_has_peak(enum gm_by by)
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known)
 {
-	struct gm_table by_stack = { NULL, 0, 0 };	/* stack, kind -> group + 1: a key is made once */
+	struct gm_table by_stack = { NULL, 0, 0 };	/* (stack, kind) -> group + 1, to make each key once */
 	struct gm_phases phases = { .count = 0 };
 	bool held = row == GM_LIVES_PEAK;
 	const struct gm_life *list = held ? scene->lives.held : scene->lives.list;
@@ -389,8 +389,8 @@ static int by_function(const void *a, const void *b)
 	return p->function != q->function ? (p->function < q->function ? -1 : 1) : p < q ? -1 : p > q;
 }
 
-/* What the sites of one function, @list[0] to @list[@count - 1], are called as one row: as the only site of the run
- * that names rows, the second of two or the first of many; else by the function. */
+/* Return the name of the row for all sites of one function, @list[0] to @list[@count - 1]: the site's key if the run
+ * that names rows (the second of two, the first of many) has only one site; else the function. */
 static const char *joined_name(const struct gm_groups *groups, struct gm_group *const *list, size_t count)
 {
 	const char *key = NULL;
@@ -404,7 +404,8 @@ static const char *joined_name(const struct gm_groups *groups, struct gm_group *
 	return sites == 1 ? key : list[0]->function;
 }
 
-/* Are the sites of one function of two builds? Two files of one name in one process are no builds of each other. */
+/* Are the sites of one function from two builds? Two files of one name in one process are not two builds of one
+ * file. */
 static bool are_of_builds(struct gm_group *const *list, size_t count)
 {
 	for (size_t i = 1; i < count; i++)
@@ -549,7 +550,7 @@ void gm_groups_put_key(FILE *out, enum gm_by by, const char *key, size_t used)
 
 const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT])
 {
-	/* PyTorch's have up to a thousand letters of templates; --json has them. */
+	/* PyTorch's names have up to a thousand letters of templates; --json shows them whole. */
 	char shorter[NAME_MOST * 4 + 64];
 	const char *whole = frame->name;
 	bool cut = gm_stacks_folded();
@@ -573,7 +574,7 @@ const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAM
 	return text;
 }
 
-/* The interpreter's own code, and libc's: what runs Python, between its frames and outside of them. */
+/* Is a frame native code of the interpreter or of libc, which runs between and outside of Python's frames? */
 static bool is_of_interpreter(const struct gm_frame *frame)
 {
 	static const char *const modules[] = { "python3", "libpython3", "libc.so", "ld-linux" };
@@ -584,7 +585,7 @@ static bool is_of_interpreter(const struct gm_frame *frame)
 	return false;
 }
 
-/* A line of a stack for people: a frame, or @folded of one kind in a row. */
+/* A line of a stack for people: @frame, or a run of @folded frames of one kind. */
 struct line { const struct gm_frame *frame; size_t folded; };
 
 static void print_line(FILE *out, const struct line *line, int indent)
@@ -602,8 +603,9 @@ static void print_line(FILE *out, const struct line *line, int indent)
 								 columns - (size_t)indent, fit));
 }
 
-/* The lines of a stack: what is folded in a row is one, and with lines of Python none is the interpreter's. Returns how
- * many there are, of which *@ret_inner stand before the first of Python. */
+/* Make the lines of a stack. A run of folded frames of one kind is one line; a stack with Python has no line of the
+ * interpreter's. Returns the number of lines. *@ret_inner of them are before the first Python frame; 0: there is no
+ * such frame, or every frame is shown. */
 static size_t fold(const struct gm_scene *scene, int64_t stack, struct line *lines, size_t *ret_inner)
 {
 	const struct gm_frame *site = gm_stack_site(&scene->stacks, stack);

@@ -1,7 +1,7 @@
 /*
  * lives.c - the allocations of a snapshot, each from its birth to its end: see lives.h. One thread.
  *
- * The tables are what is live; the events say when and from where the rest came and went.
+ * The tables have the blocks that are live; the events have the other blocks, and all times and callers.
  */
 #include "tools/show/lives.h"
 
@@ -18,7 +18,7 @@ struct building {
 	struct gm_table live;		/* (space_of, address) -> index + 1 */
 };
 
-/* A pool may hand out what it has from another: both blocks may begin at one address. */
+/* A pool may hand out memory of another pool, so a block of each may begin at the same address. */
 static uint64_t space_of(int64_t device, uint16_t pool)
 {
 	return (uint64_t)pool << 32 | (uint32_t)device;
@@ -35,7 +35,7 @@ static int add_row(struct building *b, uint32_t index)
 	if (!alloc && strcmp(row->action, "free_completed"))
 		return 0;
 	at = gm_table_take(&b->live, space_of(row->device, pool), row->address);
-	if (at)				/* of two allocations in a row, the free was lost */
+	if (at)				/* between two allocations in a row, the free was lost */
 		b->lives->list[at - 1].died = index;
 	if (at && !alloc)
 		return 0;
@@ -52,7 +52,7 @@ static int add_row(struct building *b, uint32_t index)
 	return alloc ? gm_table_put(&b->live, space_of(row->device, pool), row->address, b->lives->count) : 0;
 }
 
-/* A block of the tables: the life that the events have of it, else one that began before them. */
+/* Add a block of the tables: to the life that its events began, else to a new life from before the history. */
 static int add_block(struct building *b, const struct gm_snapshot_segment *segment,
 		     const struct gm_snapshot_block *block)
 {
@@ -62,7 +62,7 @@ static int add_block(struct building *b, const struct gm_snapshot_segment *segme
 
 	if (!strcmp(block->state, "inactive") || segment->device < GM_ROW_HOST ||
 	    segment->device > INT32_MAX ||
-	    !block->size)		/* graphs that hold nothing now, an import not mapped yet */
+	    !block->size)		/* a graph that holds nothing now, an import that is not mapped yet */
 		return 0;
 	at = gm_table_take(&b->live, space_of(segment->device, pool), block->address);
 	if (segment->registered) {
@@ -85,7 +85,7 @@ static int add_block(struct building *b, const struct gm_snapshot_segment *segme
 		life->size = 0;
 	life->freed = strcmp(block->state, "active_allocated") != 0;
 	life->name = block->name[0] ? block->name : NULL;
-	/* The event may have been made without a stack (context:state) and the block with one. */
+	/* The event may have no stack while the block has one (context:state). */
 	if (!life->stack)
 		life->stack = block->stack;
 	return 0;
@@ -103,7 +103,8 @@ static int add_blocks(struct building *b)
 	return 0;
 }
 
-/* The rows of one domain's "at_peak". @of_pools: what is handed out by pools counts, not the memory that they got. */
+/* Add the rows of one domain's "at_peak". @of_pools: leave out the memory that pools got, because their blocks
+ * count. */
 static int add_held(struct gm_lives *lives, const json_t *of, int device, uint16_t pool, bool of_pools)
 {
 	const json_t *peak = json_object_get(of, "at_peak"), *row;
@@ -147,7 +148,7 @@ static int add_all_held(struct gm_lives *lives, const struct gm_snapshot *snapsh
 
 static int64_t highest(const struct gm_lives *lives, const char *device, int pool, int64_t *ret_row);
 
-/* Were no events dropped or left out? */
+/* Has the history every event: was none dropped, filtered or paused? */
 static bool has_all(const struct gm_snapshot *snapshot)
 {
 	static const char *const missing[] = { "dropped", "filtered_small", "filtered_actions", "paused" };
@@ -159,8 +160,8 @@ static bool has_all(const struct gm_snapshot *snapshot)
 	return true;
 }
 
-/* Does the history show the peak of each pool of @device as it was counted? Not where events were dropped or left out,
- * or where a peak was reset. */
+/* Does the history show the counted peak of each pool of @device? It does not if events were dropped or left out, or if
+ * a peak was reset. */
 static bool is_whole(const struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device, const char *name)
 {
 	int64_t row;
@@ -181,8 +182,8 @@ static bool is_whole(const struct gm_lives *lives, const struct gm_snapshot *sna
 	return true;
 }
 
-/* The device and each of its pools had most at moments of their own, and the sum was never live at once. Where the
- * history is whole, its highest moment is the peak of @device. */
+/* Replace the sums of @device and its pools in @held by the lives at the highest moment of the history, if the history
+ * is whole. The sums are of different moments, so their total was never live at once. */
 static int hold_at_once(struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device)
 {
 	size_t kept = 0;
@@ -237,7 +238,8 @@ int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 		r = add_row(&b, (uint32_t)i);
 	if (!r)
 		r = add_blocks(&b);
-	/* Live by the events and not in the tables: their frees were lost. They end with the history. */
+	/* The frees of blocks that are live in the events and not in the tables were lost: end these with the
+	 * history. */
 	for (size_t i = 0; !r && i < lives->count; i++)
 		if (gm_table_get(&b.live, space_of(lives->list[i].device, lives->list[i].pool),
 				 lives->list[i].address) == i + 1)
@@ -283,7 +285,7 @@ int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t 
 	return sum;
 }
 
-/* Of @pool, as in struct gm_life; -1: of all. */
+/* As gm_lives_shown_peak, for @pool alone (as in struct gm_life); -1: for all. */
 static int64_t highest(const struct gm_lives *lives, const char *device, int pool, int64_t *ret_row)
 {
 	int64_t *change = calloc(lives->row_count + 1, sizeof(*change));
@@ -333,7 +335,7 @@ int64_t gm_lives_held_peak(const struct gm_lives *lives, const struct gm_snapsho
 {
 	struct gm_table held = { NULL, 0, 0 };		/* address -> bytes + 1 */
 	int64_t now = 0, peak = 0;
-	/* PyTorch's snapshots do not say whether all events are there. */
+	/* PyTorch's snapshots do not say whether the history is whole. */
 	bool said = json_is_integer(json_object_get(gm_json_object(snapshot->root, "history"), "dropped"));
 	int r = said && has_all(snapshot) ? 0 : -1;
 

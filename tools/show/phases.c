@@ -1,5 +1,5 @@
 /*
- * phases.c - the named ranges of the history, and what memory has to do with them: see phases.h.
+ * phases.c - the named ranges of the history, and the memory of each: see phases.h.
  */
 #include "tools/show/phases.h"
 
@@ -13,7 +13,7 @@
 
 struct range {
 	uint32_t phase;
-	int64_t number;			/* 0: it nests */
+	int64_t number;			/* 0: the range nests in its thread */
 	const char *domain;
 };
 
@@ -21,11 +21,11 @@ struct thread {
 	int64_t id;
 	struct range *open;		/* oldest first */
 	size_t count;
-	uint32_t node, above;		/* of its ranges above that of the leading thread; if not @stale */
+	uint32_t node, above;		/* node: its ranges within @above, the leading thread's; void if @stale */
 	bool stale;
 };
 
-/* An END whose START was dropped: it was open when the history began. */
+/* An END whose START was dropped: the range was open when the history began. */
 struct early { int64_t thread; struct range range; };
 
 struct reading {
@@ -38,11 +38,11 @@ struct reading {
 	struct gm_table places;		/* (thread, 0) -> place + 1; (range, 1) -> place of its thread + 1 */
 	struct early *early;
 	size_t early_count;
-	bool looking;			/* for those: ranges open and end, and nothing is counted */
+	bool looking;			/* in look_back: ranges begin and end, and nothing is counted */
 	bool led;
-	size_t leader;			/* its place, when @led */
+	size_t leader;			/* place of the leading thread, if @led */
 	int64_t pid, live;
-	uint32_t *open;			/* phases that are */
+	uint32_t *open;			/* phases that are open */
 	size_t open_count;
 };
 
@@ -64,7 +64,7 @@ static size_t name_length(const char *name)
 	return length;
 }
 
-/* The phase of that name, in its domain; UINT32_MAX: out of memory. */
+/* Return the place of the phase @name in @domain, a new one for a new name; UINT32_MAX: out of memory. */
 static uint32_t phase_of(struct gm_phases *phases, const char *name, const char *domain)
 {
 	char text[400];
@@ -87,7 +87,7 @@ static uint32_t phase_of(struct gm_phases *phases, const char *name, const char 
 	return (uint32_t)phases->count - 1;
 }
 
-/* The node of @phase within @parent; UINT32_MAX: out of memory. */
+/* Return the node of @phase within @parent; UINT32_MAX: out of memory. */
 static uint32_t node_of(struct gm_phases *phases, uint32_t parent, uint32_t phase)
 {
 	uint64_t at = gm_table_get(&phases->chains, parent, phase);
@@ -107,7 +107,7 @@ static uint32_t node_of(struct gm_phases *phases, uint32_t parent, uint32_t phas
 
 /* ---- threads and their ranges ------------------------------------------------------------------ */
 
-/* The place of a thread; SIZE_MAX: out of memory. */
+/* Return the place of thread @id, a new one for a new thread; SIZE_MAX: out of memory. */
 static size_t thread_of(struct reading *r, int64_t id)
 {
 	uint64_t at = gm_table_get(&r->places, (uint64_t)id, 0);
@@ -122,7 +122,7 @@ static size_t thread_of(struct reading *r, int64_t id)
 	return gm_table_put(&r->places, (uint64_t)id, 0, r->count) ? SIZE_MAX : r->count - 1;
 }
 
-/* A range of the phase is open. */
+/* Count one more open range of @phase. Returns 0 or -ENOMEM. */
 static int count_open(struct reading *r, uint32_t phase)
 {
 	struct gm_phase *one = &r->phases->list[phase];
@@ -168,7 +168,7 @@ static int begin(struct reading *r, int64_t id, const struct range *range)
 	return count_open(r, range->phase);
 }
 
-/* Returns 1 when there is no such range. */
+/* End a range. Returns 1 if no such range is open. */
 static int end(struct reading *r, int64_t id, const struct range *range)
 {
 	uint64_t at = range->number ? gm_table_take(&r->places, (uint64_t)range->number, 1) :
@@ -217,7 +217,7 @@ static int annotate(struct reading *r, const struct gm_row *row)
 	return result == 1 && r->looking ? note_early(r, id, &range) : 0;
 }
 
-/* The node that what @id allocates now belongs to; UINT32_MAX: out of memory. */
+/* Return the node of the ranges in which an allocation of thread @id counts now; UINT32_MAX: out of memory. */
 static uint32_t node_now(struct reading *r, int64_t id)
 {
 	uint64_t at = gm_table_get(&r->places, (uint64_t)id, 0);
@@ -246,7 +246,7 @@ struct gm_phase *gm_phases_next(const struct gm_phases *phases, size_t life, uin
 		return NULL;
 	while (i && (i == UINT32_MAX ? 0 : phases->nodes[i].again))
 		i = phases->nodes[i].parent;
-	/* No range: one of the two that stand for that. */
+	/* No range: GM_PHASE_BEFORE or GM_PHASE_NONE, once. */
 	if (!i || i == UINT32_MAX) {
 		bool first = *at == 0;
 
@@ -285,7 +285,7 @@ static void change(struct reading *r, size_t index, bool born)
 			r->phases->list[r->open[i]].peak = r->live;
 }
 
-/* All rows in order; @born and @died: by row, the life + 1 that begins and ends there. */
+/* Go through all rows in order. @born and @died: for each row, the life + 1 that begins or ends there. */
 static int sweep(struct reading *r, const uint32_t *born, const uint32_t *died)
 {
 	int result = 0;
@@ -308,7 +308,7 @@ static int sweep(struct reading *r, const uint32_t *born, const uint32_t *died)
 	return result;
 }
 
-/* Which ranges were open when the history began; the innermost ended first. */
+/* Find and begin the ranges that were open when the history began. The innermost ended first. */
 static int look_back(struct reading *r)
 {
 	int result = 0;

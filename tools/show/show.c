@@ -31,7 +31,7 @@ char *gm_show_repair(char *text)
 	return text;
 }
 
-/* @text into @room bytes. */
+/* Copy @text into @room bytes, as gm_show_clean has it. */
 static const char *clean(char *to, size_t room, const char *text)
 {
 	size_t n = 0;
@@ -65,9 +65,10 @@ const char *gm_show_path(const char *path)
 	return clean(text, sizeof(text), path);
 }
 
-/* A document that could not be made, of memory that is short or text that is no UTF-8: no empty line is a result. */
+/* Some document could not be made, because memory was short or a text was not UTF-8. An empty line would look like a
+ * result, so gm_show_end reports it. */
 static bool no_document;
-static int write_errno;			/* of a document that was made and could not be written */
+static int write_errno;			/* why a document could not be written; 0: all were */
 
 void gm_show_document(FILE *out, json_t *json, unsigned int indent)
 {
@@ -158,7 +159,7 @@ const char *gm_show_device(const json_t *object)
 	return text;
 }
 
-/* A statistic, or the next best where a snapshot (an old PyTorch's) has none. */
+/* Return the statistic @key, or @otherwise if the snapshot (of an old PyTorch) has no @key. */
 static int64_t asked_for(const json_t *stats, const char *key, const char *otherwise)
 {
 	return gm_json_number(stats, json_object_get(stats, key) ? key : otherwise);
@@ -245,7 +246,7 @@ void gm_units_bytes(uint64_t bytes, char *ret, size_t room)
 	}
 	for (; bytes >> shift >= 1024; shift += 10)
 		u++;
-	/* Rounded as %.2f rounds, which takes three times as long: a half to even. */
+	/* Round a half to even, as %.2f does, in a third of its time. */
 	hundredths += (UINT64_C(1) << (shift - 1)) - 1 + (uint64_t)(hundredths >> shift & 1);
 	hundredths >>= shift;
 	snprintf(ret, room, "%llu.%02llu %s", (unsigned long long)(hundredths / 100),
@@ -259,7 +260,7 @@ int gm_units_parse(const char *text, uint64_t *ret)
 	double value = strtod(text, &end);
 	double unit = 1;
 
-	if (end == text || !(value >= 0))	/* "nan" is no number either */
+	if (end == text || !(value >= 0))	/* not "nan" either */
 		return -EINVAL;
 	for (size_t u = 0; *end && u < sizeof(letters) - 1; u++) {
 		unit *= 1024;
@@ -329,7 +330,7 @@ void gm_show_line(FILE *out, const char *next, const char *format, ...)
 	free(text);
 }
 
-/* ---- who did not ask ------------------------------------------------------------------------------- */
+/* ---- frames that did not ask for memory ------------------------------------------------------------ */
 
 bool gm_stack_plumbing(const char *name, const char *module)
 {
@@ -369,7 +370,7 @@ bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length)
 bool gm_stack_installed(const char *file)
 {
 	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || strstr(file, "/lib64/python3.") ||
-	       file[0] == '<' || strstr(file, "/tools/python/gpumem/");	/* our own, in a source tree */
+	       file[0] == '<' || strstr(file, "/tools/python/gpumem/");	/* our own package, in a source tree */
 }
 
 static bool ends(const char *text, const char *end)
@@ -395,7 +396,7 @@ bool gm_stack_runner(const char *file)
 	return !strncmp(file, "<frozen ", 8) || ends(file, "/bin/pytest") || ends(file, "/bin/py.test");
 }
 
-/* ---- how far something long has come ------------------------------------------------------------ */
+/* ---- progress ------------------------------------------------------------------------------------- */
 
 static double began, drawn;
 static bool shown;

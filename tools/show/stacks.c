@@ -14,8 +14,8 @@
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
-/* The name of a function as people read it, made once for each symbol: equal symbols are the same pointer. In a
- * hostile file many short symbols may stand for 16 KiB each: what would grow that much stays as it is. */
+/* Demangle the name of @frame, once for each symbol: equal symbols are the same pointer. In a hostile file many short
+ * symbols may become 16 KiB each, so a name that would grow that much stays as it is. */
 static int demangle(struct gm_stacks *stacks, struct gm_table *known, struct gm_frame *frame)
 {
 	const char *name;
@@ -61,7 +61,7 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 	return demangle(stacks, known, frame);
 }
 
-/* Does a function, inlined into the program, come from a header that was installed? */
+/* Is a frame a function of an installed header that was inlined into the program? */
 static bool is_of_header(const struct gm_frame *frame)
 {
 	static const char *const places[] = { "/usr/include/", "/usr/local/include/", "/include/c++/",
@@ -87,7 +87,7 @@ static enum gm_frame_sort sort_of(const struct gm_frame *frame)
 	return gm_stack_backward(frame->name, &name, &length) ? GM_FRAME_BACKWARD : GM_FRAME_NATIVE;
 }
 
-/* There is a frame 0 in any case: it stands for all that is not known. */
+/* Frame 0 always exists, and stands for everything unknown. */
 static int read_frames(struct gm_stacks *stacks, const struct gm_snapshot *snapshot)
 {
 	static const struct gm_snapshot_frame nobody = { .name = "", .file = "" };
@@ -148,7 +148,7 @@ static enum gm_frame_sort best_of(const struct gm_stacks *stacks, const uint32_t
 	return best;
 }
 
-/* The next frame of that sort from place *@at on, which goes behind it; NULL: there is none. */
+/* Return the next frame of @sort from place *@at on, and set *@at behind the frame; NULL: there is none. */
 static const struct gm_frame *next_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t count,
 				      enum gm_frame_sort sort, size_t *at)
 {
@@ -167,7 +167,7 @@ static bool is_same(const struct gm_frame *a, const struct gm_frame *b, bool exa
 			  !strcmp(a->python ? a->file : a->module, b->python ? b->file : b->module));
 }
 
-/* The best sort of any stack that allocated what @of says. */
+/* Return the best sort in all stacks that allocated memory of the kinds @of. */
 static enum gm_frame_sort best_used(const struct gm_stacks *stacks, unsigned int of)
 {
 	enum gm_frame_sort best = GM_FRAME_PLUMBING;
@@ -182,7 +182,9 @@ static enum gm_frame_sort best_used(const struct gm_stacks *stacks, unsigned int
 	return best;
 }
 
-/* How many frames of @sort do all stacks of @of begin with that have any? */
+/* Count the first frames of @sort that all stacks of the kinds @of share, among stacks whose best sort is @sort.
+ * @exact: only one and the same frame is shared, else frames of one function are, too. *@ret_first: one of these
+ * stacks. */
 static size_t shared_by(const struct gm_stacks *stacks, unsigned int of, enum gm_frame_sort sort, bool exact,
 			int64_t *ret_first)
 {
@@ -210,7 +212,7 @@ static size_t shared_by(const struct gm_stacks *stacks, unsigned int of, enum gm
 	return shared == SIZE_MAX ? 0 : shared;
 }
 
-/* Has each of those a frame behind them? */
+/* Has each of these stacks a frame of @sort behind the @shared ones? */
 static bool is_longer(const struct gm_stacks *stacks, unsigned int of, enum gm_frame_sort sort, size_t shared)
 {
 	for (size_t s = 1; s < stacks->count; s++) {
@@ -233,7 +235,7 @@ static struct gm_shared share(const struct gm_stacks *stacks, unsigned int of)
 	if (ret.sort == GM_FRAME_PLUMBING)
 		return ret;
 	ret.count = shared_by(stacks, of, ret.sort, false, &ret.by);
-	/* The same functions all the way: they differ in the places of their calls, or not at all. */
+	/* Some stack is all shared functions: the stacks differ in the places of calls, or not at all. */
 	if (ret.count && !is_longer(stacks, of, ret.sort, ret.count))
 		ret.count = shared_by(stacks, of, ret.sort, true, &ret.by);
 	if (ret.count && !is_longer(stacks, of, ret.sort, ret.count))
@@ -241,7 +243,7 @@ static struct gm_shared share(const struct gm_stacks *stacks, unsigned int of)
 	return ret;
 }
 
-/* In the order of @shared. */
+/* The kinds of memory, in the order of gm_stacks.shared. */
 static const uint8_t whose[] = { GM_STACK_OF_DEVICE, GM_STACK_OF_HOST, GM_STACK_OF_DEVICE | GM_STACK_OF_HOST };
 
 void gm_stacks_share(struct gm_stacks *stacks, uint8_t *used)
@@ -252,8 +254,8 @@ void gm_stacks_share(struct gm_stacks *stacks, uint8_t *used)
 		stacks->shared[i] = share(stacks, whose[i]);
 }
 
-/* The first frame of @sort behind those of @shared that the stack begins with, or the stack's last one. How many these
- * are goes to *@ret_passed. */
+/* Return the stack's first frame of @sort behind the *@ret_passed frames of @shared that it begins with; its last
+ * frame of @sort if none is behind them. */
 static const struct gm_frame *behind(const struct gm_stacks *stacks, const struct gm_shared *shared,
 				     const uint32_t *ids, size_t count, enum gm_frame_sort sort, size_t *ret_passed)
 {

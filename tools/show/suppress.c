@@ -1,5 +1,5 @@
 /*
- * suppress.c - leaks that are known: see groups.h.
+ * suppress.c - known leaks: see groups.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/groups.h"
@@ -13,8 +13,8 @@
 
 #include "tools/read/input.h"
 
-/* What is wrong with @line, in one clause; NULL: nothing. A word and a single colon begin a rule of another sort, or
- * one that is misspelled: as a pattern it would match nothing. */
+/* Return what is wrong with @line, one clause in static memory; NULL: nothing. A word and a single colon begin a rule
+ * of another sort, or a misspelled one, which would match nothing as a pattern. */
 static const char *fault_of(const char *line)
 {
 	static char text[96];
@@ -32,7 +32,8 @@ static const char *fault_of(const char *line)
 	return line[5 + strspn(line + 5, " \t\r\n")] ? NULL : "leak: has no pattern";
 }
 
-/* @text without blanks around it, as a pattern of fnmatch: only * is special. */
+/* Return the pattern of a line for fnmatch, in which only * is special; the caller frees it. NULL: the line is empty
+ * or a comment, or memory is short. */
 static char *pattern_of(char *text)
 {
 	size_t length;
