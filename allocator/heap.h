@@ -152,7 +152,7 @@ struct gm_heap_class {
 	void (*free)(struct gm_heap *heap, uint32_t block);
 	void (*put_back)(struct gm_heap *heap, uint32_t block);
 	void (*detach)(struct gm_heap *heap, uint32_t block);
-	int (*release)(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+	int (*release)(struct gm_heap *heap, uint64_t most, bool synchronize, uint64_t *ret_bytes);
 	void (*begin_period)(struct gm_heap *heap);
 	int (*release_unused)(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
 	uint64_t (*largest)(struct gm_heap *heap);
@@ -232,11 +232,12 @@ static inline void gm_heap_detach(struct gm_heap *heap, uint32_t block)
 	heap->class->detach(heap, block);
 }
 
-/* Give every wholly free segment (in a pages heap: every wholly free page) back to the driver. @synchronize: call
- * ops->synchronize first, as empty_cache does. Returns 0 and the number of bytes; -ETIMEDOUT as gm_heap_alloc. */
-static inline int gm_heap_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes)
+/* Give wholly free segments (in a pages heap: wholly free pages) of at most @most bytes in all back to the driver.
+ * @synchronize: call ops->synchronize first, as empty_cache does. Returns 0 and the number of bytes; -ETIMEDOUT as
+ * gm_heap_alloc. */
+static inline int gm_heap_release(struct gm_heap *heap, uint64_t most, bool synchronize, uint64_t *ret_bytes)
 {
-	return heap->class->release(heap, synchronize, ret_bytes);
+	return heap->class->release(heap, most, synchronize, ret_bytes);
 }
 
 /* Begin a period. Memory that stays idle from now until gm_heap_release_unused is called is "unused". A segments heap

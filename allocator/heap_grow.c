@@ -162,17 +162,18 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 	return total >= key;
 }
 
-/* Give every wholly free segment that may go back to the driver, the large pool first, as PyTorch does. Adds their
- * sizes to *@bytes. Returns false when the lock is lost. The test of heap->idle comes first, because calls that find no
- * such segment are frequent when memory has run out. */
-static bool release_all(struct gm_heap *heap, uint64_t *bytes)
+/* Give every wholly free segment that may go back to the driver, up to @most bytes in all, the large pool first, as
+ * PyTorch does. Adds their sizes to *@bytes, which is 0. Returns false when the lock is lost. The test of heap->idle
+ * comes first, because calls that find no such segment are frequent when memory has run out. */
+static bool release_most(struct gm_heap *heap, uint64_t most, uint64_t *bytes)
 {
 	for (unsigned int p = 2; p-- > 0;) {
 		struct gm_free_cursor at = { 0 };
 		uint32_t id;
 
-		while (heap->idle && (id = gm_free_set_next(&gm_segments(heap)->pool[p], &at)))
-			if (collectable(heap, id) && !release(heap, id, bytes))
+		while (heap->idle && *bytes < most && (id = gm_free_set_next(&gm_segments(heap)->pool[p], &at)))
+			if (heap->blocks[id].size <= most - *bytes && collectable(heap, id) &&
+			    !release(heap, id, bytes))
 				return false;
 	}
 	return true;
@@ -188,12 +189,12 @@ static bool synchronize(struct gm_heap *heap)
 	return lock(heap, false);
 }
 
-int gm_segments_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret_bytes)
+int gm_segments_release(struct gm_heap *heap, uint64_t most, bool first_synchronize, uint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
 	if (first_synchronize && !synchronize(heap))
 		return -ETIMEDOUT;
-	return release_all(heap, ret_bytes) ? 0 : -ETIMEDOUT;
+	return release_most(heap, most, ret_bytes) ? 0 : -ETIMEDOUT;
 }
 
 void gm_segments_begin_period(struct gm_heap *heap)
@@ -248,7 +249,7 @@ int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *reques
 		r = r > 0 ? grow(heap, request, size, false, ret_block) : r ? r : -ENOMEM;
 	}
 	if (r == -ENOMEM) {
-		r = gm_segments_release(heap, true, &bytes);
+		r = gm_segments_release(heap, UINT64_MAX, true, &bytes);
 		if (!r)
 			r = grow(heap, request, size, true, ret_block);
 	}

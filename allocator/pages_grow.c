@@ -415,14 +415,14 @@ static int give_back(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes)
 	return *ret_bytes && !trim(heap) ? -ETIMEDOUT : 0;
 }
 
-int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret_bytes)
+int gm_pages_release(struct gm_heap *heap, uint64_t most, bool first_synchronize, uint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
 	if (first_synchronize && !synchronize(heap))
 		return -ETIMEDOUT;
 	if (!first_synchronize && !tidy(heap))
 		return -ETIMEDOUT;
-	return give_back(heap, UINT64_MAX, ret_bytes);
+	return give_back(heap, most, ret_bytes);
 }
 
 void gm_pages_begin_period(struct gm_heap *heap)

@@ -334,7 +334,7 @@ static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, 
 void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id);
 
 int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
-int gm_pages_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+int gm_pages_release(struct gm_heap *heap, uint64_t most, bool synchronize, uint64_t *ret_bytes);
 void gm_pages_begin_period(struct gm_heap *heap);
 int gm_pages_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
 /* As gm_heap_detach, for any free block: the block loses its memory, and if it is then the region's last block, the

@@ -77,7 +77,7 @@ int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *reques
 
 int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		      uint32_t *ret_block);
-int gm_segments_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+int gm_segments_release(struct gm_heap *heap, uint64_t most, bool synchronize, uint64_t *ret_bytes);
 void gm_segments_begin_period(struct gm_heap *heap);
 int gm_segments_release_unused(struct gm_heap *heap, uint64_t most, uint64_t *ret_bytes);
 

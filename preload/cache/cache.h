@@ -98,7 +98,8 @@ bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool);
 void gm_cache_pool_reset_high(uint8_t domain);	/* sets used_high to the bytes used now */
 void gm_cache_pool_reset_segments_high(uint8_t domain);
 /* If the heap's segments have more than @keep bytes, give the idle ones back to the driver's pool, but only those
- * whose last use the host knows to be complete. Does not wait for work of the program. Does nothing while another
+ * whose last use the host knows to be complete. Of a pages heap @keep bytes stay, because the driver's pool keeps no
+ * pages. Does not wait for work of the program. Does nothing while another
  * thread holds the growth lock. */
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep);
 

@@ -121,7 +121,7 @@ static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
 	if (gm_cache_heap_in_pages(heap))
 		return take_over(heap, call);
 	gm_cache_request.chains = true;
-	bytes = gm_cache_heap_empty(heap) + gm_cache_orphans_chain(heap);
+	bytes = gm_cache_heap_empty(heap, UINT64_MAX) + gm_cache_orphans_chain(heap);
 	gm_cache_request.chains = false;
 	return bytes ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
 }

@@ -283,7 +283,7 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
 		if (heap != but && !heap->ending)
-			bytes += gm_cache_heap_empty(heap);
+			bytes += gm_cache_heap_empty(heap, UINT64_MAX);
 	bytes += gm_cache_orphans_back();
 	if (bytes)
 		gm_cache_back_done(domain);

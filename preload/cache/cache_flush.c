@@ -261,12 +261,15 @@ void gm_cache_pool_reset_segments_high(uint8_t domain)
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
 {
 	struct gm_cache_heap *heap = pool_of(domain);
+	uint64_t bytes;
 
 	/* Do not wait for the lock, because its holder may be waiting for this thread's next call. */
 	if (!heap || heap->segments <= keep || !gm_cache_heap_idle_bytes(heap) ||
 	    !gm_cache_growth_try(domain))
 		return;
-	gm_cache_heap_empty(heap);
+	bytes = heap->segments;		/* the holder before this thread may have given some back */
+	/* Segments go into the driver's pool, which keeps @keep bytes by itself. */
+	gm_cache_heap_empty(heap, !heap->pages ? UINT64_MAX : bytes > keep ? bytes - keep : 0);
 	gm_cache_orphans_back();
 	gm_cache_back_wait(heap, BACK_NS);
 	gm_cache_growth_unlock(domain);

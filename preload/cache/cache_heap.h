@@ -211,9 +211,10 @@ void gm_cache_heap_ask(gm_cache_ask_fn *fn);
 struct gm_reuse_item;
 size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count);
 
-/* Give idle segments back to the driver, after ops.synchronize. Returns the bytes. The growth lock is held. */
-uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap);
-/* Do the same without ops.synchronize. */
+/* Give idle segments of at most @most bytes in all back to the driver, after ops.synchronize. Returns the bytes. The
+ * growth lock is held. */
+uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap, uint64_t most);
+/* Give all idle segments back without ops.synchronize. */
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap);
 /* Give back memory that nobody has used since gm_cache_heap_begin_period: one segment, or at most @most bytes if that
  * is more. Returns the bytes. The growth lock is held. */

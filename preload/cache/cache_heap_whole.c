@@ -14,7 +14,7 @@
 
 enum way { SYNCHRONIZE, AT_ONCE, UNUSED };
 
-/* Give memory back to the driver. @most: limit in bytes, for UNUSED only. */
+/* Give memory of at most @most bytes back to the driver. */
 static uint64_t give_back(struct gm_cache_heap *heap, enum way way, uint64_t most)
 {
 	struct gm_section section = { .alloc = NULL };
@@ -27,7 +27,7 @@ static uint64_t give_back(struct gm_cache_heap *heap, enum way way, uint64_t mos
 		if (way == UNUSED)
 			gm_heap_release_unused(heap->heap, most, &bytes);
 		else
-			gm_heap_release(heap->heap, way == SYNCHRONIZE, &bytes);
+			gm_heap_release(heap->heap, most, way == SYNCHRONIZE, &bytes);
 		if (section.held)
 			gm_section_end(heap, &section);
 	}
@@ -35,14 +35,14 @@ static uint64_t give_back(struct gm_cache_heap *heap, enum way way, uint64_t mos
 	return bytes;
 }
 
-uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap)
+uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap, uint64_t most)
 {
-	return give_back(heap, SYNCHRONIZE, 0);
+	return give_back(heap, SYNCHRONIZE, most);
 }
 
 uint64_t gm_cache_heap_release(struct gm_cache_heap *heap)
 {
-	return give_back(heap, AT_ONCE, 0);
+	return give_back(heap, AT_ONCE, UINT64_MAX);
 }
 
 uint64_t gm_cache_heap_release_unused(struct gm_cache_heap *heap, uint64_t most)

@@ -538,6 +538,34 @@ START_TEST(test_handles_of_a_pool)
 }
 END_TEST
 
+/* What is idle above the release threshold, or above what cuMemPoolTrimTo keeps, goes back; the rest stays. */
+START_TEST(test_threshold_of_a_pool)
+{
+	cuuint64_t keep = 64 * MIB;
+	CUmemoryPool pool;
+	CUdeviceptr p[4];
+	CUstream stream;
+
+	begin_with_calls("0.9");
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (unsigned int i = 0; i < 4; i++)
+		OK(cuMemAllocAsync(&p[i], 64 * MIB, stream));
+	for (unsigned int i = 0; i < 4; i++)
+		OK(cuMemFreeAsync(p[i], stream));
+	OK(cuStreamSynchronize(stream));
+	ck_assert_uint_ge(pool_heap()->segments, keep);
+	ck_assert_uint_lt(pool_heap()->segments, keep + 16 * MIB);
+	OK(cuMemPoolTrimTo(pool, 20 * MIB));
+	ck_assert_uint_ge(pool_heap()->segments, 20 * MIB);
+	ck_assert_uint_lt(pool_heap()->segments, 20 * MIB + 16 * MIB);
+	OK(cuMemPoolTrimTo(pool, 0));
+	ck_assert_uint_eq(pool_heap()->segments, 0);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 /* The n-th call of a kind fails, for several n: the request is served, or refused, and everything comes back. */
 START_TEST(test_failing_calls)
 {
@@ -826,6 +854,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_moves_as_time_allows, 0, 5);
 	tcase_add_loop_test(tc, test_handles_of_several_pages, 0, 2);
 	tcase_add_loop_test(tc, test_handles_of_a_pool, 0, 2);
+	tcase_add_test(tc, test_threshold_of_a_pool);
 	tcase_add_loop_test(tc, test_failing_calls, 0, CALLS);
 	tcase_add_loop_test(tc, test_all_of_the_device, 0, 2);
 	tcase_add_test(tc, test_nearly_all_live);

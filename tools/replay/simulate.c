@@ -380,7 +380,7 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 	uint64_t freed;
 
 	if (line->bytes > sim->how.capacity || sim->used > sim->how.capacity - line->bytes)
-		gm_heap_release(sim->heap, true, &freed);
+		gm_heap_release(sim->heap, UINT64_MAX, true, &freed);
 	if (line->bytes > sim->how.capacity || sim->used > sim->how.capacity - line->bytes) {
 		refuse(sim, line->bytes, line->stream);
 		sim->result->missed++;
@@ -433,7 +433,7 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		complete(sim, block);
 		break;
 	case GM_TRACE_EMPTY:
-		gm_heap_release(sim->heap, true, &freed);
+		gm_heap_release(sim->heap, UINT64_MAX, true, &freed);
 		break;
 	case GM_TRACE_TRY:
 		attempt(sim, line);

@@ -122,7 +122,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 			gm_heap_free_completed(w->heap, pending[n]);
 			pending[n] = pending[--pendings];
 		} else {
-			ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+			ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 		}
 		ck_assert(w->locked);
 		ck_assert_msg(!gm_heap_check(w->heap, w->first_segment), "step %d", i);
@@ -134,7 +134,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 	}
 	while (pendings)
 		gm_heap_free_completed(w->heap, pending[--pendings]);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	ck_assert_uint_eq(w->driver.used, 0);
 	ck_assert_uint_eq(w->first_segment, GM_NONE);
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
@@ -260,7 +260,7 @@ START_TEST(no_record_for_the_rest)
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	ck_assert_int_eq(gm_heap_find(w->heap, &large, &id), 0);	/* it needs none */
 	gm_heap_free(w->heap, id);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	ck_assert_uint_eq(bytes, large.bytes);
 	w->no_records = false;
 	ck_assert_int_eq(gm_heap_alloc(w->heap, &part, &id), 0);
@@ -418,7 +418,7 @@ START_TEST(streams_come_and_go)
 			kept[i / 50] = id;
 		if (i % 10)
 			continue;
-		ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+		ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 		ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	}
 	ck_assert_uint_lt(w->given, 800);
@@ -431,7 +431,7 @@ START_TEST(streams_come_and_go)
 		ck_assert_uint_eq(w->blocks[id].address, w->blocks[kept[i]].address);
 		gm_heap_free(w->heap, id);
 	}
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	ck_assert_uint_eq(w->driver.used, 0);
 	world_free(w);
 }

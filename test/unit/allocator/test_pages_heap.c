@@ -54,7 +54,7 @@ static unsigned int random_program(uint32_t streams, uint64_t lag, uint32_t capa
 			complete(w, pending[n]);
 			pending[n] = pending[--pendings];
 		} else if (dice == 99 && rnd(&seed) % 8 == 0) {
-			ck_assert_int_eq(gm_heap_release(w->heap, rnd(&seed) % 2, &bytes), 0);
+			ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, rnd(&seed) % 2, &bytes), 0);
 		}
 		check_all(w, i);
 	}
@@ -63,7 +63,7 @@ static unsigned int random_program(uint32_t streams, uint64_t lag, uint32_t capa
 		give_back(w, live[--lives]);
 	while (pendings)
 		complete(w, pending[--pendings]);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	check_all(w, steps);
 	ck_assert_uint_eq(w->driver.pages_made, 0);
 	ck_assert_uint_eq(gm_pages(w->heap)->region[0].segment, GM_NONE);
@@ -111,7 +111,7 @@ START_TEST(handles_go_whole)
 	ck_assert_uint_eq(w->heap->idle, 4 * GM_HEAP_PAGE);
 	ck_assert_int_eq(take(w, GM_HEAP_PAGE, 0, &other), 0);	/* in page 3, and so 4 to 6 stay */
 	ck_assert_uint_eq(w->heap->idle, 0);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	ck_assert_uint_eq(bytes, 0);
 	give_back(w, id[2]);
 	give_back(w, id[4]);
@@ -123,7 +123,7 @@ START_TEST(handles_go_whole)
 	ck_assert_uint_eq(w->driver.pages_made, 20);
 	check_all(w, 1);
 	give_back(w, other);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	ck_assert_uint_eq(bytes, 4 * GM_HEAP_PAGE);
 	check_all(w, 2);
 	end(w);
@@ -370,7 +370,7 @@ START_TEST(many_go_in_few_passes)
 		give_back(w, ids[i]);
 	looks = 0;
 	if (_i)
-		ck_assert_int_eq(gm_heap_release(w->heap, false, &bytes), 0);
+		ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, false, &bytes), 0);
 	else
 		ck_assert_int_eq(take(w, 180 * GM_HEAP_PAGE, 0, &other), 0);
 	ck_assert_uint_le(w->driver.pages_made, 400);
@@ -572,7 +572,7 @@ START_TEST(small_ones_lie_apart)
 	}
 	for (int i = 0; i < 100; i++)
 		give_back(w, large[i]);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	ck_assert_uint_eq(bytes, UINT64_C(300) << 20);
 	ck_assert_uint_eq(w->heap->reserved, GM_HEAP_PAGE);
 	check_all(w, 0);
@@ -603,14 +603,14 @@ START_TEST(every_failure)
 				else if (!take(w, wanted, (uint32_t)(rnd(&seed) % 3), &live[lives]))
 					lives++;
 				if (i % 50 == 49)
-					ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+					ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 				check_all(w, i);
 			}
 			left = *countdown;
 			*countdown = 0;
 			while (lives)
 				give_back(w, live[--lives]);
-			ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+			ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 			ck_assert_uint_eq(w->driver.pages_made, 0);
 			end(w);
 			if (left)
@@ -700,7 +700,7 @@ START_TEST(no_record_for_the_rest)
 	check_all(w, 0);
 	ck_assert_int_eq(take(w, 80 * GM_HEAP_PAGE + GM_GRANULE, 0, &large), 0);	/* it needs none */
 	give_back(w, large);
-	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, true, &bytes), 0);
 	ck_assert_uint_eq(bytes, 80 * GM_HEAP_PAGE);
 	ck_assert_int_eq(take(w, 100 * GM_HEAP_PAGE, 0, &id), -ENOSPC);
 	check_all(w, 1);

@@ -173,7 +173,7 @@ START_TEST(far_from_a_hole)
 		ck_assert_int_eq(take(w, 2 * MIB, i % 2, &ids[i]), 0);
 	give_back(w, hole);
 	w->driver.now += w->driver.lag;
-	ck_assert_int_eq(gm_heap_release(w->heap, false, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, UINT64_MAX, false, &bytes), 0);
 	ck_assert_uint_eq(bytes, 4 * MIB);
 	for (int i = 0; i < 59; i++) {
 		ck_assert(gm_pages_choose(w->heap, LARGE, 9 * MIB, 0, &place));

@@ -312,7 +312,7 @@ START_TEST(random_programs)
 		else if (dice < 98)
 			pass_one();
 		else if (dice < 99)
-			gm_cache_heap_empty(world.heap[rnd() % HEAPS]);
+			gm_cache_heap_empty(world.heap[rnd() % HEAPS], UINT64_MAX);
 		else if (i > steps / 2)
 			end_context(rnd() % 2 ? 2 : 0);
 		check_all();
@@ -343,7 +343,7 @@ START_TEST(driver_fails)
 		for (unsigned int h = 0; h < HEAPS; h++) {
 			uint64_t idle = gm_cache_heap_idle_bytes(world.heap[h]);
 
-			ck_assert_uint_eq(gm_cache_heap_empty(world.heap[h]), idle);
+			ck_assert_uint_eq(gm_cache_heap_empty(world.heap[h], UINT64_MAX), idle);
 			ck_assert_uint_eq(gm_cache_heap_idle_bytes(world.heap[h]), 0);
 		}
 		ck_assert_uint_eq(aux_driver.used, 0);
@@ -522,7 +522,7 @@ START_TEST(longest_transaction)
 		else if (dice < 97 && world.pendings)
 			complete_one();
 		else if (dice < 98)
-			gm_cache_heap_empty(world.heap[rnd() % HEAPS]);
+			gm_cache_heap_empty(world.heap[rnd() % HEAPS], UINT64_MAX);
 		note_length();
 		if (i % 50 == 0)
 			gm_record_reset_stats(0, GM_RESET_PEAK);
@@ -605,7 +605,7 @@ START_TEST(refused)
 	ck_assert_ptr_eq(gm_cache_heap_by_number(heap->number), heap);
 	gm_cache_heap_drop(heap, 0, GM_NONE);
 	ck_assert_int_eq(aux_serve(heap, &alloc, &block), -ENODEV);
-	ck_assert_uint_eq(gm_cache_heap_empty(heap), 0);
+	ck_assert_uint_eq(gm_cache_heap_empty(heap, UINT64_MAX), 0);
 	ck_assert_uint_eq(gm_cache_heap_idle_bytes(heap), 0);
 	aux_sound();
 }

@@ -158,7 +158,7 @@ static void step(struct worker *w, struct thread *me)
 		unsigned int h = (unsigned int)rand_r(&w->seed) % HEAPS;
 
 		lock_growth(heaps[h], true);
-		gm_cache_heap_empty(heaps[h]);
+		gm_cache_heap_empty(heaps[h], UINT64_MAX);
 		lock_growth(heaps[h], false);
 		return;
 	}
@@ -509,7 +509,7 @@ static void every_change(struct gm_cache_heap *heap)
 	aux_release(heap, block[2], address[2], true);
 	aux_complete(heap, block[3]);
 	aux_release(heap, block[5], address[5], true);
-	gm_cache_heap_empty(heap);
+	gm_cache_heap_empty(heap, UINT64_MAX);
 	gm_cache_heap_drop(heap, 0, GM_NONE);
 }
 

@@ -285,7 +285,7 @@ START_TEST(same_as_without)
 		free_both(lives - 1);
 	same_stats();
 	/* What the threads that have ended had cached comes back. */
-	gm_cache_heap_empty(heap[0]);
+	gm_cache_heap_empty(heap[0], UINT64_MAX);
 	all_sound();
 	ck_assert_int_eq(gm_rec.domains[0].stats.stat[GM_STAT_RESERVED_BYTES][0].current, 0);
 }
@@ -967,7 +967,7 @@ START_TEST(freed_while_the_lock_is_held)
 	ck_assert_uint_eq(gm_cache_heap_complete(&item, 1), 1);
 	aux_complete(heap[0], cell[2].block);
 	nothing_is_live(0);
-	gm_cache_heap_empty(heap[0]);
+	gm_cache_heap_empty(heap[0], UINT64_MAX);
 	ck_assert_uint_eq(aux_driver.used, 0);
 	all_sound();
 }
@@ -1053,7 +1053,7 @@ START_TEST(freed_while_the_lock_comes_and_goes)
 		pthread_join(thread[i], NULL);
 	nothing_is_live(0);
 	ck_assert(!gm_late_any(0));
-	gm_cache_heap_empty(heap[0]);
+	gm_cache_heap_empty(heap[0], UINT64_MAX);
 	ck_assert_uint_eq(aux_driver.used, 0);
 	all_sound();
 }
