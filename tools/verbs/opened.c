@@ -54,7 +54,7 @@ static int open_cut(const char *verb, const char *word, const char *device, cons
 		r = gm_level_apply(&ret->loaded.snapshot, level);
 	if (!status && !r)
 		r = gm_names_show(verb, &ret->loaded.snapshot);
-	/* Behind it: which pieces are a pool's is told by the whole history. */
+	/* After gm_level_apply, which needs the whole history to know the pieces of pools. */
 	if (!status && !r && cut && gm_cut_wanted(cut))
 		r = gm_convert_cut(&ret->loaded.snapshot, cut);
 	if (!status && !r)
@@ -100,7 +100,7 @@ int gm_compare(const char *verb, char **words, int count, const char *device, en
 			break;
 		r = gm_groups_add(&ret->groups, count == 1 ? 1 : i, &one->scene, device, GM_LIVES_END, known);
 		there |= gm_device_is_in(one->loaded.snapshot.root, device);
-		gm_lives_close(&one->scene.lives);	/* summed: the next may be as large */
+		gm_lives_close(&one->scene.lives);	/* the sums are made, and the next input may be as large */
 	}
 	if (!r && !status && count == 2)
 		r = gm_groups_merge_builds(&ret->groups);

@@ -1,8 +1,8 @@
 /*
  * recover.c - gpumem recover [PID|FILE|DIR...]: snapshots from the journals of dead processes.
  *
- * Without an argument it lists the journals in every place where the library puts them by itself; --all takes
- * these. A living process's journal is never touched.
+ * Without an argument it lists the journals in every place where the library puts journals by itself; --all recovers
+ * them. The journal of a living process is never changed.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -28,8 +28,8 @@
 
 struct report {
 	json_t *list;			/* NULL: text */
-	bool only_listed;		/* nothing was asked for by name */
-	bool by_name;			/* by an argument that is the journal itself */
+	bool only_listed;		/* no argument and no --all: only list the journals */
+	bool by_name;			/* the argument is the journal's own path */
 	unsigned int seen, recovered, alive, failed;
 };
 
@@ -108,7 +108,7 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 	}
 }
 
-/* Null for none, and for what is not UTF-8: paths and names need not be. */
+/* Return @text as JSON; null if it is "" or not UTF-8, which paths and names need not be. */
 static json_t *text_or_null(const char *text)
 {
 	json_t *value = text[0] ? json_string(text) : NULL;
@@ -160,7 +160,8 @@ static void take(void *arg, const struct gm_recovered *one)
 		print_one(report, one);
 }
 
-/* Remove the links to snapshots that gpumem run would have read, and the directory when it is empty. */
+/* Remove the links to snapshots that gpumem run would have read, except beside a journal that is still there. Remove
+ * the directory if it is empty. */
 static void clean_links(const struct gm_place_visit *place)
 {
 	struct dirent **entries = NULL;
@@ -183,9 +184,9 @@ static void clean_links(const struct gm_place_visit *place)
 	unlinkat(place->parent, place->name, AT_REMOVEDIR);
 }
 
-#define ROOM_SECONDS 2		/* a younger one may be made right now, and not be locked yet */
+#define ROOM_SECONDS 2		/* younger rooms stay: an older gpumem run named them before it locked them */
 
-/* A room that a gpumem run made in @base, if it died before it could clear up. */
+/* Recover the journals in a room that a gpumem run made in @base, if that gpumem run died before it could clear up. */
 static void recover_room(int base, const char *path, const char *name,
 			 const struct gm_recover_for *of)
 {
@@ -221,7 +222,7 @@ static void recover_rooms(int base, const char *path, const struct gm_recover_fo
 	free(entries);
 }
 
-/* The places where the library puts journals by itself, and where gpumem run does. */
+/* Recover the journals in the places where the library and gpumem run put journals by themselves. */
 static void recover_places(const struct gm_recover_for *of)
 {
 	const char *roots[GM_PLACES];
@@ -244,7 +245,7 @@ static void recover_places(const struct gm_recover_for *of)
 	}
 }
 
-/* The journal of a process that runs may be in a place of its own, which nobody searches. */
+/* Say that no journal of @pid was found. A running process may have one in a place that is not searched. */
 static int say_missing(int64_t pid)
 {
 	struct gm_attached attached;
@@ -296,7 +297,7 @@ static int recover_word(const char *word, struct gm_recover_for *of)
 	return one.alive ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-/* What nobody named: the places by themselves. */
+/* Without arguments: list the journals in the usual places or, with @all, recover them. */
 static void recover_unnamed(struct gm_recover_for *of, bool all)
 {
 	struct report *report = of->arg;

@@ -1,8 +1,7 @@
 /*
- * recover_file.c - one journal made into a snapshot, or all those of a directory: see recover.h.
+ * recover_file.c - make a snapshot of one journal, or of all journals of a directory: see recover.h.
  *
- * A journal is removed only after its snapshot lies on the disk, and only while its name still
- * names the file that was read.
+ * A journal is removed only after its snapshot is on the disk, and only if its name still names the file that was read.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -23,7 +22,7 @@
 
 #define OUTPUT "gpumem.%c.%p.%r.json"
 
-static struct gm_copy copy;		/* of the last journal: @ret points into it */
+static struct gm_copy copy;		/* of the last journal; results point into it */
 static char texts[3][4096];		/* journal, snapshot, error */
 static char command[sizeof(((struct gm_header *)0)->command) + 1];
 
@@ -34,7 +33,7 @@ static int fail(struct gm_recovered *ret, int error, const char *why)
 	return error;
 }
 
-/* The newest failure that the process made no snapshot for. */
+/* Return the newest failure for which the process made no snapshot; NULL: none. */
 static const struct gm_failure *newest_failure(void)
 {
 	const struct gm_failure *newest = NULL;
@@ -76,13 +75,13 @@ static void describe(struct gm_recovered *ret)
 	for (uint32_t id = 1; id < gm_copy_items(&copy, GM_REGION_BLOCKS); id++) {
 		const struct gm_block *block = gm_copy_block(&copy, id);
 
-		/* The requested bytes count it still (PyTorch's rule), but the program freed it. */
+		/* The program freed the block, but the requested bytes still count it (PyTorch's rule). */
 		if (block && block->state == GM_BLOCK_PENDING && block->domain < GM_MAX_DEVICES)
 			ret->live_bytes -= block->requested < ret->live_bytes ? block->requested : ret->live_bytes;
 	}
 }
 
-/* Of a living process only who it is: its journal is not ours to read whole. */
+/* Read only the identity of a living process, because its journal is not ours to read whole. */
 static int describe_living(int fd, struct gm_recovered *ret)
 {
 	ret->alive = true;
@@ -103,7 +102,7 @@ static bool was_used(void)
 	return false;
 }
 
-/* On the disk, and its name as well: the journal may go. */
+/* Bring the snapshot @path and its name to the disk, so that the journal may be removed. Returns 0 or -errno. */
 static int make_safe(const char *path)
 {
 	char directory[4096], *slash;
@@ -120,13 +119,13 @@ static int make_safe(const char *path)
 	slash[slash == directory] = '\0';
 	fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0) {
-		fsync(fd);		/* some file systems cannot, and keep the name all the same */
+		fsync(fd);		/* some file systems refuse, and keep the name all the same */
 		close(fd);
 	}
 	return 0;
 }
 
-/* The newest snapshot that the process itself wrote, if it is still there. */
+/* Set @ret->snapshot to the newest snapshot that the process itself wrote. Returns false if that is gone. */
 static bool name_last(struct gm_recovered *ret, struct stat *ret_st)
 {
 	const struct gm_header *header = copy.header;
@@ -151,7 +150,7 @@ static bool was_written(struct gm_recovered *ret)
 	return ret->written;
 }
 
-/* A journal: its directory, open, and its name there. */
+/* A journal: its open directory, and its name there. */
 struct entry { int directory; const char *name; };
 
 static void remove_journal(const struct entry *entry, const struct stat *st,
@@ -208,7 +207,7 @@ static int recover_open(int fd, const struct entry *entry, const struct stat *st
 		return fail(ret, alive, "nothing here says whether its process lives "
 			    "(another pid namespace?); --force takes it for dead");
 	if (copy.header->life == GM_LIFE_CLEAN) {
-		ret->clean = true;	/* its snapshots are written: it had become another user */
+		ret->clean = true;	/* its snapshots are written; as another user it could not remove its journal */
 		name_last(ret, &(struct stat){ 0 });
 	} else if (!was_used()) {
 		ret->unused = true;
@@ -222,8 +221,7 @@ static int recover_open(int fd, const struct entry *entry, const struct stat *st
 	return 0;
 }
 
-/* A journal that can be read, and no link to one: whoever laid it there may not say what is read, and
- * what goes. */
+/* Open a journal, and refuse a link: whoever put the link there must not choose which file is read or removed. */
 static int open_entry(const struct entry *entry)
 {
 	int fd = openat(entry->directory, entry->name,
@@ -270,7 +268,7 @@ int gm_recover_file(const char *path, const struct gm_recover_for *of, struct gm
 	return r;
 }
 
-/* Is it one of the process that the user asked for? */
+/* Is the journal of the process that the user asked for? */
 static bool is_asked_for(const struct entry *entry, const struct gm_recover_for *of)
 {
 	int64_t pid = 0;
@@ -321,12 +319,12 @@ static void recover_below(const struct gm_place_visit *place)
 
 	gm_recover_in(place->fd, place->path, below->of);
 	if (!below->stays)
-		unlinkat(place->parent, place->name, AT_REMOVEDIR);	/* if nothing is left in it */
+		unlinkat(place->parent, place->name, AT_REMOVEDIR);	/* if it is empty */
 }
 
 int gm_recover_below(int directory, const char *path, bool anybody, const struct gm_recover_for *of)
 {
-	/* Where processes may begin a journal at any time a directory stays, even an empty one. */
+	/* Where processes may begin a journal at any time, even an empty directory stays. */
 	struct below below = { of, of->list || gm_places_shared(directory) };
 
 	return gm_places_below(directory, path, anybody, recover_below, &below);

@@ -1,13 +1,12 @@
 /*
  * run.c - gpumem run [options] -- COMMAND: launch a program under the library and stay its parent.
  *
- * Every option of the library is a flag here (preload/options/options.def). The command runs in the same
- * process group, so a terminal's signals reach it by themselves; a signal sent to this process
- * alone (see the signal probe) is passed on. After any death the journals of the command and of its children
- * are made into snapshots, and all snapshots are listed (run_table.c); the exit status is the
- * command's own, death by signal included.
+ * Every option of the library is a flag here (preload/options/options.def). The command runs in the same process group,
+ * so signals of a terminal reach it by themselves; a signal that was sent to this process alone (see the signal probe)
+ * is passed on. When the command has ended, snapshots are made of the journals that it and its children left, and all
+ * snapshots are listed (run_table.c). The exit status is the command's own, death by a signal included.
  *
- * One thread; signals are taken by sigwaitinfo, never by handlers.
+ * One thread. Signals are read by sigtimedwait (in the probe by sigwaitinfo), never by handlers.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,7 +35,8 @@
 #include "tools/verbs/run_table.h"
 #include "tools/verbs/run_unseen.h"
 
-/* The library beside this very program: where the build or the installation put it. */
+/* Find the library: the file @named, else beside this program, where the build or the installation put it. Returns 0 or
+ * -errno. */
 static int find_library(const char *named, char *ret, size_t bytes)
 {
 	static const char *const beside[] = {
@@ -69,8 +69,8 @@ static int find_library(const char *named, char *ret, size_t bytes)
 	return -ENOENT;
 }
 
-/* A new directory in @place, locked as long as we live: gpumem recover takes an unlocked one for that of a
- * dead run. It gets its name once it is locked. Returns it, open, or -errno. */
+/* Make a directory in @place that is locked as long as we live, because gpumem recover takes an unlocked room for that
+ * of a dead run. The room gets its name after it is locked. Returns the room's descriptor, or -errno. */
 static int make_room_in(const char *place, char *ret, size_t bytes)
 {
 	const mode_t before = umask(077);
@@ -85,7 +85,7 @@ static int make_room_in(const char *place, char *ret, size_t bytes)
 		return r;
 	snprintf(ret, bytes, "%s/%s", place, strrchr(made, '/') + 2);
 	fd = open(made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) || st.st_uid != geteuid()) {	/* somebody took it away */
+	if (fd < 0 || fstat(fd, &st) || st.st_uid != geteuid()) {	/* somebody replaced it */
 		r = -EPERM;
 	} else {
 		flock(fd, LOCK_EX | LOCK_NB);		/* a file system may have no locks */
@@ -99,8 +99,8 @@ static int make_room_in(const char *place, char *ret, size_t bytes)
 	return r;
 }
 
-/* A directory of this run's own for the journals: in @wanted, else in memory where there is some. The
- * remains of runs that were killed are removed there first. Returns it, open, or -errno. */
+/* Make a directory for the journals of this run: in @wanted (NULL: none), else in memory if there is room.
+ * Remove old journals there first (gm_sweep). Returns the room's descriptor, or -errno. */
 static int make_room(const char *wanted, char *ret, size_t bytes)
 {
 	const char *places[] = {
@@ -127,8 +127,8 @@ static int make_room(const char *wanted, char *ret, size_t bytes)
 	return -ENOSPC;
 }
 
-/* Where the journals go. GPUMEM_JOURNAL stays as it is where it names a file, or a directory that cannot
- * be used, or the room of a gpumem run around this one. Returns the room, open, or -errno: there is none. */
+/* Choose where the journals go. GPUMEM_JOURNAL stays as it is if it names a file, a directory that cannot be used, or
+ * the room of an outer gpumem run. Returns the room's descriptor, or -errno if there is no room. */
 static int choose_room(char *ret, size_t bytes)
 {
 	const char *place = getenv("GPUMEM_JOURNAL");
@@ -146,8 +146,8 @@ static int choose_room(char *ret, size_t bytes)
 	return fd;
 }
 
-/* Our library first, whatever the user preloads besides. Under a program that hands nothing on
- * (follow:no, marked with its number) this one is asked for all the same. */
+/* Put our library first in LD_PRELOAD, before what the user preloads. If an outer program runs under follow=no, remove
+ * its mark from GPUMEM_FOLLOW, because this command is to be recorded all the same. Returns 0 or -errno. */
 static int preload(const char *library)
 {
 	const char *old = getenv("LD_PRELOAD"), *follow = getenv("GPUMEM_FOLLOW");
@@ -173,12 +173,12 @@ static int preload(const char *library)
  *
  * kill(-GROUP), and programs that signal every process of a job (mpirun, slurmstepd, timeout), reach the command,
  * too. If such a signal were passed on, it would come twice, which many programs take for an order to abort at once.
- * A signal does not say to whom else it was sent. So a process of the same group and parent waits beside the
- * command, and reports what it got.
+ * A signal does not say to whom else it was sent. So the probe, a process of the same group and parent, waits beside
+ * the command and reports the signals that it gets.
  */
 
-#define WAIT_MS 200			/* for its report: one loop of one sender signals both */
-#define FILES 64			/* that gpumem run may have open */
+#define WAIT_MS 200			/* for the probe's report: one loop of one sender signals both */
+#define FILES 64			/* descriptors that gpumem run may have open */
 #define OLD_MS 1000			/* an older report is of another signal */
 
 struct probe { pid_t pid; int reports; };
@@ -192,8 +192,8 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* It dies with its parent, but a moment later. So it closes what others wait for the end of: our output,
- * and the lock of the run's room. */
+/* Run the probe. The probe dies with its parent, but a moment later, so it closes what others wait for: our output, and
+ * the lock of the run's room. */
 static void __attribute__((noreturn)) watch(int said, pid_t parent)
 {
 	bool every = false;
@@ -224,7 +224,7 @@ static void __attribute__((noreturn)) watch(int said, pid_t parent)
 	}
 }
 
-/* It ends, and is waited for. */
+/* End the probe, and wait for it. */
 static void probe_end(struct probe *probe)
 {
 	if (probe->pid > 0) {
@@ -236,7 +236,7 @@ static void probe_end(struct probe *probe)
 	*probe = (struct probe){ .reports = -1 };
 }
 
-/* Without it (no process to be had) every signal is taken for one to us alone. */
+/* Start the probe. Without a probe (fork failed), every signal counts as sent to us alone. */
 static void probe_start(struct probe *probe)
 {
 	pid_t parent = getpid();
@@ -254,7 +254,7 @@ static void probe_start(struct probe *probe)
 		probe_end(probe);
 }
 
-/* Has what sent us @info sent it to the probe, too? Waits a moment for its word. */
+/* Has the sender of @info sent the same signal to the probe? Wait up to WAIT_MS for the probe's report. */
 static bool probe_saw(const struct probe *probe, const siginfo_t *info)
 {
 	int64_t began = now_ms(), remaining = WAIT_MS;
@@ -278,8 +278,8 @@ static bool probe_saw(const struct probe *probe, const siginfo_t *info)
 
 /* ---- the command ------------------------------------------------------------------------------ */
 
-/* Wait for @child, passing on what is sent to us alone, and with @watch look now and then for processes that are not
- * recorded. Returns its wait status. */
+/* Wait for @child, and pass on signals that are sent to us alone. With @watch (NULL: without), look now and then for
+ * processes that are not recorded. Returns the child's wait status. */
 static int attend(pid_t child, const struct probe *probe, const sigset_t *taken, struct gm_run_watch *watch)
 {
 	for (;;) {
@@ -301,7 +301,7 @@ static int attend(pid_t child, const struct probe *probe, const sigset_t *taken,
 		while ((r = waitpid(child, &status, WNOHANG | WUNTRACED)) > 0) {
 			if (!WIFSTOPPED(status))
 				return status;
-			/* The shell is to see us stopped as it would have seen the command. */
+			/* The shell is to see us stopped, as it would see the command. */
 			raise(SIGSTOP);
 			kill(child, SIGCONT);
 		}
@@ -310,7 +310,7 @@ static int attend(pid_t child, const struct probe *probe, const sigset_t *taken,
 	}
 }
 
-/* Die as the child died: by the same signal, but without a second core file. */
+/* Return the child's exit status, or die by the same signal, without a second core file. */
 static int leave_as(int status)
 {
 	struct rlimit none = { 0, 0 };
@@ -328,7 +328,7 @@ static int leave_as(int status)
 	return 128 + WTERMSIG(status);
 }
 
-/* Is @command a program that may be started, where execvp looks for it? */
+/* Is there an executable @command where execvp looks for it? */
 static bool is_there(const char *command)
 {
 	const char *path = getenv("PATH");
@@ -350,14 +350,14 @@ static bool is_there(const char *command)
 	return false;
 }
 
-/* Was nothing recorded though its journals would be in the room? Then say so, and why if that can be told. */
+/* If nothing was recorded, although journals would be in the room, say so, and why if the reason is known. */
 static void say_nothing(char *const *command, const struct gm_run_table *table)
 {
 	char line[1240] = "gpumem: nothing was recorded: ";
 	size_t head = strlen(line);
 
 	if (table->count || !table->looked || (WIFEXITED(table->status) && WEXITSTATUS(table->status) >= 126))
-		return;			/* from 126 on it could not be started */
+		return;			/* from 126 on, the command could not be started */
 	if (table->began && gm_library_options_unwanted())
 		gm_run_say(gm_library_options_unwanted());
 	else if (table->began)
@@ -416,7 +416,7 @@ static int launch(char **command, int room, const char *path, bool quiet)
 	return leave_as(status);
 }
 
-/* -o TEMPLATE, or -oTEMPLATE: the option --output. */
+/* Read -o TEMPLATE or -oTEMPLATE as the option --output. Returns 0 or -errno. */
 static int take_output(int argc, char **argv, int *index)
 {
 	const char *value = argv[*index][2] ? argv[*index] + 2 : *index + 1 < argc ? argv[++*index] : NULL;

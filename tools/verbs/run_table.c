@@ -27,9 +27,9 @@
 
 #define READ_MOST 512u			/* snapshots that are opened for their numbers */
 
-/* ---- who there was --------------------------------------------------------------------------- */
+/* ---- the processes --------------------------------------------------------------------------- */
 
-/* The process whose journal is called @name (of @length); NULL: out of memory. */
+/* Return the process whose journal is called @name (@length bytes), a new one for a new name; NULL: out of memory. */
 static struct gm_run_process *process_of(struct gm_run_table *table, const char *name,
 					 size_t length)
 {
@@ -49,6 +49,7 @@ static struct gm_run_process *process_of(struct gm_run_table *table, const char 
 	return NULL;
 }
 
+/* Take @snapshot as the snapshot of @process if it is worth more than the present one. Count the other one. */
 static void consider(struct gm_run_process *process, const char *snapshot, unsigned int worth)
 {
 	if (process->snapshot && process->worth >= worth) {
@@ -72,7 +73,7 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 	process = process_of(table, name, strlen(name));
 	if (!process)
 		return;
-	if (one->clean) {		/* another user by its end, it could leave no link */
+	if (one->clean) {		/* had become another user at its end, and could leave no link */
 		consider(process, one->snapshot, 3);
 		return;
 	}
@@ -92,7 +93,7 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 		process->note = NULL;
 	if (one->snapshot[0])
 		consider(process, one->snapshot, 4);
-	if (one->snapshot[0] && one->failure) {		/* newer than all that have a file */
+	if (one->snapshot[0] && one->failure) {		/* newer than all failures that have a snapshot */
 		process->at_oom = strdup(one->snapshot);
 		process->oom_number = UINT64_MAX;
 	}
@@ -104,7 +105,7 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 	}
 }
 
-/* A link NAME.journal.REASON[-N]: to the snapshot that the process wrote. */
+/* Read and remove a link NAME.journal.REASON[-N] to a snapshot that the process wrote. */
 static void add_link(struct gm_run_table *table, int directory, const char *name)
 {
 	const char *reason = strstr(name, ".journal.");
@@ -122,7 +123,7 @@ static void add_link(struct gm_run_table *table, int directory, const char *name
 	target[n] = '\0';
 	unlinkat(directory, name, 0);
 	if (stat(target, &st) || !S_ISREG(st.st_mode))
-		return;			/* it was replaced, or taken away */
+		return;			/* the snapshot was replaced or removed */
 	process = process_of(table, name, (size_t)(reason + 8 - name));
 	reason += 9;
 	number = strncmp(reason, "oom-", 4) ? 0 : strtoul(reason + 4, NULL, 10);
@@ -138,7 +139,7 @@ static void add_link(struct gm_run_table *table, int directory, const char *name
 						      : 1);
 }
 
-/* What a snapshot says of the process that wrote it. */
+/* Read the numbers of a process from its snapshot. */
 static void read_snapshot(struct gm_run_process *process)
 {
 	struct gm_loaded loaded;
@@ -171,7 +172,7 @@ static void read_snapshot(struct gm_run_process *process)
 static int by_rank(const void *a, const void *b)
 {
 	const struct gm_run_process *p = a, *q = b;
-	uint64_t x = (uint64_t)p->rank, y = (uint64_t)q->rank;	/* none: last */
+	uint64_t x = (uint64_t)p->rank, y = (uint64_t)q->rank;	/* no rank: last */
 
 	if (x != y)
 		return x < y ? -1 : 1;
@@ -188,11 +189,11 @@ static void add_links(const struct gm_place_visit *place)
 		free(entries[i]);
 	}
 	free(entries);
-	/* If it is empty: a living child's journal keeps it. */
+	/* This fails if the journal of a living child is still there. */
 	unlinkat(place->parent, place->name, AT_REMOVEDIR);
 }
 
-/* The directory is made with the first journal, by the first hooked call. */
+/* A directory below the room means that a process has begun: the first hooked call makes it with the journal. */
 static void see_beginning(const struct gm_place_visit *place)
 {
 	((struct gm_run_table *)place->arg)->began = true;
@@ -207,7 +208,7 @@ void gm_run_collect(struct gm_run_table *table, int room, const char *path)
 	gm_recover_in(room, path, &of);
 	gm_recover_below(room, path, false, &of);
 	gm_places_below(room, path, false, add_links, table);
-	rmdir(path);			/* if it is empty */
+	rmdir(path);			/* fails unless it is empty */
 	for (size_t i = 0; i < table->count && i < READ_MOST; i++) {
 		struct gm_run_process *process = &table->list[i];
 
@@ -243,16 +244,16 @@ void gm_run_say(const char *line)
 	gm_show_wrapped(stderr, line, 0, "gpumem:   ", gm_show_columns(stderr));
 }
 
-/* Say @what and the command for it. A command that has no room beside @what has a line of its own, whole, because
- * people copy it. */
+/* Say @what and the command for it. A command without room beside @what gets a line of its own and is not broken,
+ * because people copy it. */
 static void say_command(const char *what, const char *command)
 {
 	fprintf(stderr, "gpumem: %s:%s%s\n", what,
 		strlen("gpumem: : ") + strlen(what) + strlen(command) > gm_show_columns(stderr) ? "\n" : " ", command);
 }
 
-/* On a terminal @path as it can be typed there: without the working directory, where it begins with it. A log is read
- * elsewhere. */
+/* Return @path relative to the working directory if stderr is a terminal and @path is below that directory. Else return
+ * @path, because a log is read elsewhere. */
 static const char *from_here(const char *path)
 {
 	static char here[PATH_MAX];
@@ -262,7 +263,8 @@ static const char *from_here(const char *path)
 	       path + length + 1 : path;
 }
 
-/* The next thing to look at: why it ran out, what was in flight when it died, what leaked most. */
+/* Return the process to look at next, and the verb for it: one that ran out of memory, else one that died, else the one
+ * that leaked most. NULL: no process has a snapshot. */
 static const struct gm_run_process *most_interesting(const struct gm_run_table *table,
 						     const char **ret_verb)
 {
@@ -385,7 +387,7 @@ static void print_row(const struct gm_run_process *process)
 		fprintf(stderr, "%11s %11s %6s %4s", "?", "?", "?", "?");
 }
 
-/* Write what there is of @process beside the numbers. Returns @to. */
+/* Write the last column of @process: its note or its snapshot. Returns @to. */
 static const char *where(const struct gm_run_process *process, char *to, size_t room)
 {
 	char more[48] = "";
@@ -400,7 +402,8 @@ static const char *where(const struct gm_run_process *process, char *to, size_t 
 	return to;
 }
 
-/* The numbers of a row have 79 columns. Where the names of files have no room beside them, each has the next line. */
+/* The numbers of a row have 79 columns. If the file names have no room beside them, each file name gets the next
+ * line. */
 static void print_table(const struct gm_run_table *table)
 {
 	size_t room = gm_show_columns(stderr);

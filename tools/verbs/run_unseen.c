@@ -1,9 +1,9 @@
 /*
- * run_unseen.c - why gpumem run sees nothing of a program: see run_unseen.h.
+ * run_unseen.c - why gpumem run records nothing of a program: see run_unseen.h.
  *
- * The loader ignores LD_PRELOAD where it must (set-user-ID), and is not there at all in static programs; sudo, env -i
- * and their like take LD_PRELOAD away. What of this the command itself tells is said at the end of a run that recorded
- * nothing. What its children do is seen only while they live.
+ * The loader must ignore LD_PRELOAD in set-user-ID programs, and static programs have no loader; sudo, env -i and the
+ * like remove LD_PRELOAD. What the command itself shows is said at the end of a run that recorded nothing. What its
+ * children do can be seen only while they live.
  */
 #define _GNU_SOURCE
 #include "tools/verbs/run_unseen.h"
@@ -23,10 +23,10 @@
 #include "tools/read/attach.h"
 #include "tools/show/show.h"
 
-#define HEAD_BYTES 4096u		/* of a file: ELF header, program headers or the #! line */
-#define FIRST_MS 1000			/* after which the first look is taken; then after twice as long, */
+#define HEAD_BYTES 4096u		/* of a file: ELF header and program headers, or the #! line */
+#define FIRST_MS 1000			/* the first look; each later pause is twice as long, */
 #define MOST_MS 64000			/* up to this */
-#define MAPS_LINES 20000u		/* of one process that are read */
+#define MAPS_LINES 20000u		/* lines of /proc/PID/maps that are read */
 
 #if defined(__x86_64__)
 #define MACHINE EM_X86_64
@@ -36,7 +36,7 @@
 
 /* ---- the command ------------------------------------------------------------------------------- */
 
-/* The file that execvp would run, open; -1: none. */
+/* Open the file that execvp would run; -1: there is none. */
 static int open_command(const char *word)
 {
 	const char *path = getenv("PATH");
@@ -53,14 +53,14 @@ static int open_command(const char *word)
 	return -1;
 }
 
-/* Does the kernel start it with other rights than ours? The loader ignores LD_PRELOAD then. */
+/* Does the kernel start the file with other rights than ours? Then the loader ignores LD_PRELOAD. */
 static bool is_privileged(int fd, const struct stat *st)
 {
 	return (st->st_mode & S_ISUID && st->st_uid != getuid()) || (st->st_mode & S_ISGID && st->st_gid != getgid()) ||
 	       (geteuid() && fgetxattr(fd, "security.capability", NULL, 0) > 0);
 }
 
-/* Has an ELF file a loader? @head has its first @bytes. */
+/* Has an ELF file a loader? @head: its first @bytes. */
 static bool has_loader(const char *head, size_t bytes)
 {
 	Elf64_Ehdr elf;
@@ -71,7 +71,7 @@ static bool has_loader(const char *head, size_t bytes)
 		uint64_t at = elf.e_phoff + (uint64_t)i * sizeof(part);
 
 		if (elf.e_phentsize != sizeof(part) || at > bytes || bytes - at < sizeof(part))
-			return true;		/* not to be known */
+			return true;		/* not known */
 		memcpy(&part, head + at, sizeof(part));
 		if (part.p_type == PT_INTERP)
 			return true;
@@ -79,7 +79,8 @@ static bool has_loader(const char *head, size_t bytes)
 	return false;
 }
 
-/* What is wrong with the file @word; NULL: nothing. @depth: how many interpreters of scripts it may name. */
+/* Return why the library cannot be preloaded into the file @word; NULL: no reason is seen. @depth: how many
+ * interpreters of scripts to follow. */
 static const char *judge_file(const char *word, int depth)
 {
 	char head[HEAD_BYTES + 1] = "", *interpreter;
@@ -110,7 +111,7 @@ static const char *judge_file(const char *word, int depth)
 	return has_loader(head, (size_t)n) ? NULL : "is linked statically, and nothing can be preloaded into it";
 }
 
-/* What a program does that starts others; NULL: none that is known. */
+/* Return what a known launcher, such as sudo, does with LD_PRELOAD; NULL: @command is none. */
 static const char *judge_words(char *const *command)
 {
 	static const struct { const char *names, *why; } known[] = {
@@ -154,7 +155,7 @@ static void add(struct family *family, pid_t pid)
 		family->list[family->count++] = pid;
 }
 
-/* The children of @pid: each of its threads has a list of its own. */
+/* Add the children of @pid; the kernel has a list for each of its threads. */
 static void add_children(struct family *family, pid_t pid)
 {
 	struct dirent *entry;
@@ -181,7 +182,7 @@ static void add_children(struct family *family, pid_t pid)
 		closedir(tasks);
 }
 
-/* Which of the two does @pid have mapped: the driver, this library? */
+/* Has @pid mapped the CUDA driver, and has it mapped this library? */
 static void look_at(pid_t pid, bool *ret_driver, bool *ret_library)
 {
 	FILE *maps = gm_attach_proc(pid, "maps");
@@ -200,7 +201,7 @@ static void look_at(pid_t pid, bool *ret_driver, bool *ret_library)
 		fclose(maps);
 }
 
-/* Did whoever started @pid hand LD_PRELOAD on? False also where that cannot be read. */
+/* Was @pid started with this library in LD_PRELOAD? False also if its environment cannot be read. */
 static bool has_preload(pid_t pid)
 {
 	FILE *file = gm_attach_proc(pid, "environ");

@@ -1,6 +1,6 @@
 /*
- * run_unseen.h - why gpumem run sees nothing of a program: it cannot be preloaded, or a process of it was started
- * without the library. Single-threaded.
+ * run_unseen.h - why gpumem run records nothing of a program: the library cannot be preloaded into it, or one of its
+ * processes was started without the library. Single-threaded.
  */
 #ifndef GM_TOOLS_RUN_UNSEEN_H
 #define GM_TOOLS_RUN_UNSEEN_H
@@ -10,21 +10,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Why the library cannot be in @command (execvp's argv), as far as its file and its words tell: "./app is linked
- * statically: ...". Returns false, and "" in @ret: nothing speaks against it. */
+/* Write why the library cannot be preloaded into @command (execvp's argv), by its file and its words: "./app is linked
+ * statically ...". Returns false, and "" in @ret, if these show no reason. */
 bool gm_run_suspect(char *const *command, char *ret, size_t bytes);
 
 #define GM_RUN_PROCESSES 256u
 
-/* The processes of a run that need no second look. Zeroed at first. */
+/* The processes of a run that need no second look. Begin with zeroes. */
 struct gm_run_watch {
 	pid_t done[GM_RUN_PROCESSES];
 	size_t count;
-	int64_t next_ms, pause_ms;	/* when to look again, on CLOCK_MONOTONIC, and how long after that */
+	int64_t next_ms, pause_ms;	/* time of the next look, on CLOCK_MONOTONIC, and the pause before it */
 };
 
-/* When it is time, say on stderr which of @child and its descendants have the CUDA driver and not this library, each
- * once. Reads /proc alone. Returns milliseconds until the next look, from @now_ms. */
+/* If a look is due, say on stderr which of @child and its descendants have the CUDA driver and not this library, each
+ * process once. Reads only /proc. Returns the milliseconds from @now_ms to the next look. */
 int64_t gm_run_look(struct gm_run_watch *watch, pid_t child, int64_t now_ms);
 
 #endif
