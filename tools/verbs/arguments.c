@@ -1,5 +1,5 @@
 /*
- * arguments.c - the tables of verbs and options, reading by them, and the help: see arguments.h.
+ * arguments.c - the tables of verbs and options, the reading of a command line by them, and the help: see arguments.h.
  */
 #define _GNU_SOURCE
 #include "tools/verbs/arguments.h"
@@ -19,7 +19,7 @@
 
 #define WIDTH 80
 #define OPTIONS_MOST 32
-#define LONG 256			/* what getopt_long returns of row i of gm_opts: this and i */
+#define LONG 256			/* getopt_long returns LONG + i for row i of gm_opts */
 
 const struct gm_verb gm_verbs[] = {
 #define GM_OPT(...)
@@ -46,8 +46,8 @@ const struct gm_verb *gm_verb_find(const char *name)
 	return NULL;
 }
 
-/* @length bytes of @text behind @column columns of a line, in lines of WIDTH at most; those that follow begin behind
- * @indent blanks. What is in brackets with blanks, [-o FILE], stays together. */
+/* Print @length bytes of @text behind @column columns of a line, in lines of at most WIDTH; further lines begin behind
+ * @indent blanks. Words in brackets, as [-o FILE], stay together. */
 static void put_wrapped(FILE *out, const char *text, size_t length, int column, int indent)
 {
 	bool first = column == indent;
@@ -114,7 +114,7 @@ int gm_input_bad(const char *verb, const char *word, const char *why)
 	return GM_EXIT_INPUT;
 }
 
-/* Is @ending among those of @list, which has blanks between them? Capitals or not. */
+/* Is @ending one of @list, which has blanks between its endings? Capitals do not matter. */
 static bool is_among(const char *list, const char *ending)
 {
 	size_t length = strlen(ending);
@@ -174,13 +174,13 @@ const char *gm_did_you_mean(const char *word, const char *words)
 static struct option longs[OPTIONS_MOST + 2];
 static char shorts[2 * OPTIONS_MOST + 4];
 
-/* The rows of @verb as getopt_long wants them. */
+/* Fill @longs and @shorts with the options of @verb, for getopt_long. */
 static void prepare(const char *verb)
 {
 	size_t count = 0;
 	char *letter = shorts;
 
-	*letter++ = ':';			/* getopt_long tells a value that is missing from what is no option */
+	*letter++ = ':';			/* getopt_long then returns ':' for a missing value */
 	for (size_t i = 0; gm_opts[i].name && count < OPTIONS_MOST; i++) {
 		const struct gm_opt *opt = &gm_opts[i];
 
@@ -199,7 +199,7 @@ static void prepare(const char *verb)
 	longs[count + 1] = (struct option){ NULL, 0, NULL, 0 };
 }
 
-/* The row that getopt_long returned @code for. */
+/* Return the row of gm_opts for which getopt_long returned @code. */
 static const struct gm_opt *option_of(const char *verb, int code)
 {
 	const struct gm_opt *opt = gm_opts;
@@ -211,7 +211,7 @@ static const struct gm_opt *option_of(const char *verb, int code)
 	return opt;
 }
 
-/* The long options that begin with @word (--max, as it was given), with blanks between them. Static memory. */
+/* Return the long options that begin with @word ("--max" or "--max=1"), with blanks between them. Static memory. */
 static const char *that_begin(const char *word)
 {
 	static char text[1024];
@@ -258,7 +258,7 @@ static int wrong(const struct gm_opt *opt, const char *why)
 	return gm_argument_wrong(opt->verb, opt->name, optarg, why);
 }
 
-/* "not peak or live": @words in a sentence. */
+/* Write a message with @words in a sentence: "not peak or live". */
 static int wrong_word(const struct gm_opt *opt, const char *words)
 {
 	char why[384] = "not ";
@@ -271,7 +271,7 @@ static int wrong_word(const struct gm_opt *opt, const char *words)
 	return wrong(opt, why);
 }
 
-/* The place of the word @text (of @length) in @words, from 0; -1: it is none of them. */
+/* Return the place of the word @text (@length bytes) in @words, from 0; -1: it is none of them. */
 static int place_of(const char *words, const char *text, size_t length)
 {
 	for (int place = 0; *words; place++) {
@@ -289,7 +289,7 @@ static int take_words(const struct gm_opt *opt, const char **to)
 	const char *words = opt->words;
 
 	*to = optarg;
-	/* A word that is none of them would silently let nothing through. */
+	/* Refuse an unknown word, because it would silently let nothing pass. */
 	for (const char *at = optarg;; at++) {
 		size_t length = strcspn(at, ",");
 
@@ -301,7 +301,7 @@ static int take_words(const struct gm_opt *opt, const char **to)
 	}
 }
 
-/* A number without a sign, which strtoull would take, and turn round. Is it one, and at most @most? */
+/* Read a number of at most @most. Refuse a sign, because strtoull accepts one and wraps. Returns false: it is none. */
 static bool read_number(const char *text, int base, uint64_t most, uint64_t *ret)
 {
 	char *end;
@@ -314,7 +314,8 @@ static bool read_number(const char *text, int base, uint64_t most, uint64_t *ret
 	return end != text && !*end && !errno && *ret <= most;
 }
 
-/* The largest numbers mean "not said" to some verbs, and a count is printed with a sign. */
+/* Read a count of at most INT64_MAX: larger numbers mean "not given" to some verbs, and counts are printed as
+ * signed. */
 static int take_count(const struct gm_opt *opt, size_t *to)
 {
 	uint64_t number;
@@ -351,7 +352,7 @@ static int take_device(const struct gm_opt *opt, bool host, const char **to)
 	return wrong(opt, host ? "not a number or 'host'" : "not a number");
 }
 
-/* optarg to where it belongs. Returns 0 or an exit status. */
+/* Store optarg at @argument->to. Returns 0, or the exit status after a message. */
 static int take(const struct gm_opt *opt, const struct gm_argument *argument)
 {
 	struct gm_texts *texts = argument->to;
@@ -392,7 +393,7 @@ static int take(const struct gm_opt *opt, const struct gm_argument *argument)
 	}
 }
 
-/* The command as it was given. */
+/* The words of the command line, for gm_more_rows. */
 static char **asked;
 static int asked_count;
 
@@ -501,7 +502,7 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 
 /* ---- help -------------------------------------------------------------------------------------- */
 
-/* Paragraphs, whose lines are joined; one that begins with a blank stays as it is. */
+/* Print paragraphs, whose lines are joined. A line that begins with a blank stays as it is. */
 static void put_text(FILE *out, const char *text)
 {
 	char joined[4096];

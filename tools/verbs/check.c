@@ -28,9 +28,9 @@ struct limits {
 	const char *device;
 	int by, level;			/* @by 1: by annotation, too */
 	struct gm_suppressions known;
-	const char *baseline;		/* NULL: none; what may live at the end */
-	struct gm_opened *reference;	/* the snapshot that it is; NULL: it is an annotation */
-	size_t top;			/* stacks that are named */
+	const char *baseline;		/* what was live there may be live at the end; NULL: none */
+	struct gm_opened *reference;	/* the baseline, if it is a snapshot; NULL: it is an annotation */
+	size_t top;			/* the most stacks that are named */
 };
 
 struct checking {
@@ -38,8 +38,8 @@ struct checking {
 	const char *word;
 	const struct gm_scene *scene;
 	json_t *offences;		/* of all inputs */
-	size_t failed;			/* of this one */
-	int64_t mark;			/* the row of the mark, or of the end of the range, that is the baseline */
+	size_t failed;			/* offences of this input */
+	int64_t mark;			/* row of the baseline: of a mark, or of the end of a range */
 };
 
 static void print_offence(const struct checking *c, const char *where, const char *limit,
@@ -60,7 +60,8 @@ static json_t *note(struct checking *c, const char *where, const char *limit, js
 	return offence;
 }
 
-/* @value bytes against @most of @limit, which a person reads as @said. */
+/* Check @value against @most bytes. @limit is the limit's name in JSON, @said its name in text. Returns
+ * the offence; NULL: none. */
 static json_t *check_bytes(struct checking *c, const char *where, const char *limit, const char *said, int64_t value,
 			   uint64_t most)
 {
@@ -70,9 +71,10 @@ static json_t *check_bytes(struct checking *c, const char *where, const char *li
 	return note(c, where, limit, json_integer(value), json_integer((json_int_t)most));
 }
 
-/* The most that the program held at once: what it had asked for and not freed. @peak counts a freed block until the GPU
- * is done with it, which differs from run to run. A history that is whole has when the program freed; else blocks are
- * counted up to that moment, too, but with what they are larger than what was asked for. */
+/* Return the most bytes that the program held at once: what it had asked for and not freed. @peak counts a freed block
+ * until the GPU is done with it, which differs from run to run. Two other peaks end a block when the program frees it:
+ * that of the history, if the history is whole, and that of the blocks' statistics, which includes rounding. Return the
+ * smallest of the three. */
 static int64_t held_peak(const struct checking *c, const json_t *device, int64_t peak)
 {
 	int64_t held = gm_lives_held_peak(&c->scene->lives, c->scene->snapshot, gm_json_number(device, "device"));
@@ -82,7 +84,8 @@ static int64_t held_peak(const struct checking *c, const json_t *device, int64_t
 	return held > 0 && held < peak ? held : peak;
 }
 
-/* Where freed blocks made the peak higher than @value, that is said: summary and others show that peak. */
+/* Check @value against the limit of the peak. The message also names @peak if freed blocks made @peak higher, because
+ * gpumem summary shows @peak. */
 static json_t *check_peak(struct checking *c, const char *where, int64_t value, int64_t peak)
 {
 	char is[120];
@@ -95,13 +98,13 @@ static json_t *check_peak(struct checking *c, const char *where, int64_t value, 
 	return note(c, where, "peak", json_integer(value), json_integer((json_int_t)c->limits->peak));
 }
 
-/* What of @group is a leak: what it holds beyond the baseline. */
+/* Does @group hold more than at the baseline? Without a baseline, everything is a leak. */
 static bool leaks(const struct checking *c, const struct gm_group *group)
 {
 	return gm_group_growth(group) > 0 || (!c->limits->baseline && group->count[1]);
 }
 
-/* The largest stacks of @groups, those that leak or those that hold more than @above: who is to blame. */
+/* Print the largest stacks that leak (@leaking), or else that hold more than @above bytes. */
 static void blame(const struct checking *c, const struct gm_groups *groups, bool leaking, int64_t above)
 {
 	size_t shown = 0, left = 0;
@@ -126,7 +129,8 @@ static void blame(const struct checking *c, const struct gm_groups *groups, bool
 		gm_more_rows(stdout, left, "more stack");
 }
 
-/* The named ranges in which more than @most was live at once, or in which what leaks was allocated (@leaks). */
+/* Print the named ranges in which live blocks were allocated (@leaks), or else in which more than @most bytes were live
+ * at once, and add them to @offence. */
 static void blame_phases(const struct checking *c, const char *device, json_t *offence, bool leaks, int64_t most)
 {
 	json_t *list = json_array();
@@ -156,7 +160,8 @@ static void blame_phases(const struct checking *c, const char *device, json_t *o
 	gm_phases_close(&phases);
 }
 
-/* What each stack holds at the end, and what it held at the baseline. Returns 0 or -ENOMEM. */
+/* Sum what each stack holds at the end, and what it held at the baseline. Returns 0, or -ENOMEM and nothing to
+ * close. */
 static int sum_stacks(struct checking *c, struct gm_groups *groups, const char *device)
 {
 	struct gm_suppressions known = c->limits->known, known_then = c->limits->known;
@@ -219,7 +224,7 @@ static void check_live(struct checking *c, const char *where, const char *device
 	gm_groups_close(&groups);
 }
 
-/* A statistic; where the snapshot has none (PyTorch's), what @otherwise is. */
+/* Return the statistic @key; @otherwise if the snapshot (PyTorch's) does not have it. */
 static int64_t stat_of(const json_t *stats, const char *key, int64_t otherwise)
 {
 	const json_t *value = json_object_get(stats, key);
@@ -227,7 +232,7 @@ static int64_t stat_of(const json_t *stats, const char *key, int64_t otherwise)
 	return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
-/* What part of what is reserved is idle within segments that are in use. */
+/* Check @share, the percentage of reserved memory that is idle within segments in use. */
 static void check_share(struct checking *c, const char *where, double share)
 {
 	char is[32], allowed[32];
@@ -252,7 +257,8 @@ static void check_ooms(struct checking *c, const char *where, int64_t ooms)
 	note(c, where, "ooms", json_integer(ooms), json_integer((json_int_t)c->limits->ooms));
 }
 
-/* The same of each pool of the device: a pool may run out, by a limit of its own, of what the driver never refused. */
+/* Check fragmentation and ooms of each pool of the device. A pool with a limit of its own can run out of memory while
+ * the driver refuses nothing. */
 static void check_pools(struct checking *c, const char *device)
 {
 	for (size_t i = 0; i < c->scene->snapshot->pool_count; i++) {
@@ -289,7 +295,7 @@ static void check_device(struct checking *c, const json_t *device)
 	held = peak;			/* a pool's blocks end when the program frees them */
 	if (peak == INT64_MIN) {
 		peak = stat_of(stats, "requested_bytes.all.peak", INT64_MIN);
-		if (peak == INT64_MIN)	/* nobody counted it: the peak of the history */
+		if (peak == INT64_MIN)	/* no statistics: take the peak of the history */
 			peak = gm_lives_peak(&c->scene->lives, number, &row);
 		held = held_peak(c, device, peak);
 	}
@@ -306,7 +312,8 @@ static void check_device(struct checking *c, const json_t *device)
 }
 
 /* Find the row of the baseline: the last mark of that name, or the end of the last range, because what was allocated
- * within the range may stay. A range that had not ended is not a baseline. Returns 0 or a complaint. */
+ * within the range may stay. A range that has not ended is not a baseline. Returns 0, or the exit status after a
+ * message. */
 static int find_mark(struct checking *c)
 {
 	const struct gm_snapshot *snapshot = c->scene->snapshot;
@@ -390,7 +397,8 @@ static bool any(const struct limits *limits)
 	       limits->ooms != SIZE_MAX || limits->fragmentation >= 0 || limits->no_leaks;
 }
 
-/* What is more than a word or a number: a percentage, and a file to read. */
+/* Read the options that gm_arguments leaves as text: the percentage, and the file of suppressions. Returns 0, or the
+ * exit status after a message. */
 static int take_texts(struct limits *limits, const char *fragmentation, const char *suppressions)
 {
 	char *end, why[128];

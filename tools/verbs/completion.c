@@ -1,6 +1,6 @@
 /*
- * completion.c - completion of gpumem's command line, for bash, zsh and fish: completion.bash, .zsh and .fish, where
- * what is in the tables of verbs and options takes the places of @words@; and the processes that these offer.
+ * completion.c - completion of gpumem's command line for bash, zsh and fish: the files completion.bash, .zsh and .fish
+ * with each @word@ replaced from the tables of verbs and options; and the processes that the shells offer.
  */
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +14,7 @@ GM_EMBED(gm_bash_completion, "tools/verbs/completion.bash");
 GM_EMBED(gm_zsh_completion, "tools/verbs/completion.zsh");
 GM_EMBED(gm_fish_completion, "tools/verbs/completion.fish");
 
-/* @words with blanks between them. */
+/* Write @words with blanks in place of | between them. */
 static void put_words(FILE *out, const char *words)
 {
 	for (; *words; words++)
@@ -71,7 +71,7 @@ static const struct gm_part bash[] = {
 
 /* ---- zsh ------------------------------------------------------------------------------------- */
 
-/* @length of @text within single quotes of a shell; : [ and ] mean something to _arguments. */
+/* Write at most @length bytes of @text for single quotes of a shell; escape : [ ] and \, which _arguments reads. */
 static void zsh_text(FILE *out, const char *text, size_t length)
 {
 	for (; *text && length; text++, length--)
@@ -83,7 +83,7 @@ static void zsh_text(FILE *out, const char *text, size_t length)
 			putc(*text, out);
 }
 
-/* What comes behind an option's name: its help, and what it takes. */
+/* Write what follows an option's name: its help, and the values that it takes. */
 static void zsh_option(FILE *out, const struct gm_opt *opt)
 {
 	putc('[', out);
@@ -115,7 +115,7 @@ static void zsh_options(FILE *out, const struct gm_verb *verb)
 	}
 }
 
-/* Of the help what fits beside a name: its first clause. */
+/* Write the library's options with the first clause of their help, which fits beside a name. */
 static void zsh_library(FILE *out)
 {
 	for (const struct gm_library_option *one = gm_library_options; one->name; one++) {
@@ -164,7 +164,7 @@ static const struct gm_part zsh[] = { { "@verbs@", zsh_verbs }, { "@arguments@",
 
 /* ---- fish ------------------------------------------------------------------------------------ */
 
-/* @text as one word of fish's. */
+/* Write at most @length bytes of @text as one word for fish. */
 static void fish_text(FILE *out, const char *text, size_t length)
 {
 	putc('\'', out);

@@ -1,6 +1,6 @@
 /*
- * convert.c - gpumem convert --to FORMAT FILE|JOURNAL|PID: a snapshot in others' formats, and theirs
- * in ours. The formats themselves are in convert_*.c.
+ * convert.c - gpumem convert --to FORMAT FILE|JOURNAL|PID: a snapshot in another format, and PyTorch's snapshots in
+ * ours. Each format is in a file of tools/write/.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,8 +24,8 @@
 #include "tools/symbols/symbols.h"
 
 struct format {
-	const char *name, *suffix;		/* what alone tells the format */
-	const char *endings;			/* of files of it */
+	const char *name, *suffix;		/* a path with this suffix needs no --to; NULL: none */
+	const char *endings;			/* of files in this format, with blanks between */
 	gm_convert *write;
 };
 
@@ -57,7 +57,7 @@ static void stop(int signal_number)
 	stopped = 1;
 }
 
-/* The format that the end of @path tells. */
+/* Return the format whose suffix ends @path; NULL: none. */
 static const struct format *format_of(const char *path)
 {
 	size_t length = path ? strlen(path) : 0;
@@ -75,7 +75,7 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 {
 	struct gm_output output;
 	char note[256] = "";
-	/* Metrics name no stack, and are for a collector that is another user. */
+	/* Metrics contain no stacks, and a collector that runs as another user must read them. */
 	int r = gm_output_open(&output, path, job->format->write == gm_convert_prometheus);
 
 	if (r) {
@@ -93,8 +93,8 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-/* Metrics and our own format have both levels, and PyTorch's have pools as devices. Each other format has one level,
- * the one that --level names. */
+/* Has the format one level, the one that --level names? Metrics and our own format have both levels, and PyTorch's
+ * formats have pools in another way (place_pools). */
 static bool has_one_level(const struct job *job)
 {
 	gm_convert *write = job->format->write;
@@ -103,7 +103,8 @@ static bool has_one_level(const struct job *job)
 	       write != gm_convert_torch_json;
 }
 
-/* Our own format is a copy, metrics and RMM's log have no stacks. */
+/* Does the format show stacks, so that names are looked up? Our own format is a copy; metrics and RMM's log have no
+ * stacks. */
 static bool has_frames(const struct job *job)
 {
 	gm_convert *write = job->format->write;
@@ -111,7 +112,8 @@ static bool has_frames(const struct job *job)
 	return write != gm_convert_prometheus && write != gm_convert_snapshot && write != gm_convert_rmm;
 }
 
-/* Pools where PyTorch's snapshot has its own. */
+/* At the level of pools, put pools where PyTorch's snapshots have PyTorch's pool. Returns 0, or the exit status after a
+ * message. */
 static int place_pools(const struct job *job, struct gm_snapshot *snapshot)
 {
 	gm_convert *write = job->format->write;
@@ -129,7 +131,7 @@ static int place_pools(const struct job *job, struct gm_snapshot *snapshot)
 static int convert(const struct job *job)
 {
 	gm_convert *write = job->format->write;
-	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
+	/* From PyTorch to PyTorch, the document stays as it is; metrics need no events. */
 	bool torch = write == gm_convert_pickle || write == gm_convert_torch_json;
 	enum gm_load what = torch && !gm_cut_wanted(&job->cut) ? GM_LOAD_AS_SAID :
 			    write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
@@ -144,7 +146,7 @@ static int convert(const struct job *job)
 	if (gm_load(job->input, what, &loaded))
 		return gm_input_bad("convert", job->input, loaded.error);
 	status = job->cut.device ? gm_device_check("convert", job->cut.device, job->input, loaded.snapshot.root) : 0;
-	/* Before anything is cut off: which pieces are a pool's is told by the whole history. */
+	/* Apply the level before the cut, because it needs the whole history to know the pieces of pools. */
 	if (!status && has_one_level(job))
 		r = gm_level_apply(&loaded.snapshot, (enum gm_pool_level)job->level);
 	if (!status && !r && has_frames(job) && !loaded.torch)
@@ -161,24 +163,25 @@ static int convert(const struct job *job)
 	return status;
 }
 
-/* ---- textfiles, once or again and again ------------------------------------------------------- */
+/* ---- textfiles, once or repeatedly ------------------------------------------------------------ */
 
 struct watched {
 	char *input;
-	pid_t pid;			/* of a living process that was found, or named by it; else 0 */
-	char path[4096];		/* its metrics; "" before the first */
-	bool over;
+	pid_t pid;			/* if the input is a living process; else 0 */
+	char path[4096];		/* the file of metrics; "": not written */
+	bool over;			/* the process has ended */
 };
 
 struct watching {
 	struct watched *list;
 	size_t count;
-	bool all;			/* also those that come */
-	size_t missed;			/* of all: how many could not be looked into, as it was said last */
+	bool all;			/* also watch processes that start later */
+	size_t missed;			/* processes that could not be looked into, in the last message */
 	bool failed;			/* out of memory */
 };
 
-/* The file is called after the process as we know it: in another namespace its number is not its own. */
+/* Name the file of metrics by the pid as seen from here: in another pid namespace the process has another number.
+ * Returns an exit status. */
 static int name_textfile(const struct job *job, struct watched *of, const struct gm_loaded *loaded)
 {
 	int64_t pid = of->pid ? of->pid :
@@ -205,7 +208,7 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 	struct job one = *job;
 	int status, r;
 
-	gm_limit_forget();		/* the look before */
+	gm_limit_forget();		/* the input of the last look */
 	r = of->pid ? gm_load_process(of->pid, NULL, GM_LOAD_TABLES, &loaded) :
 		      gm_load(of->input, GM_LOAD_TABLES, &loaded);
 	if (r)
@@ -219,8 +222,8 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 	return status;
 }
 
-/* One more look. What a process that is gone, or cannot be read, said last must not stay: it would
- * look alive. One that lives may be readable again. */
+/* Write the metrics anew. If the process is gone or cannot be read, remove its file, because old metrics would show it
+ * as living. A process that lives may be readable again later. Returns an exit status. */
 static int look_again(const struct job *job, struct watched *of)
 {
 	int status = write_textfile(job, of, true);
@@ -241,7 +244,7 @@ static void add_watched(struct watching *watching, const char *input)
 	watching->failed |= !one || !one->input;
 }
 
-/* One that ends between the finding and the reading is no failure. */
+/* Add a process that gm_discover found. Its end before it is read is no error: look_again says nothing then. */
 static void add_found(void *arg, int64_t pid, const struct gm_attached *attached)
 {
 	struct watching *watching = arg;
@@ -267,7 +270,7 @@ static void find_all(struct watching *watching)
 	watching->missed = missed;
 }
 
-/* Places of those that are over are of no more use. */
+/* Remove the processes that have ended from the list. */
 static void drop_over(struct watching *watching)
 {
 	size_t kept = 0;
@@ -307,7 +310,7 @@ static int textfiles(const struct job *job, char **inputs, int count)
 	int status = GM_EXIT_OK;
 	size_t named;
 
-	if (job->watch > 0) {		/* from the first file on: whatever ends us takes them away */
+	if (job->watch > 0) {		/* before the first file: a signal must remove the files */
 		sigaction(SIGINT, &action, NULL);
 		sigaction(SIGTERM, &action, NULL);
 		sigaction(SIGHUP, &action, NULL);
@@ -338,7 +341,7 @@ static int textfiles(const struct job *job, char **inputs, int count)
 	return watching.failed ? GM_EXIT_FAILED : status;
 }
 
-/* What does not go together. NULL: it does. */
+/* Return which options do not go together; NULL: all do. */
 static const char *complain(const struct job *job)
 {
 	if (!job->format)

@@ -1,10 +1,9 @@
 /*
- * ctl.c - gpumem ctl PID: what a living process records and holds back, changed from outside.
+ * ctl.c - gpumem ctl PID: change from outside what a living process records and what its cache holds. One thread.
  *
- * The command is left in the header of the process's journal, and its helper thread does it and answers
- * there: recorder/journal/control.h says how. Only the header is mapped, and it is as hostile as the rest
- * of a journal: each number is read from it once, no text is, every wait for it has an end, and its file
- * may become shorter at any moment (gm_attach_map).
+ * The command is left in the header of the process's journal. The process's helper thread carries the command out and
+ * answers there: see recorder/journal/control.h. Only the header is mapped, and it is not trusted: each number is read
+ * once, no text is read, every wait ends, and the file may become shorter at any moment (gm_attach_map).
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -30,22 +29,22 @@
 #include "tools/show/show.h"
 #include "tools/verbs/arguments.h"
 
-#define ANSWER_SECONDS 10.0		/* unless --timeout says otherwise */
-#define HELPER_SECONDS 2.0		/* of a process that has just begun */
-#define STOPPED_TURNS 10u		/* a tenth of a second each */
+#define ANSWER_SECONDS 10.0		/* default of --timeout */
+#define HELPER_SECONDS 2.0		/* to wait for the helper thread of a process that has just begun */
+#define STOPPED_TURNS 10u		/* turns of a tenth of a second, after which a process counts as stopped */
 
 #define STOPPED "it is stopped (SIGSTOP, or a debugger)"
 
-/* What is asked, of whom. */
+/* A command for one process, and the answer. */
 struct ask {
 	int64_t pid;
 	struct gm_attached of;
 	struct gm_header *header;	/* mapped */
-	double seconds, until;		/* how long it may take; gm_show_now() then */
+	double seconds, until;		/* the time limit, and its end by gm_show_now() */
 	uint32_t command, device;
 	uint64_t bytes;
-	const char *why;		/* no answer came */
-	char late[96];			/* for @why */
+	const char *why;		/* why no answer came */
+	char late[96];			/* text of @why */
 	struct gm_control answer;
 };
 
@@ -61,10 +60,10 @@ static void nap(void)
 	nanosleep(&pause, NULL);
 }
 
-/* ---- may it be asked? ---- */
+/* ---- may the process be asked? ---- */
 
-/* Locks end with the descriptor, so with this process. Kernels before 3.15 have those alone that end with
- * any descriptor of the file, which is the same here. */
+/* Lock the command's bytes in the journal. The lock ends with the descriptor, so with this process. Kernels before 3.15
+ * have only locks that end with any descriptor of the file, which makes no difference here. Returns 0 or -errno. */
 static int lock_once(int fd)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET,
@@ -76,7 +75,7 @@ static int lock_once(int fd)
 	return errno == EINVAL && !fcntl(fd, F_SETLK, &lock) ? 0 : -errno;
 }
 
-/* One command at a time. */
+/* Wait for the lock, because a process gets one command at a time. Returns false, and sets @why, if it stays taken. */
 static bool take_turn(struct ask *ask)
 {
 	int r;
@@ -93,7 +92,7 @@ static bool take_turn(struct ask *ask)
 	return !r;
 }
 
-/* @what, in the seconds that it had. */
+/* Set @why to "@what within N seconds". */
 static void too_late(struct ask *ask, const char *what)
 {
 	snprintf(ask->late, sizeof(ask->late), "%s within %g second%s", what, ask->seconds,
@@ -101,7 +100,7 @@ static void too_late(struct ask *ask, const char *what)
 	ask->why = ask->late;
 }
 
-/* Why the process will not answer; NULL: it may. */
+/* Return why the process will not answer; NULL: it may answer. */
 static const char *judge(const struct ask *ask)
 {
 	const struct gm_header *header = ask->header;
@@ -128,7 +127,8 @@ static bool swap(struct ask *ask, uint32_t from, uint32_t to)
 					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Until it is no longer @busy's turn, with the number @turn has. False: it will not be. */
+/* Wait while the turn is @busy with the number of @turn. Returns false if the time is over, or if the process has
+ * ended or is stopped (*@ret_stopped). */
 static bool wait_while(struct ask *ask, uint32_t turn, uint32_t busy, bool *ret_stopped)
 {
 	unsigned int stopped = 0;
@@ -147,6 +147,7 @@ static bool wait_while(struct ask *ask, uint32_t turn, uint32_t busy, bool *ret_
 	return true;
 }
 
+/* Set @why after a wait that failed; @otherwise: for a process that lives and runs. */
 static void explain(struct ask *ask, bool stopped, const char *otherwise)
 {
 	if (gm_copy_alive(ask->of.fd) == 0)
@@ -157,7 +158,8 @@ static void explain(struct ask *ask, bool stopped, const char *otherwise)
 		too_late(ask, otherwise);
 }
 
-/* Clear away what a gpumem ctl that was killed has left. */
+/* Take back a command that a killed gpumem ctl has left, or wait for its end. Returns false, and sets @why, if that
+ * fails. */
 static bool clear(struct ask *ask, uint32_t *ret_turn)
 {
 	bool stopped = false;
@@ -185,6 +187,7 @@ static bool clear(struct ask *ask, uint32_t *ret_turn)
 	}
 }
 
+/* Leave the command, and wait for the answer. Returns false, and sets @why, if none comes. */
 static bool ask_helper(struct ask *ask)
 {
 	struct gm_control *control = &ask->header->control;
@@ -213,7 +216,8 @@ static bool ask_helper(struct ask *ask)
 	return false;
 }
 
-/* Whose journal is it? One that a process has mapped may be another one's. */
+/* Get the answer. Refuse a journal that another process made, because a forked child has its parent's mapped. Returns
+ * false, and sets @why, if no answer comes. */
 static bool obtain(struct ask *ask)
 {
 	struct gm_header own;
@@ -264,7 +268,7 @@ static const char *limit_word(uint64_t limit)
 
 static const char *refusal(const struct ask *ask)
 {
-	switch (ask->answer.result) {	/* another process's word: any number */
+	switch (ask->answer.result) {	/* may be any number: another process wrote it */
 	case -ENOTSUP:
 		return ask->command == GM_CONTROL_MEMORY_LIMIT ?
 		       "its allocator is native: every call goes to the driver, so nothing could be refused" :
@@ -378,7 +382,8 @@ static int read_history(struct ask *ask, const char *value)
 	return value ? wrong_word(value, "is not on, off or state", "on off state") : 0;
 }
 
-/* The words behind the PIDs; @words ends with NULL. Returns 0 or an exit status. */
+/* Read the command from the words behind the PIDs; @words ends with NULL. Returns 0, or the exit status after a
+ * message. */
 static int read_command(struct ask *ask, char **words)
 {
 	const char *name = words[0] ? words[0] : "", *value = words[0] ? words[1] : NULL;
@@ -430,7 +435,8 @@ static int run(struct ask *ask)
 	return ask->answer.result ? say_no(ask, refusal(ask), GM_EXIT_FAILED) : GM_EXIT_OK;
 }
 
-/* The command for @count processes, one after the other: what one answers does not stop the others. */
+/* Give the command to @count processes in turn; an error of one does not stop the others. Returns the highest exit
+ * status. */
 static int run_all(const struct ask *ask, char **pids, int count, bool json)
 {
 	json_t *list = json ? json_array() : NULL, *shown = list;
@@ -460,8 +466,8 @@ static int run_all(const struct ask *ask, char **pids, int count, bool json)
 	return status;
 }
 
-/* How many words from @words on are process ids: all that begin with a digit, and the first. -1: one is none,
- * which is said. */
+/* Return how many of the first words are process ids: the first word, and all words after it that begin with a digit.
+ * Returns -1 after a message if one of them is no process id. */
 static int count_pids(char **words)
 {
 	int count = 0;

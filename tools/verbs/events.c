@@ -27,9 +27,9 @@ struct events {
 	const json_t *root;
 	const struct gm_row *rows;
 	size_t count;
-	int64_t origin_us;		/* what a table's times count from */
-	const struct gm_stacks *stacks;	/* each event with its own; NULL: without */
-	bool only_ooms;			/* of a table: just those of requests that failed */
+	int64_t origin_us;		/* the times of a table count from here */
+	const struct gm_stacks *stacks;	/* show the stack of each event; NULL: no stacks */
+	bool only_ooms;			/* in a table: show the stacks of failed requests only */
 };
 
 struct filter {
@@ -39,12 +39,12 @@ struct filter {
 	double since, until;			/* NAN: no limit */
 	int64_t since_us, until_us;
 	size_t last;
-	bool *found;			/* of @stack: by its number, does a stack have that text? */
-	bool with_stacks;		/* each event's is shown */
-	struct gm_stacks stacks;	/* where one of the two needs them */
+	bool *found;			/* does stack i contain the text @stack? */
+	bool with_stacks;		/* show each event's stack */
+	struct gm_stacks stacks;	/* opened if @stack, @with_stacks or a failed request needs them */
 };
 
-/* Is @word one of the words of @list, parted by commas? */
+/* Is @word one of the words of @list, which has commas between them? */
 static bool among(const char *list, const char *word)
 {
 	size_t length = strlen(word);
@@ -88,7 +88,7 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 	return !filter->module || strstr(gm_show_module_path(root, row->module), filter->module);
 }
 
-/* Which stacks have a frame whose function or source file has the text. Returns 0 or -ENOMEM. */
+/* Find the stacks with a frame whose function or source file contains the text @filter->stack. Returns 0 or -ENOMEM. */
 static int find_stacks(struct filter *filter)
 {
 	const struct gm_stacks *stacks = &filter->stacks;
@@ -113,7 +113,7 @@ static int find_stacks(struct filter *filter)
 
 /* ---- lines for machines ----------------------------------------------------------------------- */
 
-/* A list of objects, innermost frame first. */
+/* Write "frames": a list of objects, innermost frame first. */
 static void put_json_frames(struct gm_writer *w, const struct gm_stacks *stacks, int64_t stack)
 {
 	size_t count;
@@ -182,12 +182,12 @@ static int print_jsonl(const struct events *events)
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
-/* Columns of a row: of a file or a wide terminal the same for all, else as wide as the rows need them. */
+/* The columns of a row. Without a terminal they are fixed, on a terminal as narrow as the rows allow. */
 struct cells { int time, device, action, address, size, kind, thread; size_t columns; };
 
-enum { FRAME_INDENT = 22, NARROW_INDENT = 4, LEAST = 12 };	/* LEAST: of a module's name */
+enum { FRAME_INDENT = 22, NARROW_INDENT = 4, LEAST = 12 };	/* LEAST: columns of a module's name */
 
-/* What stands last, where @used columns are taken; on a terminal in the next line if it has no room. */
+/* Write the last column behind @used columns. On a terminal, write it in the next line if it has no room. */
 static void put_last(struct gm_out *out, const struct cells *cells, int used, const char *text)
 {
 	char fit[GM_SITE_FIT];
@@ -203,7 +203,7 @@ static void put_last(struct gm_out *out, const struct cells *cells, int used, co
 	gm_out_format(out, "%s%*s%s\n", here ? "" : "\n", here ? 0 : NARROW_INDENT, "", fit);
 }
 
-/* What the program said stands where others have their address, size, kind and module. */
+/* Write an annotation in place of address, size, kind and module. */
 static void put_said(struct gm_out *out, const struct cells *cells, const struct gm_row *row, const json_t *annotation)
 {
 	const char *domain = gm_json_text(annotation, "domain");
@@ -217,7 +217,7 @@ static void put_said(struct gm_out *out, const struct cells *cells, const struct
 	put_last(out, cells, cells->time + cells->device + cells->action + blanks + cells->thread + 6, text);
 }
 
-/* A cell, as %*s of printf has it, which takes five times as long; @width < 0: to the left. */
+/* Write a cell like printf's %*s, in a fifth of the time. @width < 0: aligned to the left. */
 static void put_cell(struct gm_out *out, int width, const char *text)
 {
 	int blanks = abs(width) - (int)strlen(text);
@@ -230,7 +230,7 @@ static void put_cell(struct gm_out *out, int width, const char *text)
 	gm_out_put(out, BLANKS, 1);
 }
 
-/* Its address; of an oom, which has none, what was free. */
+/* Write the address of an event, or what was free at an oom, which has no address. */
 static void put_address(char text[64], const struct gm_row *row)
 {
 	if (!strcmp(row->action, "oom"))
@@ -252,7 +252,7 @@ static void put_memory(struct gm_out *out, const struct cells *cells, const json
 		 cells->thread + 8, gm_show_module(root, row->module));
 }
 
-/* "0.038123", from the start on. */
+/* Write the time of an event in seconds since the origin: "0.038123". */
 static void put_time(char text[64], const struct events *events, const struct gm_row *row)
 {
 	int64_t time_us = gm_wrap_subtract(row->time_us, events->origin_us);
@@ -278,7 +278,7 @@ static void put_row(struct gm_out *out, const struct cells *cells, const struct 
 		put_memory(out, cells, events->root, row);
 }
 
-/* The stack below its event, a line a frame. */
+/* Write the stack below its event, a line a frame. */
 static void put_stack(struct gm_out *out, const struct cells *cells, const struct gm_stacks *stacks, int64_t stack)
 {
 	size_t count;
@@ -348,7 +348,7 @@ static int print_table(const struct events *events)
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
-/* On stderr where the output is for machines, else below the table's heading. */
+/* Say that there are no events to show: below the table's heading, or on stderr if the output is for machines. */
 static void say_nothing(size_t count, enum format format)
 {
 	FILE *out = format == GM_EVENTS_TABLE ? stdout : stderr;
@@ -361,7 +361,7 @@ static void say_nothing(size_t count, enum format format)
 		fputs("no events: the history kept none (see the option history)\n", out);
 }
 
-/* What passes moves to the front of the rows. */
+/* Move the events that pass the filter to the front of the rows, and print them. Returns 0 or -errno. */
 static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum format format)
 {
 	const json_t *root = snapshot->root;
@@ -370,7 +370,7 @@ static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum 
 	bool stacks = filter->with_stacks || (format == GM_EVENTS_TABLE && filter->stacks.count);
 	struct events events = { .root = root, .stacks = stacks ? &filter->stacks : NULL,
 				    .only_ooms = !filter->with_stacks };
-	/* The moment that a table's times count from. */
+	/* The times of a table count from the start of the process, else from the first event. */
 	int64_t start = gm_json_number(gm_json_object(root, "process"), "start_time_us");
 	int64_t origin_us = start > 0 || !count ? start : rows[0].time_us;
 	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
@@ -395,7 +395,7 @@ static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum 
 	return r;
 }
 
-/* Of a request that failed it is always asked where it was made: its stack is shown in any case. */
+/* Is there an event of a failed request? Its stack is always shown, because everybody asks for it. */
 static bool has_oom(const struct gm_row *rows, size_t count)
 {
 	for (size_t i = 0; i < count; i++)

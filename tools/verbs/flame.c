@@ -22,7 +22,7 @@ static const char *const endings[] = { ".svg", ".folded .txt", ".json" };
 
 struct ask { const char *device, *output; int weigh, format, by, level; bool invert; };
 
-/* One of the inputs: a flame graph of its own. */
+/* An input and its flame graph. */
 struct input { struct gm_opened opened; struct gm_flame_phases phases; struct gm_flame flame; };
 
 static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame, const struct gm_flame *before,
@@ -55,7 +55,7 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 	return GM_EXIT_FAILED;
 }
 
-/* What was allocated is known of the events that were kept, and of what still lives. */
+/* Say what the graph leaves out: past allocations are known only if their events were kept or they are still live. */
 static void say_late(const struct ask *ask, const char *word, const struct gm_snapshot *snapshot)
 {
 	const json_t *history = gm_json_object(snapshot->root, "history");
@@ -95,7 +95,7 @@ static int open_input(const struct ask *ask, const char *word, struct input *in)
 	return r ? gm_input_bad("flame", word, gm_limit_why(r)) : GM_EXIT_OK;
 }
 
-/* @words: one, or the earlier and the later. */
+/* @words: one input, or an earlier and a later one. */
 static int flame(const struct ask *ask, char **words, int count)
 {
 	struct input inputs[2];

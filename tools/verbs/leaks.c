@@ -33,7 +33,7 @@ static bool has_stack(const struct gm_group *group)
 	return count != 0;
 }
 
-/* Without a stack it is at least known which module asked. */
+/* Print the stack of a group or, without a stack, the module that asked for memory. */
 static void print_where(const struct gm_group *group)
 {
 	if (has_stack(group))
@@ -42,7 +42,7 @@ static void print_where(const struct gm_group *group)
 		printf("    %s %s\n", GM_NO_STACK, gm_show_module(group->scene->root, group->module));
 }
 
-/* What the program called them; "": nothing. */
+/* Return ", named NAME" for a group whose blocks the program named; "": it did not. Static memory. */
 static const char *named(const struct gm_group *group)
 {
 	static char text[320];
@@ -122,7 +122,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 	gm_show_document(stdout, all, 2);
 }
 
-/* @words: one, or the earlier and the later. */
+/* @words: one input, or an earlier and a later one. */
 static int leaks(struct ask *ask, char **words, int count)
 {
 	struct gm_compared both;

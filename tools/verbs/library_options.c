@@ -1,7 +1,6 @@
 /*
- * library_options.c - the library's options: see arguments.h; and gpumem options, which lists them.
- *
- * Values are judged by the library's own code.
+ * library_options.c - the library's options as flags of gpumem run (see arguments.h), and gpumem options, which lists
+ * them. The library's own code checks values.
  */
 #define _GNU_SOURCE
 #include "tools/verbs/arguments.h"
@@ -24,7 +23,7 @@ const struct gm_library_option gm_library_options[] = {
 	{ NULL, NULL, NULL, NULL, NULL }
 };
 
-static bool taken[GM_OPTION_COUNT];
+static bool taken[GM_OPTION_COUNT];	/* a flag was given */
 
 bool gm_library_option_has_words(const struct gm_library_option *one)
 {
@@ -46,7 +45,7 @@ const struct gm_library_option *gm_library_option(const char *word, size_t lengt
 	return NULL;
 }
 
-/* Its name in the environment. Static memory. */
+/* Return the option's name in the environment. Static memory. */
 static const char *variable_of(const struct gm_library_option *one)
 {
 	static char variable[96];
@@ -57,7 +56,7 @@ static const char *variable_of(const struct gm_library_option *one)
 	return variable;
 }
 
-/* Of run, whose own options are among its flags. */
+/* Say that gpumem run has no such option. Returns -EINVAL. */
 static int no_option(const char *word, size_t length)
 {
 	char name[128], words[4096] = "--output --quiet --library";
@@ -98,8 +97,8 @@ int gm_library_option_take(int argc, char **argv, int *index)
 	return setenv(variable_of(one), value, 1) ? -errno : 0;
 }
 
-/* The option whose flag was given, and whose variable the complaint @line begins with ("GPUMEM_STACKS=..."); NULL: it
- * was set in the environment. */
+/* Return the name of the option whose variable is the first @length bytes of the library's message @line
+ * ("GPUMEM_STACKS=..."), if it was given as a flag; NULL: it was set in the environment. */
 static const char *flag_of(const char *line, size_t length)
 {
 	for (size_t i = 0; gm_library_options[i].name; i++) {
@@ -111,8 +110,9 @@ static const char *flag_of(const char *line, size_t length)
 	return NULL;
 }
 
-/* A complaint of the library's: "GPUMEM_STACKS=nativ is not allowed: it takes ...; using all". A variable that is like
- * no option may be somebody else's: the library warns of it, and the program starts. */
+/* Print a message of the library, "GPUMEM_STACKS=nativ is not allowed: it takes ...; using all", in the words of the
+ * command, and count it as an error. An unknown variable is no error, because it may be somebody else's: the library
+ * warns of it, and the program starts. */
 static void judged(void *arg, const char *line)
 {
 	const char *end = strstr(line, "; using ");
@@ -138,6 +138,7 @@ int gm_library_options_check(void)
 	return result ? result : gm_template_check("run", options.output) ? -EINVAL : 0;
 }
 
+/* Ignore a message of the library. */
 static void unheard(void *arg, const char *line)
 {
 	(void)arg;
@@ -170,7 +171,7 @@ bool gm_library_options_alone(void)
 
 /* ---- gpumem options ---------------------------------------------------------------------------- */
 
-/* Text in a table's cell: a bar is the list of words of a choice. */
+/* Write a text into a cell of a Markdown table, with | escaped. */
 static void put_cell(const char *text)
 {
 	for (; *text; text++)

@@ -1,5 +1,5 @@
 /*
- * main.c - gpumem: from a word to its verb, and the list of verbs. The table is verbs.def.
+ * main.c - gpumem: find and run the verb, and list the verbs. The table of verbs is verbs.def.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -66,9 +66,9 @@ int gm_verb_help(int argc, char **argv)
 	return gm_show_end("help", GM_EXIT_OK);
 }
 
-/* Where descriptor 0, 1 or 2 is closed, the next file that is opened would take its place, and what is
- * printed would end in it: in the journal of a living process. What stands in for it refuses as a
- * closed one does, and a program that is run finds it closed. */
+/* Occupy descriptors 0, 1 and 2 if they are closed. Otherwise the next file that is opened would get such a number, and
+ * output would be written to it, for example to the journal of a living process. The replacement refuses reads and
+ * writes as a closed descriptor does, and a program that is run finds it closed. */
 static void take_places(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -11,7 +11,7 @@
 
 /* ---- troff ----------------------------------------------------------------------------------- */
 
-/* @text, where what troff would obey is made harmless. */
+/* Write at most @length bytes of @text, with troff's special characters escaped. */
 static void put_words(FILE *out, const char *text, size_t length)
 {
 	for (size_t i = 0; i < length && text[i]; i++)
@@ -26,7 +26,7 @@ static void put_words(FILE *out, const char *text, size_t length)
 		}
 }
 
-/* A line of a paragraph: what stands between backquotes is bold. */
+/* Write a line of a paragraph; text between backquotes is bold. */
 static void put_line(FILE *out, const char *text, size_t length)
 {
 	const char *end = text + length;
@@ -49,7 +49,7 @@ static void put_line(FILE *out, const char *text, size_t length)
 	putc('\n', out);
 }
 
-/* Paragraphs; lines that begin with a blank stay as they are. */
+/* Write paragraphs; lines that begin with a blank stay as they are. */
 static void put_text(FILE *out, const char *text)
 {
 	int as_is = 0, gap = 0;

@@ -1,7 +1,7 @@
 /*
  * merge.c - gpumem merge FILE...: the ranks of one job side by side, the rank that differs most first.
  *
- * The snapshots are read one after the other; only the sums of each stay in memory.
+ * The snapshots are read one after the other; only the sums of each stay in memory. One thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,33 +16,33 @@
 #include "tools/symbols/symbols.h"
 #include "tools/verbs/opened.h"
 
-#define SIDE_BY_SIDE 8u			/* ranks that have a column each; more are summed up */
+#define SIDE_BY_SIDE 8u			/* with more ranks, a row shows only the least and the most */
 
 struct ask {
 	const char *device;
 	enum gm_by by;
 	int level;			/* enum gm_pool_level */
-	bool at_peak;			/* else what is live in the end */
+	bool at_peak;			/* sum what was live at the peak, else in the end */
 	bool json;
 	size_t top;
 };
 
 struct rank {
 	size_t place;			/* among the inputs */
-	char label[24];			/* the rank; of a second file of it: "3b"; without one: "#2" */
-	int64_t rank, pid;		/* rank: -1 none */
+	char label[24];			/* the rank; "3b": rank 3 again; "#2": the second input, without a rank */
+	int64_t rank, pid;		/* @rank -1: none */
 	char command[64], host[64], reason[32];
 	const char *input;
-	struct gm_totals of;		/* the devices that count */
-	int64_t shown_peak;		/* the highest moment that the history shows */
+	struct gm_totals of;		/* of the device, or of all */
+	int64_t shown_peak;		/* the most bytes live at once in the history */
 };
 
 struct row {
 	char *name;
-	json_t *stack;			/* by stack only */
-	int64_t *bytes, *blocks;	/* by the place of the input */
+	json_t *stack;			/* with --by stack only */
+	int64_t *bytes, *blocks;	/* for each input, by its place */
 	int64_t median, least, most;
-	int64_t off;			/* how far the one that is farthest is from the median */
+	int64_t off;			/* distance of the farthest rank from the median */
 	size_t least_rank, most_rank, off_rank;
 };
 
@@ -52,7 +52,7 @@ struct merge {
 	size_t rank_count;
 	struct row *rows;
 	size_t row_count;
-	bool of_history;		/* "at the peak" is the highest moment that the history of some rank shows */
+	bool of_history;		/* for some rank, "at the peak" is the highest moment of its history */
 };
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ static int rename_row(struct row *row, const char *name)
 	return 0;
 }
 
-/* Rows for the groups that this rank was the first to have. */
+/* Add rows for the groups that the last snapshot was the first to have. Returns 0 or -ENOMEM. */
 static int widen(struct merge *merge, const struct gm_groups *groups)
 {
 	struct row *larger = realloc(merge->rows, (groups->count + 1) * sizeof(*larger));
@@ -114,7 +114,7 @@ static int widen(struct merge *merge, const struct gm_groups *groups)
 	return 0;
 }
 
-/* Sum one snapshot into @groups, side 1, and take its share out again. */
+/* Sum one snapshot into @groups, side 1, move its sums to the rows, and set @groups back to 0. Returns 0 or -errno. */
 static int add(struct merge *merge, struct gm_groups *groups, const struct gm_snapshot *snapshot, size_t place)
 {
 	const struct ask *ask = merge->ask;
@@ -141,7 +141,8 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 	return r;
 }
 
-/* Rows of one function in two builds become one: lines of one build say nothing of another's. */
+/* Merge the rows of one function in two builds, because line numbers of two builds do not match. Returns 0 or
+ * -ENOMEM. */
 static int join_builds(struct merge *merge, struct gm_groups *groups)
 {
 	size_t *into, kept = 0;
@@ -159,7 +160,7 @@ static int join_builds(struct merge *merge, struct gm_groups *groups)
 		else if (strcmp(from->name, groups->list[i].key))
 			r = rename_row(from, groups->list[i].key);
 	}
-	for (size_t i = 0; i < merge->row_count; i++)	/* those that were freed have no name */
+	for (size_t i = 0; i < merge->row_count; i++)	/* a freed row has no name */
 		if (merge->rows[i].name)
 			merge->rows[kept++] = merge->rows[i];
 	merge->row_count = kept;
@@ -198,7 +199,7 @@ static int64_t apart(int64_t a, int64_t b)
 	return off == INT64_MIN ? INT64_MAX : off < 0 ? -off : off;
 }
 
-/* What the @i-th rank has of @row. */
+/* Return the bytes of the @i-th rank in @row. */
 static int64_t bytes_of(const struct merge *merge, const struct row *row, size_t i)
 {
 	return row->bytes[merge->ranks[i].place];
@@ -234,7 +235,7 @@ static int by_off(const void *a, const void *b)
 	return strcmp(p->name, q->name);
 }
 
-/* Ranks by number; those without one behind, in the order of their inputs. */
+/* Ranks by number; then inputs without a rank, in their order. */
 static int by_rank(const void *a, const void *b)
 {
 	const struct rank *x = a, *y = b;
@@ -270,7 +271,8 @@ static void close_merge(struct merge *merge)
 
 /* ---- the report ------------------------------------------------------------------------------- */
 
-/* "  <- 3.00 GiB above the median", by more than a tenth and 16 MiB; "": it is as the others. */
+/* Return "  <- 3.00 GiB above the median" if the distance is more than a tenth and more than 16 MiB; else "". Static
+ * memory. */
 static const char *oddity(int64_t value, int64_t median)
 {
 	static char text[64];
@@ -316,7 +318,7 @@ static void print_ranks(const struct merge *merge)
 	free(peaks);
 }
 
-/* Has each rank a column? On a terminal only where all have room. */
+/* Has each rank a column? On a terminal, three or more ranks have columns only if all columns fit. */
 static bool are_side_by_side(const struct merge *merge)
 {
 	return merge->rank_count <= SIDE_BY_SIDE &&
@@ -375,7 +377,7 @@ static void print_text(const struct merge *merge)
 		puts("nothing was live then in any of them");
 }
 
-/* @values, by input, in the order of the ranks. */
+/* Return @values, which are in the order of the inputs, in the order of the ranks. */
 static json_t *numbers(const struct merge *merge, const int64_t *values)
 {
 	json_t *list = json_array();

@@ -1,10 +1,9 @@
 /*
- * serve.c - gpumem serve --prometheus ADDRESS:PORT: the metrics of every living process that we may
- * read, for Prometheus to scrape.
+ * serve.c - gpumem serve --prometheus ADDRESS:PORT: the metrics of every living process that we may read, for
+ * Prometheus to scrape.
  *
- * HTTP is libmicrohttpd's, which is opened at run time: no other verb needs it. It has one thread,
- * which makes the pages; the main thread waits for a signal. Each scrape looks at the processes anew,
- * and nothing is kept.
+ * libmicrohttpd speaks HTTP. It is opened at run time, because no other verb needs it. Its one thread makes the pages;
+ * the main thread waits for a signal. Each scrape looks at the processes anew, and nothing is kept between scrapes.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -38,6 +37,7 @@ static struct {
 #undef GM_HTTP_FIELD
 } http;
 
+/* Open libmicrohttpd. Returns why that failed; NULL: it is open. */
 static const char *find_http(void)
 {
 	void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
@@ -55,12 +55,12 @@ static const char *find_http(void)
 
 /* ---- the page ---------------------------------------------------------------------------------- */
 
-#define PAGE_STEP (INT64_C(16) << 20)	/* memory for a process's lines, beside what its snapshot may take */
+#define PAGE_STEP (INT64_C(16) << 20)	/* memory for the lines of a process, beside its snapshot */
 
 struct page { struct gm_prometheus *lines; size_t unread; };
 
-/* One that ends between the finding and the reading is not on the page. One that cannot be read is counted: its memory,
- * and what it says, must not hide others. */
+/* Add a process to the page. Leave out a process that ends before it is read, and count one that cannot be read, for
+ * example because it needs too much memory: it must not hide the others. */
 static void add_process(void *arg, int64_t pid, const struct gm_attached *attached)
 {
 	struct page *page = arg;
@@ -79,7 +79,7 @@ static void add_process(void *arg, int64_t pid, const struct gm_attached *attach
 	gm_limit_forget();
 }
 
-/* The whole page; NULL where memory is short. */
+/* Return the whole page; the caller frees it. NULL: out of memory. */
 static char *make_page(bool is_open, size_t *ret_bytes)
 {
 	struct page page = { gm_prometheus_open(is_open), 0 };
@@ -105,12 +105,12 @@ static char *make_page(bool is_open, size_t *ret_bytes)
 /* ---- connections ------------------------------------------------------------------------------- */
 
 /*
- * Whoever connects and then says nothing, or one byte now and then, must not keep others out: of more than
- * CONNECTIONS_KEPT connections the oldest is shut down, which libmicrohttpd sees as the other side's end. An answer
- * takes a moment, so a client that behaves is never the oldest for long.
+ * A client that connects and sends nothing, or one byte now and then, must not keep others out. So if there are
+ * CONNECTIONS_KEPT connections and another one comes, the oldest is shut down, which libmicrohttpd takes for the
+ * client's end. An answer takes a moment, so the connection of a well-behaved client is never the oldest for long.
  */
 #define CONNECTIONS_KEPT 32u
-#define CONNECTIONS_MOST 64u		/* those that are shut down, but not yet closed, among them */
+#define CONNECTIONS_MOST 64u		/* with those that are shut down and not closed yet */
 
 static struct { int fds[CONNECTIONS_MOST]; size_t count; } kept;	/* the oldest first */
 
@@ -145,9 +145,10 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 	kept.fds[kept.count++] = fd;
 }
 
-/* A page in a browser may give its own name this machine's address (DNS rebinding), and read what we answer as if its
- * own server had. Such a request names that server. What answers at another than the loopback address is for everybody
- * who reaches it, by whatever name. */
+/* Is a request meant for this server? A page in a browser may give its own host name this machine's address (DNS
+ * rebinding), and then read our answers as its own server's. Such a request names that host, so at a loopback address
+ * only an address, "localhost" and this machine's name are accepted. Other addresses serve everybody who reaches
+ * them. */
 static bool is_meant(struct MHD_Connection *connection)
 {
 	const char *named = http.MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
@@ -211,7 +212,7 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 
 /* ---- start and end ----------------------------------------------------------------------------- */
 
-/* "[ADDRESS:]PORT": the loopback address where none is named. */
+/* Read "[ADDRESS:]PORT"; without ADDRESS, take the loopback address. Returns false: it is none. */
 static bool read_address(const char *text, struct sockaddr_in *ret)
 {
 	const char *colon = strrchr(text, ':');
@@ -239,7 +240,7 @@ static int serve(const char *where, const struct sockaddr_in *address)
 		fprintf(stderr, "gpumem serve: %s\n", missing);
 		return GM_EXIT_FAILED;
 	}
-	/* Before there is another thread: it must not get them. */
+	/* Block these signals before there is another thread, which must not get them. */
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);

@@ -1,10 +1,10 @@
 /*
- * snapshot.c - gpumem snapshot PID: a snapshot of a living process, asked for from outside.
+ * snapshot.c - gpumem snapshot PID: a snapshot of a living process, asked for from outside. One thread.
  *
- * It never signals: it leaves a request in the journal's header and wakes the helper thread, whose
- * futex word lies there. If the helper has begun nothing in 200 ms (stopped, starved, dead), this
- * process copies the journal as it is, half-done changes are undone, and the snapshot says that
- * it is not consistent. Only the header's pages are mapped, for the wake-up; all else is read.
+ * No signal is sent. This process leaves a request in the journal's header and wakes the helper thread by the futex
+ * word there. If the helper has not begun within 200 ms (it is stopped, starved or dead), this process copies the
+ * journal as it is and undoes unfinished changes, and the snapshot says that it is not consistent. Only the header is
+ * mapped, for the request; everything else is read.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,18 +29,18 @@
 #include "tools/write/output.h"
 #include "tools/show/show.h"
 
-#define ANSWER_MS 200
-#define BEGUN_MS 5000
-#define WRITE_MS 120000
-#define OTHERS_MS 15000			/* the same for another user's process, which may mean ill */
+#define ANSWER_MS 200			/* for the helper to begin */
+#define BEGUN_MS 5000			/* for its copy of the journal */
+#define WRITE_MS 120000			/* for its snapshot */
+#define OTHERS_MS 15000			/* the same for another user's process, which may be hostile */
 
 static uint32_t load(const _Atomic(uint32_t) *word)
 {
 	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
 }
 
-/* Has @word reached @value (numbers may wrap)? Waits up to @limit_ms, or until the process that
- * wrote the journal is dead, or has been stopped for a second. */
+/* Wait until @word reaches @value (numbers may wrap). Returns false after @limit_ms, or if the process has died or has
+ * been stopped for a second. */
 static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint32_t) *word,
 		    uint32_t value, int limit_ms)
 {
@@ -61,14 +61,14 @@ static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint3
 	}
 }
 
-/* How long a snapshot that was begun is waited for. */
+/* Return how many milliseconds to wait for a snapshot that was begun. */
 static int patience(const struct gm_attached *of)
 {
 	return of->owner == geteuid() ? WRITE_MS : OTHERS_MS;
 }
 
-/* Ask the helper thread. Returns 0 and the path; -ETIMEDOUT when nobody answered, -EIO when nothing was
- * written: it could not be, or the program wants none. */
+/* Ask the helper thread for a snapshot. Returns 0 and the path; -ETIMEDOUT: no answer; -EIO: the helper wrote no file,
+ * because that failed or the program wants none. */
 static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header, char *ret_path,
 	       size_t bytes)
 {
@@ -79,8 +79,8 @@ static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header
 	__atomic_store_n((uint32_t *)&header->request_reason, GM_REQUEST_OUTSIDE, __ATOMIC_RELEASE);
 	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
 	syscall(SYS_futex, (uint32_t *)&header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	/* A request that was not begun is withdrawn: a process that goes on later would write another
-	 * snapshot. One that was begun is waited for. */
+	/* Withdraw a request that was not begun, because a process that continues later would write another snapshot.
+	 * Wait for one that was begun. */
 	if (!reached(of, pid, &header->copied, number, ANSWER_MS) &&
 	    (__atomic_compare_exchange_n((uint32_t *)&header->request_reason, &reason, GM_REQUEST_NONE,
 					 false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED) ||
@@ -97,15 +97,16 @@ static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header
 struct taking {
 	const struct gm_attached *of;
 	pid_t pid;
-	const char *to;			/* the user's own file; NULL: where the process lays its own */
+	const char *to;			/* the file that the user named; NULL: the process chooses */
 	struct gm_output output;	/* of @to */
-	char path[4096];		/* where it is; of one that was asked for, where the process wrote it */
-	bool asked;			/* it answered, */
-	bool wrote_none;		/* or did, but without a file */
-	bool unwritten;			/* it is @to that failed */
+	char path[4096];		/* of the snapshot; while @asked, of the file that the process wrote */
+	bool asked;			/* the process answered with a file */
+	bool wrote_none;		/* the process answered without a file */
+	bool unwritten;			/* writing @to failed */
 };
 
-/* By the template, or to the user's own file. A journal of another user's does not choose the path. */
+/* Write the snapshot of @copy to @t->to, or by the template in the journal. Another user's journal does not choose the
+ * path. Returns 0 or -errno. */
 static int write_copy(struct taking *t, const struct gm_copy *copy)
 {
 	struct gm_snapshot_request request = { .reason = "outside" };
@@ -122,13 +123,13 @@ static int write_copy(struct taking *t, const struct gm_copy *copy)
 	}
 	if (t->of->owner == geteuid())
 		memcpy(template, copy->header->output, sizeof(template) - 1);
-	if (!strcmp(template, "/dev/null"))	/* who asks wants one all the same */
+	if (!strcmp(template, "/dev/null"))	/* the program wants no snapshots, but the user asked for one */
 		template[0] = '\0';
 	return gm_snapshot_write(copy, &request, template[0] ? template : "gpumem.%c.%p.%r.json", 0, ".",
 				 t->path, sizeof(t->path));
 }
 
-/* Without the helper: copy, undo, write. */
+/* Make the snapshot without the helper. Returns 0 or -errno. */
 static int take(struct taking *t)
 {
 	struct gm_copy copy;
@@ -148,8 +149,8 @@ static int take(struct taking *t)
 	return r;
 }
 
-/* The file that the helper wrote, to where the user wants it. The path comes from the journal: it must
- * be a regular file of the journal's owner. */
+/* Copy the file that the helper wrote to the file that the user named. The path is from the journal, so the file must
+ * be a regular file of the journal's owner. Returns 0 or -errno. */
 static int make_copy(struct taking *t)
 {
 	int in = gm_input_regular(t->path, O_NOFOLLOW), r = 0;
@@ -172,8 +173,8 @@ static int make_copy(struct taking *t)
 	return r;
 }
 
-/* One at a time: two requests that are served together would get one file. The lock ends with the
- * descriptor, so with the process; it is waited for only so long, since its holder may be stopped. */
+/* Wait for the lock of the journal, because two requests that are served together would get one file. The lock ends
+ * with the descriptor, so with the process. Wait at most @limit_ms, because the holder may be stopped. */
 static void wait_for_turn(int fd, int limit_ms)
 {
 	const struct timespec pause = { 0, 2000000 };
@@ -183,7 +184,7 @@ static void wait_for_turn(int fd, int limit_ms)
 		nanosleep(&pause, NULL);
 }
 
-/* Ask the helper; without an answer, copy. */
+/* Get a snapshot: ask the helper and, if it does not answer with a file, copy the journal. Returns 0 or -errno. */
 static int obtain(struct taking *t)
 {
 	struct gm_header *header;
@@ -203,7 +204,7 @@ static int obtain(struct taking *t)
 	return !r && t->to ? make_copy(t) : r;
 }
 
-/* The same into the user's own file. */
+/* Get a snapshot into the file that the user named. Returns 0 or -errno. */
 static int obtain_to(struct taking *t)
 {
 	int r = gm_output_open(&t->output, t->to, false), end;
@@ -221,7 +222,7 @@ static int obtain_to(struct taking *t)
 	if (r && t->asked && t->path[0])
 		fprintf(stderr, "gpumem snapshot: it stays where the process wrote it: %s\n", gm_show_path(t->path));
 	if (!r && t->asked && t->of->owner == geteuid())
-		unlink(t->path);		/* what was written for us alone */
+		unlink(t->path);		/* that file was written for us alone */
 	snprintf(t->path, sizeof(t->path), "%s", named ? t->to : "");
 	return r;
 }

@@ -1,5 +1,5 @@
 /*
- * start.c - how the command starts on a glibc before 2.34, and what it alone needs there: see
+ * start.c - the start of the command on a glibc before 2.34, and the dlsym that only the command needs there: see
  * preload/process/old_glibc.c. Single-threaded.
  */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -26,15 +26,15 @@ HIDDEN int __libc_start_main(main_fn *run, int argc, char **argv, void (*init)(i
 extern void (*const __init_array_start[])(int, char **, char **) HIDDEN;
 extern void (*const __init_array_end[])(int, char **, char **) HIDDEN;
 
-/* From 2.34 on libc runs a program's constructors itself; the older start has the program do it, and so does
- * the newer one for a program that names a function for it. */
+/* Run the program's constructors. From 2.34 on, libc runs them itself, unless the program passes it a function for
+ * that; the older start always needs such a function. */
 static void run_constructors(int argc, char **argv, char **environment)
 {
 	for (void (*const *each)(int, char **, char **) = __init_array_start; each < __init_array_end; each++)
 		(*each)(argc, argv, environment);
 }
 
-/* What the linker's start of every program calls. */
+/* Called by _start, which the linker puts into every program. */
 int __libc_start_main(main_fn *run, int argc, char **argv, void (*init)(int, char **, char **), void (*fini)(void),
 		      void (*loader_fini)(void), void *stack_end)
 {

@@ -15,7 +15,7 @@
 #include "tools/verbs/opened.h"
 #include "tools/verbs/summary.h"
 
-#define POOLS_SHOWN 4u			/* tables; all of them are "by pool" */
+#define POOLS_SHOWN 4u			/* pools with a table of their own; "by pool" has all */
 
 static bool wanted(const struct gm_summary *view, const char *name)
 {
@@ -57,7 +57,7 @@ static void put_line(void *arg, const char *text)
 	puts(text);
 }
 
-/* What waits for the GPU; what is reserved and idle; of that, what cannot be given back, since its
+/* Print what is in limbo, what is idle in the cache, and how much of the idle memory cannot be given back because its
  * segment is in use. */
 static void print_fragmentation(const struct gm_summary *view, const json_t *device)
 {
@@ -103,7 +103,7 @@ static void print_explanation(const struct gm_summary *view)
 		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
 }
 
-/* The table of each pool of a device, without the rows that no pool reports. */
+/* Print the tables of the first pools of a device, without the rows that no pool reports. */
 static void print_pools(const struct gm_summary *view, long long device)
 {
 	const struct gm_snapshot *snapshot = view->scene->snapshot;
@@ -118,7 +118,7 @@ static void print_pools(const struct gm_summary *view, long long device)
 	}
 }
 
-/* What the driver had free, and what of the rest is not in the snapshot. */
+/* Print what the driver had free, and how much of the rest is not recorded. */
 static void print_driver(const json_t *device)
 {
 	const json_t *unattributed = json_object_get(device, "unattributed_bytes");
@@ -126,7 +126,7 @@ static void print_driver(const json_t *device)
 
 	if (!json_is_integer(unattributed))
 		return;
-	gm_show_line(stdout, "  ", bytes < 0 ?		/* managed memory, most of all */
+	gm_show_line(stdout, "  ", bytes < 0 ?		/* mostly managed memory */
 		     "of %s the driver had %s free at %s; %s of what was recorded here then did not lie on the device" :
 		     "of %s the driver had %s free at %s; not recorded here (contexts, other processes): %s",
 		     gm_show_bytes(gm_json_number(device, "total_bytes")),
@@ -212,7 +212,7 @@ static void print_flight(const json_t *flight)
 	gm_show_op(stdout, &op);
 }
 
-/* Is the snapshot of the moment when memory ran out? PyTorch's usually are. */
+/* Was the snapshot made when memory ran out? Those of PyTorch usually were. */
 static bool is_of_oom(const json_t *root)
 {
 	return !strcmp(gm_json_text(gm_json_object(root, "failure"), "type"), "oom") ||
@@ -256,7 +256,7 @@ static void print_troubles(const struct gm_summary *view)
 			       gm_show_clean(area), (long long)json_integer_value(one));
 }
 
-/* Why memory ran out, then the rest in what is left of 30 lines. */
+/* Print why memory ran out, then the rest of 30 lines. @lines have been printed. */
 static void print_short(const struct gm_summary *view, const char *word, unsigned int lines)
 {
 	const struct gm_explanation *explanation = view->explanation;
@@ -319,7 +319,7 @@ static void print_summary(const struct gm_summary *view, const char *word, bool 
 		putchar('\n');
 }
 
-/* The large parts are not there unless somebody asked for them. */
+/* Print the small members of the snapshot (its root), and what summary adds to them. */
 static void print_json(const struct gm_summary *view)
 {
 	json_t *root = json_copy((json_t *)(uintptr_t)view->root);

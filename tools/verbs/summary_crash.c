@@ -1,5 +1,5 @@
 /*
- * summary_crash.c - what gpumem summary says of the signal that ended a process: see summary.h.
+ * summary_crash.c - gpumem summary of a process that a signal ended: see summary.h. One thread.
  */
 #include "tools/verbs/summary.h"
 
@@ -9,13 +9,14 @@
 #include "recorder/modules/names.h"
 #include "tools/show/show.h"
 
-#define FRAMES_MOST 6u			/* of the stack; --full has all */
-#define EVENTS_MOST 10u			/* of the thread */
+#define FRAMES_MOST 6u			/* frames of the stack; --full has all */
+#define EVENTS_MOST 10u			/* events of the thread */
 #define WIDTH 80u
-#define SITE_LEAST 20u			/* columns of a call site, however much stands before it */
-#define BESIDE_MOST ((uint64_t)2 << 20)	/* bytes from a block to an address that was perhaps meant for it */
+#define SITE_LEAST 20u			/* columns that a call site always gets */
+#define BESIDE_MOST ((uint64_t)2 << 20)	/* bytes between a block and an address that may have been meant for it */
 
-/* Columns of a line in which @used are taken: the short text has lines of 80, --full those of the terminal. */
+/* Return the columns that remain behind @used columns. Lines of the short text have 80, those of --full the
+ * terminal's. */
 static size_t left(const struct gm_summary *view, size_t used)
 {
 	size_t columns = view->full ? gm_show_columns(stdout) : WIDTH;
@@ -39,7 +40,7 @@ static void look_at(const struct gm_snapshot_block *block, uint64_t address, str
 	*nearest = here;
 }
 
-/* Which block @address lies in, or beside. Returns how many lines that takes. */
+/* Print in which block @address is, or beside which. Returns the number of lines. */
 static unsigned int print_place(const struct gm_summary *view, uint64_t address)
 {
 	const struct gm_snapshot *snapshot = view->scene->snapshot;
@@ -64,7 +65,7 @@ static unsigned int print_place(const struct gm_summary *view, uint64_t address)
 
 /* ---- the stack -------------------------------------------------------------------------------- */
 
-/* As it was walked, where there was no time to note it. */
+/* Print the walked addresses of a crash whose stack could not be interned. Returns the number of lines. */
 static unsigned int print_walked(const struct gm_summary *view, const json_t *crash)
 {
 	const json_t *pcs = gm_json_list(crash, "pcs"), *pc;
@@ -81,7 +82,7 @@ static unsigned int print_walked(const struct gm_summary *view, const json_t *cr
 	return lines;
 }
 
-/* What calls main, or a thread's function: in every stack. */
+/* Is a frame one of those that call main or a thread's function, and so end every stack? */
 static bool is_start(const struct gm_frame *frame)
 {
 	static const char *const names[] = { "_start", "__libc_start", "start_thread", "clone", "__clone" };

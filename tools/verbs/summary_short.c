@@ -1,8 +1,9 @@
 /*
- * summary_short.c - gpumem summary without --full: what there is to know at first, in 30 lines of 80 columns at most.
+ * summary_short.c - gpumem summary without --full: the first things to know, in at most 30 lines of 80 columns.
  *
- * "live" is what was asked for and not freed, "peak" the most of that at once, freed blocks included until the GPU is
- * done with them, "reserved" what was taken from the driver: the same numbers as those of run, leaks, merge and top.
+ * "live" is what was asked for and not freed. "peak" is the most of that at once, with freed blocks until the GPU is
+ * done with them. "reserved" is what was taken from the driver. run, leaks, merge and top show the same numbers. One
+ * thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #define DEVICES_MOST 4u
 #define POOLS_MOST 4u
 
-/* Lines that are printed, or sure to follow. */
+/* Lines that were printed or will certainly follow. */
 static unsigned int used;
 
 unsigned int gm_summary_wrapped(const char *text, int indent)
@@ -54,7 +55,8 @@ static void print_use(const struct gm_summary *view, const json_t *device)
 	int64_t total = gm_json_number(device, "total_bytes"), others = gm_json_number(device, "unattributed_bytes");
 	int64_t taken = gm_wrap_subtract(total, gm_json_number(device, "free_bytes"));
 	int64_t reserved = gm_json_number(gm_json_object(device, "memory_stats"), "reserved_bytes.all.current");
-	/* Managed memory is reserved, too, and need not be on the device. */
+	/* Less may be in use than reserved because the driver's numbers are old, or because managed memory is reserved
+	 * and not on the device. */
 	bool old = taken < reserved && gm_json_number(device, "sampled_us") < gm_json_number(view->root, "time_us");
 	char text[512];
 	int length = snprintf(text, sizeof(text), "device %lld%s%s%s", (long long)gm_json_number(device, "device"),
@@ -71,13 +73,13 @@ static void print_use(const struct gm_summary *view, const json_t *device)
 	gm_summary_wrapped(text, 0);
 }
 
-/* Bytes of our cache on that device that are of kind @one and not of kind @less. */
+/* Return the difference of two statistics. */
 static int64_t between(const json_t *stats, const char *one, const char *less)
 {
 	return gm_wrap_subtract(gm_json_number(stats, one), gm_json_number(stats, less));
 }
 
-/* Print what is reserved, and which part of that serves nobody. */
+/* Write what is reserved, and which parts of it the program does not use. */
 static void put_reserved(char *text, size_t bytes, const json_t *stats)
 {
 	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
@@ -127,7 +129,8 @@ static bool is_wanted(const struct gm_summary *view, const json_t *device)
 	return json_is_true(json_object_get(device, "present")) && (!view->device || !strcmp(view->device, number));
 }
 
-/* Returns how many there are, the host not counted. */
+/* Print the devices and the host. Returns the number of devices; *@ret_any: is a device or pinned memory in the
+ * snapshot? */
 static size_t print_devices(const struct gm_summary *view, bool *ret_any)
 {
 	const json_t *host = gm_json_object(view->root, "host"), *device;
@@ -186,7 +189,7 @@ static void print_pools(const struct gm_summary *view)
 
 /* ---- call sites -------------------------------------------------------------------------------- */
 
-/* The rest of the device's memory at the peak, where the history begins behind it. */
+/* Say that "at the peak" is of a lower moment than the peak, because the history begins after the peak. */
 static void print_late(int64_t peak, int64_t shown)
 {
 	char text[200];
@@ -207,13 +210,13 @@ static void print_sites(const struct gm_summary *view, size_t devices)
 
 	if (gm_groups_and_peak(&groups, view->by, view->scene, view->device, &shown))
 		return;
-	if (devices != 1)		/* each of several has its peak at another moment */
+	if (devices != 1)		/* several devices have their peaks at different moments */
 		peak = shown;
 	if (groups.count) {
 		blank();
 		gm_show_heading(stdout, "%12s %12s %8s  by %s (bytes asked for)", "live", "at the peak", "blocks",
 				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
-		/* Head, sum, and what is left out. */
+		/* The heading, the sum, and the line for rows that are left out. */
 		used += 3 + NEXT_LINES + (groups.peak_shown && peak > shown ? 2 : 0);
 		most = used + SITES_LEAST < LINES ? LINES - used : SITES_LEAST;
 		most = view->top ? view->top : most < SITES_MOST ? most : SITES_MOST;
@@ -278,7 +281,7 @@ static void print_troubles(const struct gm_summary *view)
 		}
 }
 
-/* A command to copy, and what it shows. */
+/* Print a command to copy, and what it shows. */
 static void print_command(const char *what, const char *verb, const char *word)
 {
 	printf("%s: gpumem %s ", what, verb);

@@ -1,5 +1,5 @@
 /*
- * summary_tables.c - gpumem summary: who holds what is live, by module, kind, pool, call site, range.
+ * summary_tables.c - gpumem summary: tables of what is live, by module, kind, pool, call site or range. One thread.
  */
 #include "tools/verbs/arguments.h"
 #include "tools/verbs/summary.h"
@@ -13,7 +13,6 @@
 #define SITES_SHOWN 10u
 #define PHASES_SHOWN 30u
 
-/* Rows "by module" or "by kind" of a device or of the host. */
 void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by_module)
 {
 	const json_t *rows = gm_json_list(of, by_module ? "by_module" : "by_kind"), *row;
@@ -36,7 +35,7 @@ void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by
 	}
 }
 
-/* The named ranges, highest peak first. */
+/* Print the named ranges, the highest peak first. */
 static void print_phases(const struct gm_summary *view, const char *device)
 {
 	const char *missing = gm_phases_missing(view->scene->snapshot);
@@ -69,7 +68,7 @@ static void print_phases(const struct gm_summary *view, const char *device)
 	gm_phases_close(&phases);
 }
 
-/* What a pool told that cannot be true: the program lost count, or we did. */
+/* Print the impossible reports of a pool: an error of the program's accounting, or of ours. */
 static void print_faults(const struct gm_snapshot_pool *pool)
 {
 	static const struct { const char *key, *text; } faults[] = {
@@ -88,7 +87,6 @@ static void print_faults(const struct gm_snapshot_pool *pool)
 	}
 }
 
-/* What each pool has handed out and keeps. */
 void gm_summary_pools(const struct gm_summary *view, int64_t device)
 {
 	const struct gm_snapshot *snapshot = view->scene->snapshot;
@@ -136,7 +134,6 @@ json_t *gm_summary_json_pools(const struct gm_summary *view)
 	return list;
 }
 
-/* What is live, and what was at the peak, by call site or as --by says: the statistics do not know it. */
 void gm_summary_groups(const struct gm_summary *view, const char *device)
 {
 	const char *by = view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by);
@@ -190,7 +187,6 @@ static json_t *json_phases(const struct gm_summary *view)
 	return list;
 }
 
-/* What is live, as the text has it. */
 json_t *gm_summary_json(const struct gm_summary *view)
 {
 	json_t *list;

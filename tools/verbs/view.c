@@ -1,5 +1,5 @@
 /*
- * view.c - gpumem view FILE...: snapshots as one HTML page that shows them and needs nothing else.
+ * view.c - gpumem view FILE...: one HTML page that shows snapshots and needs no other file.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 extern char **environ;
 
-/* What is asked for of each snapshot. @level: enum gm_pool_level; -1: pools beside the driver's level. */
+/* The part of each snapshot that is wanted. @level: enum gm_pool_level; -1: both levels. */
 struct part { struct gm_cut cut; int level; };
 
 static int pack(const char *word, const struct part *part, struct gm_pack *ret)
@@ -57,8 +57,8 @@ static int write_page(const char *path, const struct gm_pack *packs, int count)
 	return GM_EXIT_FAILED;
 }
 
-/* Have the desktop open @path. That there is no browser may be reported late or not at all, so the page's path is
- * printed in any case. */
+/* Let the desktop open @path. If there is no browser, xdg-open may say so late or never, so always print the path.
+ * Returns an exit status. */
 static int open_page(const char *path)
 {
 	char *const words[] = { (char *)"xdg-open", (char *)(uintptr_t)path, NULL };
@@ -75,7 +75,7 @@ static int open_page(const char *path)
 	return GM_EXIT_FAILED;
 }
 
-/* A name of our own for a page that is only to be looked at. The file is made here, for its owner alone. */
+/* Make a temporary file for a page without --output, for its owner alone. Returns 0 and the path, or -errno. */
 static int name_page(char *ret, size_t room)
 {
 	const char *place = secure_getenv("XDG_RUNTIME_DIR");
@@ -115,7 +115,8 @@ static int view(const char *output, bool open, const struct gm_pack *packs, int 
 	return open_page(realpath(output, whole) ? whole : output);
 }
 
-/* All are read before anything is written: one that cannot be read leaves no half of a page behind. */
+/* Read all snapshots before the page is written, so that an unreadable one leaves no half page. Returns an exit
+ * status. */
 static int pack_and_view(const char *output, bool open, const struct part *part, char **words, int count)
 {
 	struct gm_pack *packs = calloc((size_t)count, sizeof(*packs));
