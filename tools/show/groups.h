@@ -83,7 +83,7 @@ struct gm_groups {
 int gm_groups_open(struct gm_groups *groups, enum gm_by by);
 void gm_groups_close(struct gm_groups *groups);
 
-/* Can gm_lives.held be grouped @by this? It has only stacks, modules and kinds. */
+/* Can gm_lives.held be grouped by @by? It has only stacks, modules and kinds. */
 bool gm_by_has_peak(enum gm_by by);
 
 /* Add the lives of @scene to the numbers of the first (@side 0) or second (1) snapshot: those that count for @device

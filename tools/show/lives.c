@@ -1,7 +1,7 @@
 /*
  * lives.c - the allocations of a snapshot, each from its birth to its end: see lives.h. One thread.
  *
- * The tables have the blocks that are live; the events have the other blocks, and all times and callers.
+ * The tables have the blocks that are live; the events have the allocations and frees that the history kept.
  */
 #include "tools/show/lives.h"
 

@@ -54,7 +54,7 @@ int gm_recover_file(const char *path, const struct gm_recover_for *of, struct gm
 int gm_recover_in(int directory, const char *path, const struct gm_recover_for *of);
 
 /* Recover the journals in the directories gpumem-UID below @directory, where the library puts them: this user's and,
- * with @anybody, those of other users. Remove a directory that becomes empty, unless @list is set or processes may
+ * with @anybody, those of other users. Remove a directory that becomes empty, unless @of->list is set or processes may
  * begin a journal there at any time. Returns 0 or -errno. */
 int gm_recover_below(int directory, const char *path, bool anybody, const struct gm_recover_for *of);
 
