@@ -102,11 +102,11 @@ struct gm_heap_ops {
 	/* Has moving pages taken too much time lately, while there is memory to spare? If so, the heap gets more
 	 * memory before it moves pages. Called locked; NULL: no. */
 	bool (*costly)(void *arg);
-	/* moment: return the point of a free that is complete now in the order of its stream: a number that never
+	/* point: return the point of a free that is complete now in the order of its stream: a number that never
 	 * falls; 0: every stream and the host are already past that free. passed: return the last point such that
 	 * every stream and the host are past all frees up to it. @stream: count only the frees in the order of that
 	 * stream; UINT64_MAX: the frees of all streams. Called locked. */
-	uint64_t (*moment)(void *arg);
+	uint64_t (*point)(void *arg);
 	uint64_t (*passed)(void *arg, uint64_t stream);
 	/* True: only pages whose frees every stream and the host are past may be unmapped, because mapping is not
 	 * ordered by streams. False: a request may also move pages that its own stream could use. */
@@ -158,8 +158,8 @@ struct gm_heap_class {
 	uint64_t (*largest)(struct gm_heap *heap);
 };
 
-extern const struct gm_heap_class gm_segments_heap __attribute__((visibility("hidden")));
-extern const struct gm_heap_class gm_pages_heap __attribute__((visibility("hidden")));
+extern const struct gm_heap_class gm_segments_class __attribute__((visibility("hidden")));
+extern const struct gm_heap_class gm_pages_class __attribute__((visibility("hidden")));
 
 /* The part that all heaps have. */
 struct gm_heap {

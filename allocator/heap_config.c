@@ -9,7 +9,7 @@
 void gm_heap_config_default(struct gm_heap_config *config)
 {
 	*config = (struct gm_heap_config){
-		.class = &gm_segments_heap,
+		.class = &gm_segments_class,
 		.large_segment_size = GM_HEAP_LARGE_SEGMENT,
 		.max_split_size = GM_HEAP_UNLIMITED,
 		.max_non_split_rounding = GM_HEAP_LARGE_SEGMENT,

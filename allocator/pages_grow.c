@@ -144,7 +144,7 @@ static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t st
 	gm_heap_count_reserved(heap, pool, bytes, true);
 	if (bytes > again)
 		gm_heap_count_one(heap, &heap->stats->num_device_alloc);
-	gm_pages_tell(heap, pool, true, address, bytes);
+	gm_pages_report(heap, pool, true, address, bytes);
 	*ret_free = gm_pages_settle(heap, pool, id, stream, born);
 	return 0;
 }
@@ -394,7 +394,7 @@ void gm_pages_detach(struct gm_heap *heap, uint32_t id)
 		gm_pages_remove(heap, pool, id);
 		gm_pages_make_unmapped(heap, pool, id);
 		gm_heap_count_reserved(heap, pool, bytes, false);
-		gm_pages_tell(heap, pool, false, address, bytes);
+		gm_pages_report(heap, pool, false, address, bytes);
 		heap->reserved -= bytes;
 	}
 	shorten(heap, pool);

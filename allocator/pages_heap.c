@@ -53,9 +53,9 @@ static void count_free(struct gm_heap *heap, unsigned int pool, const struct gm_
 	gm_heap_count_idle(heap, sign * (int64_t)whole);
 }
 
-uint64_t gm_pages_moment(const struct gm_heap *heap)
+uint64_t gm_pages_point(const struct gm_heap *heap)
 {
-	return heap->ops->moment ? heap->ops->moment(heap->ops->arg) : 1;
+	return heap->ops->point ? heap->ops->point(heap->ops->arg) : 1;
 }
 
 uint64_t gm_pages_passed(const struct gm_heap *heap, uint64_t stream)
@@ -318,7 +318,7 @@ static void stamp(struct gm_heap *heap, unsigned int pool, const struct gm_block
 
 static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
-	uint64_t now = gm_pages_moment(heap);
+	uint64_t now = gm_pages_point(heap);
 
 	gm_pages(heap)->live -= heap->blocks[id].size;
 	stamp(heap, pool, &heap->blocks[id], now);
@@ -340,7 +340,7 @@ bool gm_pages_freed_on(struct gm_heap *heap, uint64_t stream, uint64_t least)
 
 uint64_t gm_pages_take_over(struct gm_heap *heap, uint64_t from, uint64_t to, uint64_t until)
 {
-	uint64_t now = gm_pages_moment(heap), bytes = 0;
+	uint64_t now = gm_pages_point(heap), bytes = 0;
 	uint32_t id;
 
 	for (unsigned int p = 0; p < 2; p++)
@@ -397,7 +397,7 @@ static uint64_t largest(struct gm_heap *heap)
 	return gm_heap_largest_of(gm_pages(heap)->pool);
 }
 
-const struct gm_heap_class gm_pages_heap = {
+const struct gm_heap_class gm_pages_class = {
 	.name = "pages", .bytes = sizeof(struct gm_pages_heap), .init = init,
 	.alloc = gm_pages_alloc, .find = gm_pages_find, .free_requested = free_requested,
 	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,

@@ -170,9 +170,9 @@ static inline uint64_t gm_pages_handles_past(const struct gm_pages_region *regio
 
 /* ---- pages_heap.c ---- */
 
-/* Call ops->moment and ops->passed. Without them every free has point 1, and no point is passed. @stream GM_PAGES_ANY:
+/* Call ops->point and ops->passed. Without them every free has point 1, and no point is passed. @stream GM_PAGES_ANY:
  * the frees of all streams. */
-uint64_t gm_pages_moment(const struct gm_heap *heap);
+uint64_t gm_pages_point(const struct gm_heap *heap);
 uint64_t gm_pages_passed(const struct gm_heap *heap, uint64_t stream);
 
 /* Return the last point that is passed for the frees of free block @id, which are in the order of its stream. @known
@@ -321,7 +321,7 @@ static inline void gm_pages_unlock(const struct gm_heap *heap)
 }
 
 /* Report pages that have been mapped, or are about to be unmapped (ops->page_event). */
-static inline void gm_pages_tell(const struct gm_heap *heap, unsigned int pool, bool mapped, uint64_t address,
+static inline void gm_pages_report(const struct gm_heap *heap, unsigned int pool, bool mapped, uint64_t address,
 				 uint64_t bytes)
 {
 	const struct gm_pages_region *region = &gm_pages((struct gm_heap *)(uintptr_t)heap)->region[pool];

@@ -59,7 +59,7 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 	}
 	gm_pages_make_unmapped(heap, pool, id);
 	gm_heap_count_reserved(heap, pool, bytes, false);
-	gm_pages_tell(heap, pool, false, at, bytes);
+	gm_pages_report(heap, pool, false, at, bytes);
 	heap->reserved -= bytes;
 	gm_pages_set_spare(own, own->spare + bytes);
 	if (own->spare_freed < freed)

@@ -414,7 +414,7 @@ static uint64_t largest(struct gm_heap *heap)
 	return gm_heap_largest_of(gm_segments(heap)->pool);
 }
 
-const struct gm_heap_class gm_segments_heap = {
+const struct gm_heap_class gm_segments_class = {
 	.name = "segments", .bytes = sizeof(struct gm_segments_heap), .init = init,
 	.alloc = gm_segments_alloc, .find = gm_segments_find, .free_requested = free_requested,
 	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,

@@ -100,7 +100,7 @@ static int take_over(struct gm_cache_heap *heap, struct gm_call *call)
 
 	if (!could_fit(heap, least))
 		return -ENOMEM;
-	gm_order_tell_frees();		/* else no free records a newer event, and an old one would claim too much */
+	gm_order_report_frees();	/* else no free records a newer event, and an old one would claim too much */
 	relaxed = gm_relax();
 	for (unsigned int i = 0; r == -EAGAIN && i < 2; i++, least = 0)
 		for (uint32_t at = 0; r == -EAGAIN && take_over_next(heap, call->alloc.stream, least, &at);) {

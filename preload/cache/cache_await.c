@@ -240,5 +240,5 @@ void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call)
 	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
 		set_scarce(heap->domain, free_bytes, total_bytes);
 	if (call->alloc.stream && heap->segments >= total_bytes / MARKED_PART)
-		gm_order_tell_frees();
+		gm_order_report_frees();
 }

@@ -24,7 +24,7 @@
 #define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
 
 _Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
-__thread struct gm_cache_request gm_cache_request;
+__thread struct gm_cache_thread_request gm_cache_request;
 struct gm_page_map *gm_cache_page_map;
 
 static struct gm_lock growth[GM_MAX_DEVICES];

@@ -22,7 +22,7 @@ static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 static _Atomic(uint32_t) failures[GM_MAX_DEVICES];	/* failures in a row to make a heap */
 static _Atomic(uint32_t) passed[GM_MAX_DEVICES];	/* calls since the last failure that were not served */
 
-__thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
+__thread struct gm_cache_last_heap gm_cache_last, gm_cache_last_pool;
 
 /* ---- segments ---- */
 
@@ -123,7 +123,7 @@ static struct gm_heap_ops backend = {
 	.driver_alloc = segment_alloc, .driver_free = segment_free, .may_go = may_go, .synchronize = synchronize,
 	.reserve = gm_cache_pages_reserve, .map = gm_cache_pages_map, .unmap = gm_cache_pages_unmap,
 	.trim = gm_cache_pages_trim, .waits = gm_cache_pages_wanted, .costly = gm_cache_pages_costly,
-	.moment = gm_cache_pages_moment, .passed = gm_cache_pages_passed,
+	.point = gm_cache_pages_point, .passed = gm_cache_pages_passed,
 };
 
 /* Return the heap of @context; of the device's default pool with @context 0; NULL: there is none. */
@@ -171,7 +171,7 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	if (gm_state.options.expandable_segments)
 		setup.pages = gm_cache_pages_new(where.domain, !context);
 	if (setup.pages)
-		config.class = &gm_pages_heap;
+		config.class = &gm_pages_class;
 	if (gm_lock(&making)) {
 		heap = find(context, where.domain);
 		if (!heap && gm_cache_heap_new(&setup, &heap))
@@ -186,10 +186,10 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	return heap;
 }
 
-static struct gm_cache_heap *remember(struct gm_cache_last *last, const struct gm_where *where,
+static struct gm_cache_heap *remember(struct gm_cache_last_heap *last, const struct gm_where *where,
 				      struct gm_cache_heap *heap)
 {
-	*last = (struct gm_cache_last){ where->context, heap ? heap->number : 0, heap };
+	*last = (struct gm_cache_last_heap){ where->context, heap ? heap->number : 0, heap };
 	return heap;
 }
 

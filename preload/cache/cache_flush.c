@@ -154,7 +154,7 @@ static void give_unused(struct gm_cache_heap *heap)
 	if (++heap->unused.turn < heap->unused.turns)
 		return;
 	heap->unused.turn = 0;
-	while (__atomic_load_n(&heap->heap->idle, __ATOMIC_RELAXED) && may_turn() && (left = give_some(heap)))
+	while (__atomic_load_n(&heap->core->idle, __ATOMIC_RELAXED) && may_turn() && (left = give_some(heap)))
 		;
 	gm_cache_heap_begin_period(heap);
 }

@@ -104,7 +104,7 @@ static struct gm_cache_heap *pop_locked(struct gm_cache_heap **list, const struc
 {
 	struct gm_cache_heap *heap = *list;
 
-	if (!heap || heap->heap->class != class)
+	if (!heap || heap->core->class != class)
 		return NULL;
 	*list = heap->next;
 	return heap;
@@ -121,7 +121,7 @@ static struct gm_cache_heap *take_locked(const struct gm_heap_class *class)
 		heaps.dropped -= heap != NULL;
 	}
 	if (heap) {
-		inner = heap->heap;
+		inner = heap->core;
 		memset((void *)heap, 0, sizeof(*heap));
 	} else {
 		heap = arena_take(&heaps.arena, sizeof(*heap) + class->bytes);
@@ -130,7 +130,7 @@ static struct gm_cache_heap *take_locked(const struct gm_heap_class *class)
 	if (!heap)
 		return NULL;
 	inner->class = class;
-	heap->heap = inner;
+	heap->core = inner;
 	return heap;
 }
 
@@ -224,7 +224,7 @@ static int init(struct gm_cache_heap *heap, const struct gm_cache_heap_setup *se
 		.stats = &gm_rec.domains[setup->domain].stats, .segments = gm_rec.segments,
 		.blocks = gm_rec.blocks, .links = heaps.links, .memory = memory_of_heap,
 		.memory_arg = &heap->arena, .map = setup->map, .number = heap->number,
-		.place = heap->heap, .domain = setup->domain,
+		.place = heap->core, .domain = setup->domain,
 	};
 	struct gm_change change;
 	int r;
@@ -275,10 +275,10 @@ int gm_cache_heap_new(const struct gm_cache_heap_setup *setup, struct gm_cache_h
 	heap->at.home = setup->home;
 	heap->at.handle = setup->handle;
 	heap->pages = setup->pages;
-	heap->plain = setup->config->class == &gm_pages_heap || gm_heap_rounds_plainly(setup->config);
+	heap->plain = setup->config->class == &gm_pages_class || gm_heap_rounds_plainly(setup->config);
 	heap->thread_cache_wanted = setup->thread_cache;
 	r = init(heap, setup);
-	gm_set(&heap->thread_cache, heap->thread_cache_wanted && !gm_heap_collects(heap->heap));
+	gm_set(&heap->thread_cache, heap->thread_cache_wanted && !gm_heap_collects(heap->core));
 	if (r == 0 && !publish(heap))
 		r = -ENOMEM;
 	if (r < 0) {

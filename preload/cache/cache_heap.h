@@ -104,7 +104,7 @@ struct gm_cache_heap {
 	uint32_t context;		/* as in its setup */
 	uint32_t place;			/* index among the living heaps */
 
-	struct gm_heap *heap __attribute__((aligned(64)));
+	struct gm_heap *core __attribute__((aligned(64)));	/* places blocks; knows no locks, no driver */
 	struct gm_heap_ops ops;
 	struct gm_undo undo;
 	/* Of active blocks and blocks in thread caches: their bytes; the bytes requested for them, and the peak of
@@ -134,7 +134,7 @@ struct gm_cache_heap {
 /* Is its memory in pages? Stays true when the pages are gone with the heap's context. */
 static inline bool gm_cache_heap_in_pages(const struct gm_cache_heap *heap)
 {
-	return heap->heap->class == &gm_pages_heap;
+	return heap->core->class == &gm_pages_class;
 }
 
 /* Forget all heaps, for a new journal. Call gm_tcache_begin next. */

@@ -38,7 +38,7 @@ static int find(struct gm_cache_heap *heap, struct gm_section *section, struct g
 
 	if (gm_unlikely(!gm_cache_heap_rows(heap, alloc->module, section->change.writer.nested)))
 		return gm_cache_heap_lost(-ETIMEDOUT);
-	r = gm_heap_find(heap->heap, &request, ret_block);
+	r = gm_heap_find(heap->core, &request, ret_block);
 	if (gm_likely(r == 0))
 		hand_over(heap, section, alloc, *ret_block);
 	return r;
@@ -57,9 +57,9 @@ static bool rises(const struct gm_stat *stat, unsigned int pool, uint64_t by)
  * exceed its request by a rest that is not worth a cut. */
 static bool raises_peak(const struct gm_cache_heap *heap, const struct gm_alloc *alloc)
 {
-	const struct gm_heap_config *config = &heap->heap->config;
+	const struct gm_heap_config *config = &heap->core->config;
 	uint64_t size = gm_heap_round(config, alloc->requested);
-	const struct gm_stats *stats = heap->heap->stats;
+	const struct gm_stats *stats = heap->core->stats;
 	unsigned int pool = gm_heap_pool_of(size);
 
 	if (pool)
@@ -143,11 +143,11 @@ static int grow(struct gm_cache_heap *heap, struct gm_section *section, struct g
 		uint32_t *ret_block)
 {
 	struct gm_heap_request request = { alloc->requested, alloc->stream, alloc->whole };
-	int64_t *ooms = &heap->heap->stats->num_ooms;
+	int64_t *ooms = &heap->core->stats->num_ooms;
 	int r;
 
 	gm_cache_heap_rows(heap, alloc->module, false);	/* these rows were found before, so this cannot fail */
-	r = gm_heap_alloc(heap->heap, &request, ret_block);
+	r = gm_heap_alloc(heap->core, &request, ret_block);
 	if (!section->held)
 		return r;		/* the lock was lost between driver calls, which is counted */
 	if (r == 0) {

@@ -63,7 +63,7 @@ void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_sectio
 			   1);
 	gm_cache_heap_site_out(heap, block);
 	heap->seen = seen;
-	gm_heap_free_completed(heap->heap, id);
+	gm_heap_free_completed(heap->core, id);
 	heap->seen = false;
 }
 
@@ -78,7 +78,7 @@ void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *secti
 	count_free(heap, block);
 	gm_cache_heap_trace(&section->change, block, how, actions, 2);
 	gm_cache_heap_site_out(heap, block);
-	gm_heap_free(heap->heap, id);
+	gm_heap_free(heap->core, id);
 }
 
 static void free_later(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
@@ -96,7 +96,7 @@ static void free_later(struct gm_cache_heap *heap, struct gm_section *section, u
 	/* Not logged, because these members mean nothing unless the block is pending. */
 	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
 	block->free_stream = how->stream;
-	gm_heap_free_requested(heap->heap, id);
+	gm_heap_free_requested(heap->core, id);
 }
 
 static bool move_state(struct gm_block *block, enum gm_block_state from, enum gm_block_state to)
@@ -166,7 +166,7 @@ static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
 	r = gm_section_begin(heap, &section, op);
 	if (gm_unlikely(r < 0))
 		return r;
-	gm_heap_prefetch(heap->heap, id);
+	gm_heap_prefetch(heap->core, id);
 	if (gm_unlikely(!gm_cache_heap_rows(heap, block->module, section.change.writer.nested))) {
 		gm_section_cancel(heap, &section);
 		return gm_cache_heap_lost(-ETIMEDOUT);

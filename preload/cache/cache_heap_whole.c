@@ -25,9 +25,9 @@ static uint64_t give_back(struct gm_cache_heap *heap, enum way way, uint64_t mos
 	heap->grower = &section;
 	if (gm_section_begin(heap, &section, 0) == 0) {
 		if (way == UNUSED)
-			gm_heap_release_unused(heap->heap, most, &bytes);
+			gm_heap_release_unused(heap->core, most, &bytes);
 		else
-			gm_heap_release(heap->heap, most, way == SYNCHRONIZE, &bytes);
+			gm_heap_release(heap->core, most, way == SYNCHRONIZE, &bytes);
 		if (section.held)
 			gm_section_end(heap, &section);
 	}
@@ -56,7 +56,7 @@ void gm_cache_heap_begin_period(struct gm_cache_heap *heap)
 
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return;
-	gm_heap_begin_period(heap->heap);
+	gm_heap_begin_period(heap->core);
 	gm_section_cancel(heap, &section);
 }
 
@@ -67,7 +67,7 @@ bool gm_cache_heap_freed_on(struct gm_cache_heap *heap, uint64_t stream, uint64_
 
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return false;
-	found = gm_pages_freed_on(heap->heap, stream, least);
+	found = gm_pages_freed_on(heap->core, stream, least);
 	gm_section_cancel(heap, &section);
 	return found;
 }
@@ -79,18 +79,18 @@ uint64_t gm_cache_heap_take_over(struct gm_cache_heap *heap, uint64_t from, uint
 
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return 0;
-	bytes = gm_pages_take_over(heap->heap, from, to, until);
+	bytes = gm_pages_take_over(heap->core, from, to, until);
 	gm_section_cancel(heap, &section);
 	return bytes;
 }
 
 uint64_t gm_cache_heap_idle_bytes(const struct gm_cache_heap *heap)
 {
-	uint64_t spare = gm_cache_heap_in_pages(heap) ? gm_pages_spare(heap->heap) : 0;
+	uint64_t spare = gm_cache_heap_in_pages(heap) ? gm_pages_spare(heap->core) : 0;
 
 	if (gm_tcache_any(heap->domain))
 		gm_tcache_flush(heap->domain);
-	return __atomic_load_n(&heap->heap->idle, __ATOMIC_RELAXED) + spare;
+	return __atomic_load_n(&heap->core->idle, __ATOMIC_RELAXED) + spare;
 }
 
 uint64_t gm_cache_heap_live_bytes(const struct gm_cache_heap *heap)
@@ -126,14 +126,14 @@ uint64_t gm_cache_heap_largest_free(struct gm_cache_heap *heap)
 	gm_tcache_flush(heap->domain);
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return 0;
-	largest = gm_heap_largest(heap->heap);
+	largest = gm_heap_largest(heap->core);
 	gm_section_cancel(heap, &section);
 	return largest;
 }
 
 static void set_thread_cache(struct gm_cache_heap *heap)
 {
-	gm_set(&heap->thread_cache, heap->thread_cache_wanted && !heap->suspended && !gm_heap_collects(heap->heap));
+	gm_set(&heap->thread_cache, heap->thread_cache_wanted && !heap->suspended && !gm_heap_collects(heap->core));
 }
 
 void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit, uint64_t shared_most)
@@ -142,8 +142,8 @@ void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit, uint64_
 
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return;
-	heap->heap->config.limit = limit;
-	heap->heap->config.shared_most = shared_most;
+	heap->core->config.limit = limit;
+	heap->core->config.shared_most = shared_most;
 	set_thread_cache(heap);
 	gm_section_cancel(heap, &section);
 }
@@ -225,12 +225,12 @@ static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, ui
 		id = gm_rec.blocks[id].next;
 	state = gm_get(&gm_rec.blocks[id].state);
 	if (state == GM_BLOCK_INACTIVE || state == GM_BLOCK_UNMAPPED) {
-		gm_heap_detach(heap->heap, id);
+		gm_heap_detach(heap->core, id);
 		return;
 	}
 	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_CACHED) {	/* its thread cache could not be entered */
 		gm_cache_heap_site_out(heap, &gm_rec.blocks[id]);
-		gm_heap_put_back(heap->heap, id);
+		gm_heap_put_back(heap->core, id);
 		return;
 	}
 	if (!gm_cache_heap_is_live(&gm_rec.blocks[id])) {
@@ -270,16 +270,16 @@ static void forget_map(struct gm_cache_heap *heap, const struct gm_section *sect
 {
 	uint32_t id = section->change.domain->first_segment;
 
-	for (; heap->heap->map && id; id = gm_rec.segments[id].next) {
+	for (; heap->core->map && id; id = gm_rec.segments[id].next) {
 		const struct gm_segment *segment = &gm_rec.segments[id];
 
 		if (gm_get(&segment->heap) != heap->number)
 			continue;
 		for (uint32_t b = segment->first_block; b; b = gm_rec.blocks[b].next)
-			gm_page_map_forget(heap->heap->map, gm_rec.blocks[b].address,
+			gm_page_map_forget(heap->core->map, gm_rec.blocks[b].address,
 				       gm_rec.blocks[b].size, b);
 	}
-	heap->heap->map = NULL;
+	heap->core->map = NULL;
 }
 
 unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32_t stack)

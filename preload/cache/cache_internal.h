@@ -13,7 +13,7 @@
 #include "preload/order/order.h"
 
 /* What the driver calls for this thread's request need to know, and how they ended. */
-struct gm_cache_request {
+struct gm_cache_thread_request {
 	CUstream stream;		/* of a stream-ordered request */
 	uint64_t bytes;			/* requested bytes; set when no free block serves the request */
 	CUresult result;		/* of the driver's last refusal; 0: none */
@@ -23,7 +23,7 @@ struct gm_cache_request {
 	bool waits;			/* a pages heap returns -EBUSY before it grows past its live memory */
 	bool grown;			/* the driver gave memory for the request */
 };
-extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
+extern __thread struct gm_cache_thread_request gm_cache_request GM_HIDDEN;
 
 void gm_cache_context_start(void);	/* call before the first heap is made */
 int gm_cache_heaps_start(void);
@@ -33,11 +33,11 @@ CUresult gm_cache_permission(const struct gm_cache_heap *heap);
 
 /* The heap that served this thread last. The cached pointer is safe, because ids of contexts and numbers of heaps are
  * never used twice. */
-struct gm_cache_last { uint32_t context, number; struct gm_cache_heap *heap; };
-extern __thread struct gm_cache_last gm_cache_last GM_HIDDEN;
-extern __thread struct gm_cache_last gm_cache_last_pool GM_HIDDEN;
+struct gm_cache_last_heap { uint32_t context, number; struct gm_cache_heap *heap; };
+extern __thread struct gm_cache_last_heap gm_cache_last GM_HIDDEN;
+extern __thread struct gm_cache_last_heap gm_cache_last_pool GM_HIDDEN;
 
-static inline bool gm_cache_is_last(const struct gm_cache_last *last,
+static inline bool gm_cache_is_last(const struct gm_cache_last_heap *last,
 				    const struct gm_where *where)
 {
 	return __builtin_expect(last->heap && last->context == where->context &&

@@ -27,7 +27,7 @@ int gm_cache_pages_reserve(void *heap, uint64_t bytes, uint64_t *ret_address, ui
 int gm_cache_pages_map(void *heap, uint64_t address, uint64_t bytes);
 void gm_cache_pages_unmap(void *heap, uint64_t address, uint64_t bytes);
 void gm_cache_pages_trim(void *heap);
-uint64_t gm_cache_pages_moment(void *heap);	/* under the domain's lock, as the next */
+uint64_t gm_cache_pages_point(void *heap);	/* under the domain's lock, as the next */
 uint64_t gm_cache_pages_passed(void *heap, uint64_t stream);
 bool gm_cache_pages_wanted(void *heap);		/* @waits of struct gm_heap_ops, if gm_cache_request.waits */
 bool gm_cache_pages_costly(void *heap);		/* as option compaction_time says */

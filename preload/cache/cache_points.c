@@ -25,7 +25,7 @@ static struct gm_timeline *timeline(void)
 	return gm_reuse_time(gm_order_reuse());
 }
 
-uint64_t gm_cache_pages_moment(void *arg)
+uint64_t gm_cache_pages_point(void *arg)
 {
 	struct gm_cache_heap *heap = arg;
 
@@ -51,7 +51,7 @@ bool gm_cache_pages_wanted(void *arg)
 {
 	struct gm_cache_heap *heap = arg;
 
-	return gm_rule(GM_RULE_AWAIT) && gm_cache_request.waits && heap->heap->idle &&
+	return gm_rule(GM_RULE_AWAIT) && gm_cache_request.waits && heap->core->idle &&
 	       heap->moving.freed_at > gm_cache_pages_passed(heap, UINT64_MAX);
 }
 

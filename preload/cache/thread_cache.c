@@ -90,7 +90,7 @@ static inline uint64_t round_up(const struct gm_cache_heap *heap, uint64_t bytes
 {
 	if (gm_likely(heap->plain))
 		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
-	return gm_heap_round(&heap->heap->config, bytes);
+	return gm_heap_round(&heap->core->config, bytes);
 }
 
 /* Fill @change in place, because a copy would read back the words just stored and wait for these stores. */

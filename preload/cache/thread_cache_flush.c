@@ -98,7 +98,7 @@ bool gm_tcache_make(uint8_t domain)
 static void fold(struct gm_cache_heap *heap, struct gm_tally *tally)
 {
 	struct gm_flow flow = gm_tally_flow(tally);
-	struct gm_stats *stats = heap->heap->stats;
+	struct gm_stats *stats = heap->core->stats;
 
 	gm_site_leave_peak(&gm_rec.domains[heap->domain]);
 	gm_undo_note_words(&heap->undo, stats, sizeof(*stats) / sizeof(uint64_t));
@@ -144,7 +144,7 @@ static void empty_bin(struct gm_cache_heap *heap, struct gm_section *section, st
 			continue;
 		gm_section_turn(heap, section);
 		gm_cache_heap_site_out(heap, &gm_rec.blocks[id]);
-		gm_heap_put_back(heap->heap, id);
+		gm_heap_put_back(heap->core, id);
 		gm_section_close(heap, section);
 	}
 	bin->heap = NULL;

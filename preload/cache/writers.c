@@ -35,7 +35,7 @@ static const struct library { const char *name, *what; bool asks; } libraries[] 
 
 static _Atomic(bool) any;
 static _Atomic(bool) suspects;		/* a library is loaded whose queries count */
-static _Atomic(const char *) met;		/* why there is a writer; not acted on yet */
+static _Atomic(const char *) noticed;		/* why there is a writer; not acted on yet */
 static _Atomic(unsigned long long) loads;	/* the loader's count at the last look */
 /* A bit for each module number. A module that is wrongly in the second set can make a program read too early. */
 static _Atomic(uint64_t) nccl[65536 / 64], frees_freely[65536 / 64], caches[65536 / 64];
@@ -82,7 +82,7 @@ void gm_writers_seen(const char *why)
 
 void gm_writers_met(const char *why)
 {
-	met = why;
+	noticed = why;
 }
 
 struct look { unsigned long long loads; const char *what; bool counted; };
@@ -111,7 +111,7 @@ static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
 void gm_writers_look(void)
 {
 	struct look look = { .loads = loads };
-	const char *why = met;
+	const char *why = noticed;
 
 	if (any)
 		return;
@@ -143,7 +143,7 @@ void gm_writers_module(uint16_t module, const char *path)
 	const struct library *library = library_of(path);
 
 	if (library)		/* the library itself calls for memory */
-		met = library->what;
+		noticed = library->what;
 	if (!module)
 		return;
 	if (strncmp(base_name(path), "libnccl", strlen("libnccl")) == 0)
@@ -163,7 +163,7 @@ void gm_writers_asked(const void *caller)
 	if (!suspects || any)
 		return;
 	gm_modules_caller(caller, NULL);	/* reports a new module to gm_writers_module */
-	why = met;
+	why = noticed;
 	if (why)
 		gm_writers_seen(why);
 }

@@ -476,7 +476,7 @@ void gm_reuse_mark_streams(struct gm_reuse *reuse)
 	uint64_t point = gm_reuse_before(reuse);
 	struct gm_stream_track copy;
 
-	reuse->time.told = true;
+	reuse->time.reported = true;
 	for (uint32_t at = 0; gm_timeline_stream_next(&reuse->time, &at, &copy);)
 		ask_stream(reuse, &copy, point, true);
 }

@@ -178,7 +178,7 @@ int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg);
  * stream_is_past: has this stream passed all frees on it so far? Neither waits for the GPU. */
 void gm_reuse_look_streams(struct gm_reuse *reuse, bool ended_only);
 bool gm_reuse_stream_is_past(struct gm_reuse *reuse, uint64_t stream);
-/* Every stream-ordered free is reported from now on (gm_timeline.told): record events behind the earlier ones. */
+/* Every stream-ordered free is reported from now on (gm_timeline.reported): record events behind the earlier ones. */
 void gm_reuse_mark_streams(struct gm_reuse *reuse);
 /* As gm_timeline_stream_wait. */
 bool gm_reuse_stream_wait(struct gm_reuse *reuse, uint64_t stream, bool may_record,

@@ -84,7 +84,7 @@ bool gm_order_behind_stream(uint64_t key, CUstream own, bool may_record)
 	return gm_reuse_stream_wait(gm_order_reuse(), key, may_record, wait_on, own);
 }
 
-void gm_order_tell_frees(void)
+void gm_order_report_frees(void)
 {
 	if (gm_order_frees_told ||
 	    __atomic_exchange_n((bool *)&gm_order_frees_told, true, __ATOMIC_ACQ_REL))

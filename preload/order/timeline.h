@@ -108,7 +108,7 @@ struct gm_timeline {
 	_Atomic(uint64_t) pair[GM_TIMELINE_PAIRS];	/* who << 32 | whose; 0: unused */
 	struct gm_mark *unused;		/* marks that belong to no context; lock: lock */
 	struct gm_track tracks[GM_TIMELINE_CONTEXTS];
-	_Atomic(bool) told;		/* every stream-ordered free is reported (gm_timeline_stream_freed) */
+	_Atomic(bool) reported;		/* every stream-ordered free is reported (gm_timeline_stream_freed) */
 	_Atomic(bool) blind;		/* a report may be lost, because the lock failed: nothing is known of streams */
 	_Atomic(uint32_t) streams_ended;	/* streams that have ended but are not known to be complete */
 	_Atomic(uint32_t) streams_over;	/* goes up whenever a stream has ended and is complete */
@@ -174,7 +174,7 @@ void gm_timeline_stream_freed(struct gm_timeline *t, uint64_t key, uint64_t name
 uint64_t gm_timeline_stream_look(struct gm_timeline *t, uint64_t key, uint64_t point);
 /* asks: does the stream's event not cover all its frees, and can the backend query the stream as a whole?
  * ask: query it; if it is idle, it has passed @point. Returns whether it is idle.
- * mark: the same, and if it is busy, record an event behind its frees. Requires gm_timeline.told.
+ * mark: the same, and if it is busy, record an event behind its frees. Requires gm_timeline.reported.
  * ask and mark are called under "order". */
 bool gm_timeline_stream_asks(const struct gm_stream_track *copy);
 bool gm_timeline_stream_ask(struct gm_timeline *t, const struct gm_stream_track *copy, uint64_t point);

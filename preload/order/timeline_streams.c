@@ -117,7 +117,7 @@ static uint32_t place_locked(struct gm_timeline *t)
 
 void gm_timeline_stream_add(struct gm_timeline *t, const struct gm_stream_track *like, bool fresh)
 {
-	bool told = t->told;
+	bool reported = t->reported;
 	uint32_t at;
 
 	if (!gm_lock(&t->lock))
@@ -126,7 +126,7 @@ void gm_timeline_stream_add(struct gm_timeline *t, const struct gm_stream_track 
 	if (at) {
 		t->streams[at] = *like;
 		t->streams[at].born = ++t->streams_born;
-		t->streams[at].missed = !(fresh && told);
+		t->streams[at].missed = !(fresh && reported);
 		t->streams[at].next = *bucket_of(t, like->key);
 		*bucket_of(t, like->key) = (uint16_t)at;
 	}
@@ -243,9 +243,9 @@ void gm_timeline_stream_freed(struct gm_timeline *t, uint64_t key, uint64_t name
 
 static bool is_pending(const struct gm_stream_track *stream)
 {
-	bool told = is_covered(stream) || stream->ended || stream->freed >= stream->asked;
+	bool reported = is_covered(stream) || stream->ended || stream->freed >= stream->asked;
 
-	return stream->passed < (told ? stream->freed : stream->asked);
+	return stream->passed < (reported ? stream->freed : stream->asked);
 }
 
 /* Note the result of a look-up that began with @copy: the stream has passed all frees up to @point (@complete), or it
@@ -317,7 +317,7 @@ bool gm_timeline_stream_asks(const struct gm_stream_track *copy)
 
 bool gm_timeline_stream_ask(struct gm_timeline *t, const struct gm_stream_track *copy, uint64_t point)
 {
-	bool covers = t->told;		/* read first: a free that does not see it came before the query */
+	bool covers = t->reported;		/* read first: a free that does not see it came before the query */
 	const struct gm_stream_track *stream = lock_stream(t, copy->key);
 	bool named = stream && stream->born == copy->born && stream->stream && !stream->ending;
 	int idle;

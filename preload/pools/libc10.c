@@ -9,7 +9,7 @@
  * The reported size is that of the block, which PyTorch has rounded up. A block that is freed while another stream uses
  * it is reported at the free, when PyTorch's own history says free_requested.
  *
- * Thread context: any; PyTorch holds locks. Signal context: none. Lock: "lock" (rank pool), for @tellers.
+ * Thread context: any; PyTorch holds locks. Signal context: none. Lock: "lock" (rank pool), for @reporters.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@
 #include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
 
-#define TELLERS 256u			/* entries for objects that call us; those of unloaded objects are reused */
+#define REPORTERS 256u			/* entries; those of unloaded objects are reused */
 #define CUDA 1				/* c10::DeviceType */
 
 struct device { int8_t type, index; };	/* c10::Device, passed in a register */
@@ -47,7 +47,7 @@ static const char *const oom_names[SIGNATURES] = {
  * An entry is filled in only while its generation is 0. A reader without the lock trusts the range if the generation
  * equals the current one both before and after it reads the range. From then on the reader may use the whole entry:
  * the entry is not reused while its object is loaded, and the object is loaded because it is calling us. */
-struct teller {
+struct reporter {
 	_Alignas(64) _Atomic(uint32_t) generation;	/* gm_modules_generation() at the last check; 0: unused */
 	_Atomic(uintptr_t) start, bytes;	/* range of the caller's object */
 	usage_fn *usage[SIGNATURES];	/* the real functions; NULL: no object defines it */
@@ -57,10 +57,10 @@ struct teller {
 	struct gm_object caller, real;	/* the caller's object; the object with the real functions */
 	uint64_t caller_identity, real_identity;
 };
-static struct teller tellers[TELLERS];
-static _Atomic(uint32_t) teller_count;
-static _Atomic(struct teller *) met = tellers;	/* the entry of a recent caller, which is tried first */
-static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* for changes of @tellers and @teller_count */
+static struct reporter reporters[REPORTERS];
+static _Atomic(uint32_t) reporter_count;
+static _Atomic(struct reporter *) recent = reporters;	/* the entry of a recent caller, which is tried first */
+static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* for changes of @reporters and @reporter_count */
 
 /* ---- find the caller's entry -------------------------------------------------------------------- */
 
@@ -72,85 +72,85 @@ static uint64_t identity_of(const struct gm_object *object)
 	return object->start && gm_object_identify(object, &identity) ? identity.hash : 0;
 }
 
-/* Fill in @teller for code at @caller in object @of. The caller holds the lock, or owns @teller. */
-static void look_for(struct teller *teller, const struct gm_object *of, uintptr_t caller)
+/* Fill in @reporter for code at @caller in object @of. The caller holds the lock, or owns @reporter. */
+static void look_for(struct reporter *reporter, const struct gm_object *of, uintptr_t caller)
 {
 	struct gm_object object;
 
-	teller->caller = *of;
-	teller->real = (struct gm_object){ 0 };
-	gm_set_release(&teller->start, of->start);	/* release: readers see generation 0 before the new range */
-	gm_set_release(&teller->bytes, of->end - of->start);
+	reporter->caller = *of;
+	reporter->real = (struct gm_object){ 0 };
+	gm_set_release(&reporter->start, of->start);	/* release: readers see generation 0 before the new range */
+	gm_set_release(&reporter->bytes, of->end - of->start);
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++)
-		gm_set(&teller->pools[d], NULL);
+		gm_set(&reporter->pools[d], NULL);
 	for (unsigned int i = 0; i < SIGNATURES; i++) {
-		teller->usage[i] = (usage_fn *)gm_next_symbol(caller, usage_names[i], &object);
-		if (teller->usage[i])
-			teller->real = object;
-		teller->oom[i] = (oom_fn *)gm_next_symbol(caller, oom_names[i], &object);
-		if (teller->oom[i] && !teller->real.start)
-			teller->real = object;
+		reporter->usage[i] = (usage_fn *)gm_next_symbol(caller, usage_names[i], &object);
+		if (reporter->usage[i])
+			reporter->real = object;
+		reporter->oom[i] = (oom_fn *)gm_next_symbol(caller, oom_names[i], &object);
+		if (reporter->oom[i] && !reporter->real.start)
+			reporter->real = object;
 	}
-	teller->module = gm_pools_recording() ? gm_modules_of_caller((const void *)caller) : 0;
-	teller->caller_identity = identity_of(&teller->caller);
-	teller->real_identity = identity_of(&teller->real);
+	reporter->module = gm_pools_recording() ? gm_modules_of_caller((const void *)caller) : 0;
+	reporter->caller_identity = identity_of(&reporter->caller);
+	reporter->real_identity = identity_of(&reporter->real);
 }
 
 /* Objects may have been unloaded: are both objects of the entry still the ones that were looked up? */
-static bool still_there(const struct teller *teller)
+static bool still_there(const struct reporter *reporter)
 {
 	struct gm_object caller, real = { 0 };
 
-	return gm_object_find(teller->caller.start, &caller) &&
-	       identity_of(&caller) == teller->caller_identity &&
-	       (!teller->real.start || (gm_object_find(teller->real.start, &real) &&
-					identity_of(&real) == teller->real_identity));
+	return gm_object_find(reporter->caller.start, &caller) &&
+	       identity_of(&caller) == reporter->caller_identity &&
+	       (!reporter->real.start || (gm_object_find(reporter->real.start, &real) &&
+					identity_of(&real) == reporter->real_identity));
 }
 
 /* Return an unused entry; when the table is full, the entry of an unloaded object; NULL: all objects are still loaded.
  * Without exact look-ups no entry is reused, because the look-up may miss a loaded object that is calling us. */
-static struct teller *free_place_locked(uint32_t generation)
+static struct reporter *free_place_locked(uint32_t generation)
 {
 	static uint32_t looked;		/* the generation in which all objects were last found loaded */
-	uint32_t count = gm_get(&teller_count);
+	uint32_t count = gm_get(&reporter_count);
 
-	if (count < TELLERS) {
-		gm_set_release(&teller_count, count + 1);
-		return &tellers[count];
+	if (count < REPORTERS) {
+		gm_set_release(&reporter_count, count + 1);
+		return &reporters[count];
 	}
 	if (looked == generation || !gm_object_is_exact())
 		return NULL;
-	for (uint32_t i = 0; i < TELLERS; i++) {
-		struct teller *teller = &tellers[i];
+	for (uint32_t i = 0; i < REPORTERS; i++) {
+		struct reporter *reporter = &reporters[i];
 
-		if (gm_get(&teller->generation) == generation ||
-		    (gm_get(&teller->generation) && still_there(teller)))
+		if (gm_get(&reporter->generation) == generation ||
+		    (gm_get(&reporter->generation) && still_there(reporter)))
 			continue;
-		gm_set(&teller->generation, 0);
-		return teller;
+		gm_set(&reporter->generation, 0);
+		return reporter;
 	}
 	looked = generation;
 	return NULL;
 }
 
 /* Find or make the entry of @object. Returns NULL when the table is full, or the lock was not free in time. */
-static struct teller *teller_slow(const struct gm_object *object, uintptr_t caller)
+static struct reporter *reporter_slow(const struct gm_object *object, uintptr_t caller)
 {
-	struct teller *found = NULL;
+	struct reporter *found = NULL;
 	uint32_t generation;
 
 	if (!gm_lock(&lock))
 		return NULL;
 	generation = gm_modules_generation();
-	for (uint32_t i = 0; i < gm_get(&teller_count) && !found; i++) {
-		struct teller *teller = &tellers[i];
+	for (uint32_t i = 0; i < gm_get(&reporter_count) && !found; i++) {
+		struct reporter *reporter = &reporters[i];
 
-		if (!gm_get(&teller->generation) || teller->caller.start != object->start)
+		if (!gm_get(&reporter->generation) || reporter->caller.start != object->start)
 			continue;
-		if (still_there(teller))
-			found = teller;
+		if (still_there(reporter))
+			found = reporter;
 		else
-			gm_set(&teller->generation, 0);
+			gm_set(&reporter->generation, 0);
 	}
 	if (!found) {
 		found = free_place_locked(generation);
@@ -165,105 +165,105 @@ static struct teller *teller_slow(const struct gm_object *object, uintptr_t call
 
 /* Look up the object of @caller and return its entry. If the table has no entry for the object, fill in @spare. */
 __attribute__((noinline))
-static struct teller *teller_anew(uintptr_t caller, struct teller *spare)
+static struct reporter *reporter_anew(uintptr_t caller, struct reporter *spare)
 {
 	struct gm_object object = { 0 };	/* stays zero for code outside of objects (JIT) */
-	struct teller *teller = gm_object_find(caller, &object) ? teller_slow(&object, caller) : NULL;
+	struct reporter *reporter = gm_object_find(caller, &object) ? reporter_slow(&object, caller) : NULL;
 
-	if (!teller) {
+	if (!reporter) {
 		memset(spare, 0, sizeof(*spare));
 		look_for(spare, &object, caller);
-		teller = spare;
+		reporter = spare;
 	}
-	return teller;
+	return reporter;
 }
 
-/* Is @teller a valid entry whose object contains @caller? Reads without the lock: see struct teller. */
-static inline bool is_of(const struct teller *teller, uintptr_t caller, uint32_t generation)
+/* Is @reporter a valid entry whose object contains @caller? Reads without the lock: see struct reporter. */
+static inline bool is_of(const struct reporter *reporter, uintptr_t caller, uint32_t generation)
 {
-	return gm_get_acquire(&teller->generation) == generation &&
-	       caller - gm_get_acquire(&teller->start) < gm_get_acquire(&teller->bytes) &&
-	       gm_get_acquire(&teller->generation) == generation;
+	return gm_get_acquire(&reporter->generation) == generation &&
+	       caller - gm_get_acquire(&reporter->start) < gm_get_acquire(&reporter->bytes) &&
+	       gm_get_acquire(&reporter->generation) == generation;
 }
 
 /* Search the table without the lock, from the newest entry, because older objects may have been unloaded. Returns NULL
  * if no entry matches. */
-static struct teller *teller_known(uintptr_t caller)
+static struct reporter *reporter_known(uintptr_t caller)
 {
-	for (uint32_t i = gm_get_acquire(&teller_count); i-- > 0;)
-		if (is_of(&tellers[i], caller, gm_modules_generation()))
-			return &tellers[i];
+	for (uint32_t i = gm_get_acquire(&reporter_count); i-- > 0;)
+		if (is_of(&reporters[i], caller, gm_modules_generation()))
+			return &reporters[i];
 	return NULL;
 }
 
 /* Return the entry of @caller. Never NULL: an object without an entry is looked up into @spare at every call, which is
  * slower, but PyTorch's profiler still gets its call. */
 __attribute__((noinline))
-static struct teller *teller_of(uintptr_t caller, struct teller *spare)
+static struct reporter *reporter_of(uintptr_t caller, struct reporter *spare)
 {
-	struct teller *teller = teller_known(caller);
+	struct reporter *reporter = reporter_known(caller);
 
-	if (!teller)
-		return teller_anew(caller, spare);
-	gm_set_release(&met, teller);
-	return teller;
+	if (!reporter)
+		return reporter_anew(caller, spare);
+	gm_set_release(&recent, reporter);
+	return reporter;
 }
 
 /* ---- reports ------------------------------------------------------------------------------------ */
 
 __attribute__((noinline))
-static struct gm_program_pool *open_pool(struct teller *teller, uint32_t device)
+static struct gm_program_pool *open_pool(struct reporter *reporter, uint32_t device)
 {
-	uint64_t key = teller->real.start ? teller->real.start : teller->caller.start;
+	uint64_t key = reporter->real.start ? reporter->real.start : reporter->caller.start;
 	uint8_t domain = gm_pool_open(GM_POOL_LIBC10, device, gm_pool_name_id("pytorch"), key);
 	struct gm_program_pool *pool = gm_pool_of(domain);
 
-	gm_set_release(&teller->pools[device], pool);	/* release: after the stores that make the pool ready */
+	gm_set_release(&reporter->pools[device], pool);	/* release: after the stores that make the pool ready */
 	return pool;
 }
 
-static inline struct gm_program_pool *pool_of(struct teller *teller, int device)
+static inline struct gm_program_pool *pool_of(struct reporter *reporter, int device)
 {
 	struct gm_program_pool *pool;
 
 	if ((unsigned int)device >= GM_MAX_DEVICES)
 		return NULL;
-	pool = gm_get_acquire(&teller->pools[device]);
-	return gm_likely(pool) ? pool : open_pool(teller, (uint32_t)device);
+	pool = gm_get_acquire(&reporter->pools[device]);
+	return gm_likely(pool) ? pool : open_pool(reporter, (uint32_t)device);
 }
 
 /* Record a report, then pass it on to the real function. @bytes is negative when a block is taken back. */
-GM_LIVES_INLINE void tell_usage(struct teller *teller, unsigned int which, void *block, int64_t bytes, size_t allocated,
-				size_t reserved, struct device device, const void *caller)
+GM_LIVES_INLINE void report_usage(struct reporter *reporter, unsigned int which, void *block, int64_t bytes,
+				  size_t allocated, size_t reserved, struct device device, const void *caller)
 {
 	bool ours = device.type == CUDA && gm_pools_recording();
-	struct gm_program_pool *pool = ours ? pool_of(teller, device.index) : NULL;
+	struct gm_program_pool *pool = ours ? pool_of(reporter, device.index) : NULL;
 
 	if (gm_likely(pool)) {
 		gm_record_told(pool->lives.pool, allocated, reserved);
 		if (bytes > 0)
-			gm_pool_give_now(pool, (uintptr_t)block, (uint64_t)bytes, 0, caller, teller->module);
+			gm_pool_give_now(pool, (uintptr_t)block, (uint64_t)bytes, 0, caller, reporter->module);
 		else if (bytes < 0)
 			gm_pool_take_now(pool, (uintptr_t)block);
 	}
-	if (teller->usage[which])
-		teller->usage[which](block, bytes, allocated, reserved, device);
+	if (reporter->usage[which])
+		reporter->usage[which](block, bytes, allocated, reserved, device);
 }
 
-/* As tell_usage, but look @caller up first: it does not match @met, or uses the old signature. */
+/* As report_usage, but look @caller up first: it does not match @recent, or uses the old signature. */
 __attribute__((noinline))
 static void tell_usage_of(unsigned int which, void *block, int64_t bytes, size_t allocated, size_t reserved,
 			  struct device device, const void *caller)
 {
-	struct teller spare, *teller = teller_of((uintptr_t)caller, &spare);
+	struct reporter spare, *reporter = reporter_of((uintptr_t)caller, &spare);
 
-	tell_usage(teller, which, block, bytes, allocated, reserved, device, caller);
+	report_usage(reporter, which, block, bytes, allocated, reserved, device, caller);
 }
 
-static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, size_t reserved,
+static void note_oom(struct reporter *reporter, int64_t bytes, size_t allocated, size_t reserved,
 		     int device, const void *caller)
 {
-	struct gm_program_pool *pool = pool_of(teller, device);
+	struct gm_program_pool *pool = pool_of(reporter, device);
 	struct gm_failure failure = {
 		.requested_bytes = (uint64_t)bytes, .result = CUDA_ERROR_OUT_OF_MEMORY,
 		.reserved_bytes = reserved, .cached_bytes = reserved - allocated,
@@ -291,10 +291,10 @@ static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, siz
 			struct device device) \
 	{ \
 		const void *caller = GM_CALLER; \
-		struct teller *teller = gm_get_acquire(&met); \
+		struct reporter *reporter = gm_get_acquire(&recent); \
 		\
-		if (gm_likely(which == NEW && is_of(teller, (uintptr_t)caller, gm_modules_generation()))) \
-			tell_usage(teller, which, block, bytes, allocated, reserved, device, caller); \
+		if (gm_likely(which == NEW && is_of(reporter, (uintptr_t)caller, gm_modules_generation()))) \
+			report_usage(reporter, which, block, bytes, allocated, reserved, device, caller); \
 		else \
 			tell_usage_of(which, block, bytes, allocated, reserved, device, caller); \
 	} \
@@ -302,12 +302,12 @@ static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, siz
 	void oom_name(int64_t bytes, size_t allocated, size_t reserved, struct device device) \
 	{ \
 		const void *caller = GM_CALLER; \
-		struct teller spare, *teller = teller_of((uintptr_t)caller, &spare); \
+		struct reporter spare, *reporter = reporter_of((uintptr_t)caller, &spare); \
 		\
 		if (device.type == CUDA && gm_pools_recording()) \
-			note_oom(teller, bytes, allocated, reserved, device.index, caller); \
-		if (teller->oom[which]) \
-			teller->oom[which](bytes, allocated, reserved, device); \
+			note_oom(reporter, bytes, allocated, reserved, device.index, caller); \
+		if (reporter->oom[which]) \
+			reporter->oom[which](bytes, allocated, reserved, device); \
 	}
 
 SIGNATURE(NEW, _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE,

@@ -154,7 +154,7 @@ static void drop_piece(struct gm_program_pool *pool, size_t index)
 /* Find the allocation of the cache or the driver that contains @address. Returns false when none is known. */
 static bool find_piece(struct gm_program_pool *pool, uint8_t device, uint64_t address, struct gm_piece *ret)
 {
-	uint32_t comings = gm_record_comings(device);
+	uint32_t generation = gm_record_outside_generation(device);
 	struct gm_block block;
 	uint32_t id = gm_cache_block(address, &block);
 
@@ -166,11 +166,11 @@ static bool find_piece(struct gm_program_pool *pool, uint8_t device, uint64_t ad
 		};
 		return true;
 	}
-	if (address >= pool->vain_low && address < pool->vain_high && pool->vain_comings == comings)
+	if (address >= pool->vain_low && address < pool->vain_high && pool->vain_generation == generation)
 		return false;
 	if (gm_record_find(device, address, ret, &pool->vain_low, &pool->vain_high))
 		return true;
-	pool->vain_comings = comings;
+	pool->vain_generation = generation;
 	return false;
 }
 

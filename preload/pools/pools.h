@@ -46,10 +46,10 @@ struct gm_program_pool {
 	struct gm_lock lock;
 	struct gm_held_list held;	/* lock: @lock */
 	_Atomic(uint64_t) low, high;	/* every piece lies in [low, high); they only widen; read without @lock */
-	/* The last failed search: no driver allocation in [vain_low, vain_high), and gm_record_comings() before it.
-	 * lock: @lock */
+	/* The last failed search: no driver allocation in [vain_low, vain_high), and the generation
+	 * (gm_record_outside_generation) before the search. lock: @lock */
 	uint64_t vain_low, vain_high;
-	uint32_t vain_comings;
+	uint32_t vain_generation;
 };
 
 /* Is the library recording in this process (and not in a forked child of it)? */

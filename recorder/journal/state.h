@@ -50,7 +50,7 @@ struct gm_domain_state {
 	uint32_t spare_segment;		/* an id that was taken but not used; lock: @lock */
 	uint32_t last_key;		/* key of the latest lookup of usage rows; 0: none; */
 	struct gm_usage *last_rows[3];	/* the rows found for it; lock of both: @lock */
-	_Atomic(uint32_t) comings;	/* generation counter of the segments outside heaps; written under @lock */
+	_Atomic(uint32_t) outside_generation;	/* of the segments outside heaps; written under @lock */
 	_Atomic(uint32_t) late;		/* head of the queue of late frees (gm_late_add), lock-free; 0: empty */
 	_Atomic(uint32_t) sites;	/* row of SITES: the newest one without a stack; 0: none */
 } __attribute__((aligned(64)));

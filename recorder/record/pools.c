@@ -89,9 +89,9 @@ bool gm_record_find(uint8_t number, uint64_t address, struct gm_piece *ret_piece
 	return found;
 }
 
-uint32_t gm_record_comings(uint8_t number)
+uint32_t gm_record_outside_generation(uint8_t number)
 {
-	return gm_get(&gm_rec.domain[number].comings);
+	return gm_get(&gm_rec.domain[number].outside_generation);
 }
 
 uint32_t gm_record_context_of(uint32_t id)

@@ -43,7 +43,7 @@ bool gm_record_find(uint8_t domain, uint64_t address, struct gm_piece *ret_piece
 /* Return the generation counter of @domain's segments that belong to no heap: it rises when such a segment is added
  * or changed. While it stays the same, gm_record_find keeps returning false for an address where it returned false.
  * Takes no lock. */
-uint32_t gm_record_comings(uint8_t domain);
+uint32_t gm_record_outside_generation(uint8_t domain);
 
 /* Return the id of the context whose end frees @block, a block of a heap. */
 uint32_t gm_record_context_of(uint32_t block);

@@ -45,12 +45,12 @@ static inline __attribute__((always_inline)) void gm_change_place(struct gm_chan
 	change->counts = &change->domain->counts;
 }
 
-/* Note that a segment was added or changed: see gm_record_comings in pools.h. */
+/* Note that a segment was added or changed: see gm_record_outside_generation in pools.h. */
 static inline void gm_change_comes(const struct gm_change *change)
 {
-	_Atomic(uint32_t) *comings = &gm_rec.domain[change->number].comings;
+	_Atomic(uint32_t) *generation = &gm_rec.domain[change->number].outside_generation;
 
-	gm_set(comings, gm_get(comings) + 1);
+	gm_set(generation, gm_get(generation) + 1);
 }
 
 /* Begin a transaction. Every transaction has its own operation number: take a new one if this thread's last

@@ -151,7 +151,7 @@ static void holes(struct gm_trace *trace, uint64_t a, uint64_t b)
 
 static void print_row(const char *name, const struct gm_trace *trace)
 {
-	static const struct gm_heap_class *const classes[] = { &gm_segments_heap, &gm_pages_heap };
+	static const struct gm_heap_class *const classes[] = { &gm_segments_class, &gm_pages_class };
 	const struct gm_simulate_how how = { .capacity = GM_HEAP_UNLIMITED };
 	struct gm_simulation run;
 	double best[2] = { 1e9, 1e9 }, ratio[2];

@@ -203,7 +203,7 @@ START_TEST(event_is_not_recorded)
 	if (_i)
 		OK(cuStreamDestroy_v2(stream));
 	else
-		gm_order_tell_frees();
+		gm_order_report_frees();
 	ck_assert(begun);
 	ck_assert(!gave_back);
 	OK(cuMemsetD32Async(flag, 1, 1024, CU_STREAM_PER_THREAD));

@@ -302,7 +302,7 @@ static CUresult free_meanwhile(CUevent event)
 {
 	pthread_t thread;
 
-	if (given && gm_pages(heap()->heap)->spare) {
+	if (given && gm_pages(heap()->core)->spare) {
 		pthread_create(&thread, NULL, free_given, NULL);
 		pthread_join(thread, NULL);
 	}
@@ -340,7 +340,7 @@ START_TEST(test_spare_is_not_lost)
 	gm_real.cuEventQuery = query_of_driver;
 	ck_assert_uint_eq(given, 0);
 	OK(cuMemAlloc_v2(&early, 40 * MIB));
-	ck_assert_uint_eq(heap()->heap->idle, 0);
+	ck_assert_uint_eq(heap()->core->idle, 0);
 	ck_assert_uint_eq(gm_cache_idle_bytes(0), 10 * MIB);
 	OK(cuMemCreate(&handle, 80 * MIB, &prop, 0));
 	ck_assert_uint_eq(gm_lock_violations(), 0);

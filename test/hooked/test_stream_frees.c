@@ -93,7 +93,7 @@ START_TEST(freed_while_it_is_asked)
 	bool ended;
 
 	start(_i);
-	gm_order_tell_frees();
+	gm_order_report_frees();
 	key = gm_stream_key(stream, false);
 	OK(cuMemAllocAsync(&first, BYTES, stream));
 	OK(cuMemAllocAsync(&second, BYTES, stream));
@@ -131,7 +131,7 @@ START_TEST(freed_while_it_is_marked)
 	OK(cuStreamWaitValue32_v2(CU_STREAM_LEGACY, other_flag, 1, CU_STREAM_WAIT_VALUE_EQ));
 	OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
 	meanwhile = free_first_on_default;
-	gm_order_tell_frees();
+	gm_order_report_frees();
 	ck_assert_ptr_null(meanwhile);
 	OK(cuStreamWriteValue32_v2(beside, other_flag, 1, 0));
 	OK(cuStreamSynchronize(CU_STREAM_LEGACY));

@@ -89,7 +89,7 @@ int gm_cache_heap_check(struct gm_cache_heap *heap)
 	INSIST(sums.used == heap->used && heap->used <= heap->used_high);
 	INSIST(!heap->undo.refused);
 	if (!gm_get(&heap->dead))
-		bad += gm_heap_check(heap->heap, section.change.domain->first_segment);
+		bad += gm_heap_check(heap->core, section.change.domain->first_segment);
 	release(gm_tcache_first(heap->domain), NULL);
 	gm_section_cancel(heap, &section);
 	return bad;

@@ -360,5 +360,5 @@ static int check_pages(struct gm_heap *heap)
 
 int gm_heap_check(struct gm_heap *heap, uint32_t first_segment)
 {
-	return heap->class == &gm_pages_heap ? check_pages(heap) : check_segments(heap, first_segment);
+	return heap->class == &gm_pages_class ? check_pages(heap) : check_segments(heap, first_segment);
 }

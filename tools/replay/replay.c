@@ -49,7 +49,7 @@ static int configure(const struct wish *wish, const struct gm_trace *trace,
 			gm_show_clean(error));
 		return wish->conf ? GM_EXIT_USAGE : GM_EXIT_INPUT;
 	}
-	config->class = &gm_segments_heap;	/* --heap chooses */
+	config->class = &gm_segments_class;	/* --heap chooses */
 	if (trace->memory_limit_bytes)
 		config->limit = trace->memory_limit_bytes;
 	if (wish->limit != UNSAID)
@@ -339,7 +339,7 @@ static int replay(const struct wish *wish)
 		r = gm_search_print(&history, wish->trace, wish->conf ? wish->conf : history.trace.conf,
 				    wish->limit != UNSAID ? &wish->limit : NULL, wish->json);
 	} else if (!r && wish->heap) {
-		config.class = &gm_pages_heap;
+		config.class = &gm_pages_class;
 		r = replay_pages(wish, &history.trace, &config) ? no_memory(wish) : 0;
 	} else if (!r && wish->output) {
 		r = write_replay(wish, &history.trace, &config, how, &run);

@@ -401,7 +401,7 @@ static int try_pages(struct gm_search *search)
 	int r = 0;
 
 	gm_trace_config(&config, search->trace, search->conf, true, error);
-	config.class = &gm_pages_heap;
+	config.class = &gm_pages_class;
 	config.limit = search->limit;
 	search->pages_low = UINT64_MAX;
 	for (size_t i = 0; !r && i < sizeof(lags) / sizeof(lags[0]); i++) {

@@ -288,7 +288,7 @@ static void trim_pages(void *arg)
 	sim->spare = 0;
 }
 
-static uint64_t moment(void *arg)
+static uint64_t point(void *arg)
 {
 	return ((struct simulation *)arg)->operations;
 }
@@ -463,7 +463,7 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	/* Each allocation makes at most one segment and two blocks; in the pages heap the addresses that it leaves
 	 * are cut where their memory ends, too. */
 	sim->segment_limit = (uint32_t)ids + 1;
-	sim->block_limit = config->class == &gm_pages_heap ? 8 * (uint32_t)ids + 1024 : 2 * (uint32_t)ids + 2;
+	sim->block_limit = config->class == &gm_pages_class ? 8 * (uint32_t)ids + 1024 : 2 * (uint32_t)ids + 2;
 	sim->segment_fresh = sim->block_fresh = 1;
 	sim->segments = memory(sim, sim->segment_limit * sizeof(*sim->segments));
 	sim->blocks = memory(sim, sim->block_limit * sizeof(*sim->blocks));
@@ -500,7 +500,7 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
 		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
 		.reserve = reserve, .map = map_pages, .unmap = unmap_pages, .trim = trim_pages,
-		.moment = moment, .passed = passed, .synchronize = synchronize, .arg = &sim,
+		.point = point, .passed = passed, .synchronize = synchronize, .arg = &sim,
 	};
 	int r;
 
@@ -522,7 +522,7 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 		gm_replayed_heap(how->into, sim.heap, sim.first_segment);
 	if (!r) {
 		ret->stats = sim.stats;
-		ret->pages_moved = config->class == &gm_pages_heap ? gm_pages(sim.heap)->moved : 0;
+		ret->pages_moved = config->class == &gm_pages_class ? gm_pages(sim.heap)->moved : 0;
 	}
 	for (size_t i = 0; i < sim.memory_count; i++)
 		free(sim.memory[i]);

@@ -304,6 +304,6 @@ int gm_trace_config(struct gm_heap_config *ret, const struct gm_trace *trace, co
 	if (trace->device_bytes && shared < 1)
 		ret->shared_most = (uint64_t)(shared * (double)trace->device_bytes);
 	if (strstr(conf, GM_WOULD_EXPANDABLE))
-		ret->class = &gm_pages_heap;
+		ret->class = &gm_pages_class;
 	return r;
 }

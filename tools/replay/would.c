@@ -46,7 +46,7 @@ static int try(const struct gm_trace *trace, const char *setting, uint64_t limit
 		 strcmp(setting, GM_WOULD_EXPANDABLE) ? setting : "");
 	r = gm_trace_config(&config, trace, conf, true, error);
 	if (pages)
-		config.class = &gm_pages_heap;
+		config.class = &gm_pages_class;
 	return r ? r : run(trace, &config, limit, ret_served, ret_peak);
 }
 
@@ -57,7 +57,7 @@ static int try_async(const struct gm_trace *trace, uint64_t limit, bool *ret_ser
 	int r;
 
 	gm_heap_config_default(&config);
-	config.class = &gm_pages_heap;
+	config.class = &gm_pages_class;
 	r = run(trace, &config, limit, ret_served, ret_peak);
 	*ret_peak = (*ret_peak + GM_WOULD_ASYNC_UNIT - 1) / GM_WOULD_ASYNC_UNIT * GM_WOULD_ASYNC_UNIT;
 	return r;

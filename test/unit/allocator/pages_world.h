@@ -155,7 +155,7 @@ static void page_event(void *arg, bool mapped, uint32_t segment, uint64_t addres
 	w->driver.told += mapped ? bytes : 0 - bytes;
 }
 
-static uint64_t moment(void *arg)
+static uint64_t point(void *arg)
 {
 	const struct world *w = arg;
 
@@ -176,10 +176,10 @@ static struct world *begin(uint64_t limit, uint32_t capacity, uint64_t lag)
 	struct world *w;
 
 	gm_heap_config_default(&config);
-	config.class = &gm_pages_heap;
+	config.class = &gm_pages_class;
 	config.limit = limit;
 	w = world_new(&config, (struct gm_heap_ops){ .reserve = reserve, .map = map, .unmap = unmap, .trim = trim,
-		.moment = moment, .passed = passed, .page_event = page_event, .synchronize = synchronize });
+		.point = point, .passed = passed, .page_event = page_event, .synchronize = synchronize });
 	w->driver.capacity = capacity;
 	w->driver.lag = lag;
 	w->driver.now = 1;

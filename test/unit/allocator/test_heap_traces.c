@@ -44,9 +44,9 @@ START_TEST(recorded_programs)
 	gm_limit_lift();		/* a sanitizer needs more than the command may have */
 	ck_assert_int_eq(gm_trace_read(&trace, found.gl_pathv[_i]), 0);
 	looks = 0;
-	replay(&trace, &gm_segments_heap, 0);
-	replay(&trace, &gm_pages_heap, 0);
-	replay(&trace, &gm_pages_heap, 100);
+	replay(&trace, &gm_segments_class, 0);
+	replay(&trace, &gm_pages_class, 0);
+	replay(&trace, &gm_pages_class, 100);
 	ck_assert_uint_ge(looks, 3 * (trace.count / 4096));
 	ck_assert_uint_ge(looks, 6);
 	gm_trace_free(&trace);

@@ -153,7 +153,7 @@ static void tell_free(unsigned int s)
 {
 	struct gm_stream_track like = { .key = keys[s], .stream = s + 1, .context = gpu.streams[s].context };
 
-	if (!reuse->time.told || !gm_timeline_has(&reuse->time, like.context))
+	if (!reuse->time.reported || !gm_timeline_has(&reuse->time, like.context))
 		return;
 	gpu.streams[s].told = gpu.streams[s].count;
 	gm_timeline_stream_add(&reuse->time, &like, false);
@@ -168,13 +168,13 @@ static void look_at_streams(void)
 					.context = gpu.streams[fresh].context };
 	bool ended;
 
-	if (reuse->time.told && !gpu.streams[fresh].gone)	/* it gets memory of its own */
+	if (reuse->time.reported && !gpu.streams[fresh].gone)	/* it gets memory of its own */
 		gm_timeline_stream_add(&reuse->time, &like, true);
-	if (reuse->time.told || draw(4))
+	if (reuse->time.reported || draw(4))
 		gm_reuse_look_streams(reuse, !draw(4));
 	else
 		gm_reuse_mark_streams(reuse);
-	for (unsigned int s = 0; s < STREAMS && reuse->time.told; s++)
+	for (unsigned int s = 0; s < STREAMS && reuse->time.reported; s++)
 		gpu.races += gm_timeline_stream_frees(&reuse->time, keys[s], &ended) == GM_FREES_PASSED &&
 			     gpu.streams[s].done < gpu.streams[s].told;
 }
@@ -383,7 +383,7 @@ static void start(uint64_t seed)
 	flags_used = capturer = 0;
 	gm_rules_single = 1 + (uint32_t)(seed % 3);
 	reuse = gm_reuse_new(&gpu_ops, &hot);
-	reuse->time.told = seed % 3 != 0;
+	reuse->time.reported = seed % 3 != 0;
 	for (uint32_t c = 1; c < CONTEXTS && gpu.peers; c++)
 		gm_timeline_touches(&reuse->time, c, 3 - c);
 }

@@ -245,7 +245,7 @@ static bool free_block(uint32_t block, unsigned int s)
 	if (program.ordered) {
 		now.w.freed_at[s] = now.w.count[s];
 		gm_timeline_stream_add(&reuse->time, &like, false);
-		if (reuse->time.told)
+		if (reuse->time.reported)
 			gm_timeline_stream_freed(&reuse->time, s + 1, s + 1, true);
 	}
 	return gm_reuse_freed(reuse, &item, program.ordered ? s + 1 : 0, context, &early);
@@ -327,7 +327,7 @@ static void look_at_streams(uint8_t at)
 		gm_reuse_mark_streams(reuse);
 	else
 		gm_reuse_look_streams(reuse, false);
-	for (unsigned int s = 0; s < STREAMS && reuse->time.told; s++)
+	for (unsigned int s = 0; s < STREAMS && reuse->time.reported; s++)
 		now.w.wrong |= gm_timeline_stream_frees(&reuse->time, s + 1, &ended) == GM_FREES_PASSED &&
 			       now.w.done[s] < now.w.freed_at[s];
 }
@@ -458,7 +458,7 @@ static void explore_program(unsigned int number)
 	memset(seen, 0, SEEN * sizeof(*seen));
 	states = 0;
 	reuse = gm_reuse_new(&ops, &now.hot);
-	reuse->time.told = !program.told_late;
+	reuse->time.reported = !program.told_late;
 	reuse->time.streams_room = 8;
 	if (program.peers && program.two_contexts)
 		gm_timeline_touches(&reuse->time, 2, 1);
