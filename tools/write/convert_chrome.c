@@ -2,10 +2,10 @@
  * convert_chrome.c - the Trace Event Format of chrome://tracing and Perfetto: for `gpumem convert`.
  * One thread.
  *
- * The process and its threads have their own numbers, and times are microseconds since 1970: the trace lies over one
- * that another tool has recorded meanwhile. Every allocation is a slice ("b" and "e", since they do not nest), called
- * after its call site. For each device there are counters of what is live by kind and of what is reserved, an
- * instant for each call that found no memory; annotations are slices (START and END) or instants.
+ * The process and its threads keep their own numbers, and times are microseconds since 1970. So the trace can be shown
+ * together with a trace that another tool recorded at the same time. Every allocation is an async slice ("b" and "e",
+ * because allocations do not nest), named after its call site. Each device has counters of its live bytes, by kind, and
+ * of its reserved bytes. A call that found no memory is an instant. Annotations are slices (START and END) or instants.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 #define DEVICES 1024
 #define KINDS 16
-#define KEPT_MOST ((size_t)64 << 20)	/* bytes of stacks as texts */
+#define KEPT_MOST ((size_t)64 << 20)	/* bytes of texts of stacks */
 
 struct counters {
 	int64_t live[KINDS], reserved;
@@ -34,8 +34,8 @@ struct chrome {
 	const struct gm_stacks *stacks;
 	const struct gm_lives *lives;
 	const json_t *root;
-	char **texts;			/* stacks as texts, those that were asked for */
-	size_t kept;			/* their bytes */
+	char **texts;			/* by stack; NULL: not made yet, or not kept */
+	size_t kept;			/* bytes of @texts */
 	int64_t pid, end_us;
 	struct counters *devices;	/* by device + 1: the host is 0 */
 	const char *kinds[KINDS];	/* the last one stands for all others */
@@ -78,7 +78,7 @@ static void end_args_and_event(struct chrome *c)
 	gm_writer_end(c->writer);
 }
 
-/* Name the process, or one of its tracks. */
+/* Name the process or, if @track is not NULL, one of its tracks. */
 static void put_name(struct chrome *c, const int64_t *track, const char *name)
 {
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
@@ -125,7 +125,7 @@ static void put_reserved(struct chrome *c, int device, int64_t time_us)
 	end_args_and_event(c);
 }
 
-/* What other processes allocated is reserved by none of ours. */
+/* Return the change of reserved bytes in @row. Memory of another process (ipc) is reserved by that process. */
 static int64_t reserved_change(const struct gm_row *row)
 {
 	return !strcmp(row->kind, "ipc") ? 0 :
@@ -135,7 +135,7 @@ static int64_t reserved_change(const struct gm_row *row)
 	       0;
 }
 
-/* What was live and reserved before the first event. */
+/* Set the counters to the bytes that were live and reserved before the first event. */
 static void start(struct chrome *c, const struct gm_snapshot *snapshot)
 {
 	size_t i;
@@ -170,7 +170,8 @@ static void start(struct chrome *c, const struct gm_snapshot *snapshot)
 
 /* ---- stacks, and allocations as slices ---------------------------------------------------------- */
 
-/* A line for each frame, the innermost first. NULL: there is none, or no room for it. */
+/* Return stack @id as text, one line for each frame, innermost first; free() it. NULL: an empty stack, or out of
+ * memory. */
 static char *stack_text(const struct gm_stacks *stacks, int64_t id)
 {
 	char *text = NULL;
@@ -194,7 +195,8 @@ static char *stack_text(const struct gm_stacks *stacks, int64_t id)
 	return text;
 }
 
-/* Many events have the same stack: its text is kept, as long as they are not too many. */
+/* Write stack @id as member @name. Its text is kept, up to KEPT_MOST bytes of all texts, because many events share a
+ * stack. */
 static void put_stack(struct chrome *c, const char *name, int64_t id)
 {
 	char *text, *made = NULL;
@@ -223,7 +225,7 @@ static void begin_slice(struct chrome *c, const char *phase, size_t number, int6
 	begin_event(c, phase, gm_site_text(c->stacks, life->stack, site, sizeof(site)), time_us);
 	gm_writer_put_int(c->writer, "tid", thread);
 	gm_writer_put_string(c->writer, "cat", name_of(life->device, "", device));
-	/* Several traces may be laid over one another. */
+	/* The id contains the process's number, because several traces may be shown together. */
 	snprintf(id, sizeof(id), "0x%llx%08llx", (unsigned long long)c->pid, (unsigned long long)number);
 	gm_writer_put_string(c->writer, "id", id);
 	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
@@ -250,6 +252,7 @@ static void begin_life(struct chrome *c, size_t number, int64_t time_us)
 	end_args_and_event(c);
 }
 
+/* @row ended life @number; NULL: no row did, and the slice ends with the trace. */
 static void end_life(struct chrome *c, size_t number, const struct gm_row *row)
 {
 	begin_slice(c, "e", number, row ? row->thread : c->lives->list[number].thread, row ? row->time_us : c->end_us);
@@ -270,6 +273,7 @@ static void put_oom(struct chrome *c, const struct gm_row *row)
 	end_args_and_event(c);
 }
 
+/* @born, @died: the number + 1 of the life that begins or ends at @row; 0: none. */
 static void put_row(struct chrome *c, const struct gm_row *row, size_t born, size_t died)
 {
 	struct counters *of = device_of(c, row->device);
@@ -294,8 +298,8 @@ static void put_row(struct chrome *c, const struct gm_row *row, size_t born, siz
 		put_oom(c, row);
 }
 
-/* In the order of time. What was allocated before the history begins where that does: the trace would else be as long
- * as the oldest allocation. @born, @died: by row the life that begins and that ends there, + 1. */
+/* Write all lives and counters in order of time. A life from before the history begins with the history; otherwise the
+ * oldest allocation would stretch the trace. */
 static int put_rows(struct chrome *c)
 {
 	const struct gm_lives *lives = c->lives;
@@ -326,11 +330,12 @@ static int put_rows(struct chrome *c)
 
 #define TRACKS_FROM 1073741824		/* above every thread's number */
 
-/* Ranges nest within a thread and a domain: each domain but the default one has tracks of its own. */
+/* Ranges nest only within one thread and one domain. So each domain, except the default one, has its own track for each
+ * thread. */
 struct tracks {
 	struct gm_values *texts;
 	struct gm_table numbers;	/* (thread, domain) -> track - TRACKS_FROM + 1 */
-	struct gm_table depths;		/* (track, device) -> how many ranges are open */
+	struct gm_table depths;		/* (track, 0) -> number of open ranges + 1; 0: the track is new */
 	size_t count;
 	bool failed;
 };
@@ -354,7 +359,8 @@ static int64_t track_of(struct tracks *t, const json_t *one)
 	return TRACKS_FROM + (int64_t)known - 1;
 }
 
-/* The first time that a domain's track is met it gets a name; a thread has the one that others gave it. */
+/* Name a domain's track the first time that the track is met. A thread's own track keeps the name that another tool
+ * gave it. */
 static void name_track(struct chrome *c, struct tracks *t, const json_t *one, int64_t track)
 {
 	char name[400];
@@ -369,7 +375,7 @@ static void name_track(struct chrome *c, struct tracks *t, const json_t *one, in
 	put_name(c, &track, gm_show_repair(name));
 }
 
-/* A range that does not nest, and may end in another thread: "b" and "e" with its number. */
+/* Write the start ("b") or end ("e") of a range that need not nest and may end in another thread. */
 static void put_async(struct chrome *c, const json_t *one, bool start, int64_t time_us)
 {
 	const char *domain = gm_json_text(one, "domain");
@@ -391,7 +397,7 @@ static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, co
 
 	name_track(c, t, one, track);
 	depth = gm_table_get(&t->depths, (uint64_t)track, 0);
-	/* An end alone: its beginning is older than the trace. */
+	/* The range began before the trace: one slice from the trace's beginning on. */
 	if (end && depth <= 1) {
 		begin_event(c, "X", gm_json_text(one, "name"), c->origin_us);
 		gm_writer_put_int(c->writer, "dur",
@@ -431,7 +437,7 @@ static int put_annotations(struct chrome *c, const struct gm_snapshot *snapshot)
 	return tracks.failed ? -ENOMEM : 0;
 }
 
-/* The process's number and name, and where the trace begins and ends. */
+/* Find the process's number and the times at which the trace begins and ends; name the process. */
 static void describe(struct chrome *c)
 {
 	const json_t *first = json_array_get(gm_json_list(c->root, "annotations"), 0);
@@ -445,7 +451,7 @@ static void describe(struct chrome *c)
 	c->end_us = c->lives->row_count ? c->lives->rows[c->lives->row_count - 1].time_us : c->origin_us;
 	c->end_us = at > c->end_us ? at : c->end_us;
 	c->pid = gm_json_number(process, "pid");
-	c->pid = c->pid > 0 && c->pid <= INT32_MAX ? c->pid : 1;	/* PyTorch says none */
+	c->pid = c->pid > 0 && c->pid <= INT32_MAX ? c->pid : 1;	/* PyTorch's snapshots have none */
 	put_name(c, NULL, name[0] ? name : "gpumem");
 }
 
@@ -455,7 +461,7 @@ static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "displayTimeUnit", "ms");
-	/* What times count from, said as PyTorch's profiler says it. */
+	/* Times count from 1970; PyTorch's profiler says so in the same member. */
 	gm_writer_put_int(c->writer, "baseTimeNanoseconds", 0);
 	gm_writer_put_begin(c->writer, "traceEvents", GM_WRITER_LIST);
 	describe(c);

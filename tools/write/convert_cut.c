@@ -1,8 +1,8 @@
 /*
  * convert_cut.c - a part of a snapshot, for viewers that cannot show all of it: see convert.h. One thread.
  *
- * Viewers begin with what is live at the end and undo the events. So a history may lack its oldest events, as it does
- * when it is full, or all events of an allocation, but not its first one alone.
+ * Viewers start from the blocks that are live at the end and undo the events, the newest first. So a cut may remove the
+ * oldest events, as a full history does, or all events of an allocation, but no other events.
  */
 #include <errno.h>
 #include <math.h>
@@ -20,7 +20,7 @@ bool gm_cut_wanted(const struct gm_cut *cut)
 struct cutting {
 	const struct gm_cut *cut;
 	int64_t device, since_us;
-	int64_t old, small;		/* how many were left out, and why */
+	int64_t old, small;		/* number of events removed because of their time, and of their size */
 };
 
 static bool is_wanted(const struct cutting *c, int64_t device)
@@ -28,14 +28,16 @@ static bool is_wanted(const struct cutting *c, int64_t device)
 	return !c->cut->device || device == c->device;
 }
 
-/* An oom and a snapshot have sizes of another sort, and segments are few. */
+/* Is @row an event of a block below the minimum size? The size of an oom or a snapshot means something else, and events
+ * of segments are few: all of these stay. */
 static bool is_small(const struct cutting *c, const struct gm_row *row)
 {
 	return (!strcmp(row->action, "alloc") || !strncmp(row->action, "free_", 5)) &&
 	       (row->size < 0 || (uint64_t)row->size < c->cut->min_size);
 }
 
-/* What stays moves to the front. @dropped: of the row's own trace, by device; NULL: @pool's. */
+/* Move the rows that stay to the front, and return their number. A row removed because of its time is counted in *@pool
+ * or, without @pool, among the dropped events of its trace. */
 static size_t cut_rows(struct cutting *c, struct gm_row *rows, size_t count, struct gm_snapshot *snapshot,
 		       int64_t *pool)
 {
@@ -100,7 +102,7 @@ static void cut_pools(struct cutting *c, struct gm_snapshot *snapshot)
 	snapshot->pool_count = kept;
 }
 
-/* The moment from which on events are wanted. */
+/* Return the time from which on events stay, in microseconds; INT64_MIN: all of them. */
 static int64_t since(const struct gm_cut *cut, const struct gm_snapshot *snapshot)
 {
 	int64_t start = gm_json_number(gm_json_object(snapshot->root, "process"), "start_time_us");
@@ -124,7 +126,8 @@ static int64_t since(const struct gm_cut *cut, const struct gm_snapshot *snapsho
 	return last > from ? last : from;
 }
 
-/* The members of the list @name that are of a wanted device, or of none, and not older than the events that stay. */
+/* Keep only the items of the list @name that belong to a wanted device and are no older than the events that stay. An
+ * item without a device belongs to the host. Return 0 or -ENOMEM. */
 static int cut_list(const struct cutting *c, json_t *root, const char *name)
 {
 	const json_t *list = gm_json_list(root, name);
@@ -151,7 +154,7 @@ static int add_to(json_t *object, const char *key, int64_t value)
 	       json_object_set_new(object, key, json_integer(gm_wrap_add(gm_json_number(object, key), value)));
 }
 
-/* What the history says about itself is of what is here now. */
+/* Make the counts in the member "history" those of the events that stayed. Return 0 or -ENOMEM. */
 static int count(const struct cutting *c, json_t *root)
 {
 	json_t *history = json_object_get(root, "history");

@@ -2,8 +2,8 @@
  * convert_prometheus.c - Prometheus' text format and OpenMetrics: for node_exporter's textfile collector
  * (`gpumem convert`) and for Prometheus itself (`gpumem serve`). One thread.
  *
- * The lines of a metric stand together, those of all processes. So each metric is a text of its own, to which one
- * process after the other adds its lines: no more than one snapshot is in memory.
+ * The format wants all lines of a metric together, those of all processes. So each metric has its own text, to which
+ * one process after the other adds its lines. Only one snapshot is in memory at a time.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,19 +15,20 @@
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 
-#define PROCESS_MOST ((long)1 << 20)	/* bytes of lines of one process; a training on 8 devices has 60,000 */
+#define PROCESS_MOST ((long)1 << 20)	/* bytes of one process's lines; a training on 8 devices has 60,000 */
 
-/* One process, and what every line of it carries. */
+/* One process. */
 struct page {
 	const json_t *root;
-	const struct gm_labels *labels;	/* NULL: none beside those of the snapshot */
+	const struct gm_labels *labels;	/* on every line; NULL: only those of the snapshot */
 	int64_t pid;			/* 0: the snapshot's */
-	const json_t **devices;		/* each number once: a line twice makes the whole page invalid */
+	const json_t **devices;		/* each number once: a repeated line makes the whole page invalid */
 	size_t device_count;
 	bool failed;			/* out of memory */
 };
 
-/* What a terminal would obey is a '?', but for line ends, which the format can say. Static memory. */
+/* Return a copy of @text, at most 4,095 bytes, in a static buffer. Control characters become '?', except line ends,
+ * which put_label escapes. */
 static const char *clean(const char *text)
 {
 	static char cleaned[4096];
@@ -54,7 +55,7 @@ static void put_label(FILE *out, const char *name, const char *value)
 	putc('"', out);
 }
 
-/* "gpumem_NAME{...} ": @device and @label may be NULL. */
+/* Write "gpumem_NAME{...} " with the labels. @device and @label may be NULL. */
 static void begin_sample(FILE *out, const struct page *page, const char *name, const json_t *device, const char *label,
 			 const char *text)
 {
@@ -79,8 +80,10 @@ static void begin_sample(FILE *out, const struct page *page, const char *name, c
 	fputs("} ", out);
 }
 
-/* One metric. @member of every device or, with @stats, of its memory statistics; the sum of the rows in @member of
- * every device, by @row, which is the label @label; or one @value of the process. */
+/* One metric, with one value for the process or for each device:
+ *   without @member    @value of the process; NULL: the time of the snapshot
+ *   with @member       this member of each device or, with @stats, of its memory statistics
+ *   with @label        the list @member of each device, summed by the member @row, which becomes the label @label */
 struct metric {
 	const char *name, *type, *help, *member;
 	bool stats;
@@ -143,7 +146,7 @@ static const struct metric metrics[] = {
 #define METRICS (sizeof(metrics) / sizeof(metrics[0]))
 
 struct gm_prometheus {
-	bool is_open;			/* OpenMetrics: a counter is named without "_total" in its head */
+	bool is_open;			/* OpenMetrics: HELP and TYPE name a counter without "_total" */
 	struct { FILE *out; char *text; size_t bytes; } lines[METRICS];
 };
 
@@ -171,7 +174,8 @@ static void put_devices(FILE *out, const struct page *page, const struct metric 
 	}
 }
 
-/* What a device's rows say, summed by their text: a library that was loaded twice has two. */
+/* Return the allocated bytes of @rows, summed by the text @member, because a library that was loaded twice has two
+ * rows. */
 static json_t *sum_rows(struct page *page, const json_t *rows, const char *member)
 {
 	json_t *sums = json_object();
@@ -187,7 +191,7 @@ static json_t *sum_rows(struct page *page, const json_t *rows, const char *membe
 	return sums;
 }
 
-/* Who holds a device: by module or by kind. */
+/* Write the allocated bytes of each device by module or by kind. */
 static void put_holders(FILE *out, struct page *page, const struct metric *metric)
 {
 	for (size_t d = 0; d < page->device_count; d++) {

@@ -8,7 +8,8 @@
 
 #include "tools/write/convert.h"
 
-/* The log of RMM's logging_resource_adaptor, which its replay benchmark reads. */
+/* Write @row as RMM's logging_resource_adaptor logs it; RMM's replay benchmark reads such logs. Other events, and
+ * memory of the host and of other processes, are left out. */
 static void put_rmm(FILE *out, const struct gm_row *row)
 {
 	const char *action = !strcmp(row->action, "alloc") ? "allocate" :

@@ -7,9 +7,9 @@
 #include "tools/torch/torch.h"
 #include "tools/write/writer.h"
 
-#define VIEWER_MOST UINT64_C(536870888)	/* characters of a text in V8: more the page cannot open */
+#define VIEWER_MOST UINT64_C(536870888)	/* the most characters of a string in V8, and so of a file on PyTorch's page */
 
-/* End @writer; say so when PyTorch's page will not open it. */
+/* Close @writer. @note says if the file is too large for PyTorch's page. */
 static int close_writer(struct gm_writer *writer, char note[256])
 {
 	uint64_t bytes = gm_writer_bytes(writer);

@@ -11,15 +11,15 @@
 #include "tools/write/convert.h"
 #include "tools/write/writer.h"
 
-#define KEPT_MOST ((size_t)128 << 20)	/* bytes of texts */
+#define KEPT_MOST ((size_t)128 << 20)	/* bytes of cells */
 
-/* Spreadsheets take a cell that begins so for a formula, quoted or not: an apostrophe keeps it a text. */
+/* Would a spreadsheet take a cell with @text for a formula? Quotes do not prevent that; a leading apostrophe does. */
 static bool is_formula(const char *text)
 {
 	return *text && strchr("=+-@\t\r", *text);
 }
 
-/* @text as it stands within quotes. */
+/* Write @text as it is within quotes. */
 static void put_inside(struct gm_out *out, const char *text)
 {
 	size_t plain = 0, odd, i;
@@ -44,11 +44,11 @@ static void put_quoted(struct gm_out *out, const char *text)
 
 /* ---- stacks ----------------------------------------------------------------------------------- */
 
-/* Made up once and kept. */
+/* The cells of stacks, each made once and kept. */
 struct cells {
 	const struct gm_stacks *stacks;
-	char **of;			/* by stack; NULL: not asked for yet */
-	size_t kept;			/* bytes */
+	char **of;			/* by stack; NULL: not made yet, or not kept */
+	size_t kept;			/* bytes of @of */
 };
 
 static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, const uint32_t *ids,
@@ -70,7 +70,7 @@ static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, const 
 	}
 }
 
-/* The same in memory. NULL: there is none for it. */
+/* Return in memory what put_stack writes; free() it. NULL: out of memory. */
 static char *cell_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t count)
 {
 	char *cell = NULL;
@@ -87,7 +87,7 @@ static char *cell_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t
 	return cell;
 }
 
-/* Whether there is room for one more cell. */
+/* Is there room to keep the cell of the frames @ids? */
 static bool is_to_keep(const struct cells *cells, const uint32_t *ids, size_t count)
 {
 	size_t bytes = cells->kept;
@@ -128,7 +128,7 @@ static void put_text(struct gm_out *out, const char *text)
 	gm_out_text(out, ",");
 }
 
-/* @cells: NULL where they were not asked for. */
+/* Write one event. @cells: NULL without frames. */
 static void put_event(struct gm_out *out, const json_t *root, const struct gm_row *row, struct cells *cells,
 		      bool numbers)
 {

@@ -1,6 +1,6 @@
 /*
- * embed.h - files of the source tree that are part of the command, and texts with words that are replaced when they
- * are printed. One thread.
+ * embed.h - files of the source tree that become part of the command; texts in which words are replaced when the text
+ * is printed. One thread.
  */
 #ifndef GM_TOOLS_EMBED_H
 #define GM_TOOLS_EMBED_H
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The bytes of the file at @path, which is a text, from @name up to @name##_end, where a 0 follows. */
+/* Embed the file at @path as the bytes from @name up to @name##_end, and a NUL there. */
 #define GM_EMBED(name, path) \
 	__asm__(".pushsection .rodata\n" \
 		".balign 16\n" \
@@ -21,8 +21,8 @@
 
 struct gm_part { const char *word; void (*put)(FILE *out); };
 
-/* Print @text with each word of @parts replaced by what its function prints; the last part has no word. The end of a
- * line behind such a word is left out: what is printed has its own. */
+/* Print @text with each word of @parts replaced by the output of its function. The last part's word is NULL. A line end
+ * right behind such a word is left out, because the output ends with one. */
 static inline void gm_put_parts(FILE *out, const char *text, const struct gm_part *parts)
 {
 	while (*text) {

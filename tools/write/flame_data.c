@@ -1,5 +1,5 @@
 /*
- * flame_data.c - stacks and what they weigh; folded and speedscope: see flame.h. One thread.
+ * flame_data.c - the weight of each stack; the formats folded and speedscope: see flame.h. One thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,7 +37,8 @@ static int64_t weight_of(const struct gm_life *life, enum gm_weigh weigh, int64_
 
 /* ---- what is shown alike ---------------------------------------------------------------------- */
 
-/* A function has a frame for each place that it calls from. */
+/* Return the text that frames shown alike share: the label and, with @by_line, file and line. Without these, the frames
+ * of a native function's different lines are one frame. */
 static const char *frame_text(struct gm_values *texts, const struct gm_frame *frame, bool by_line)
 {
 	char text[1200];
@@ -68,7 +69,7 @@ int gm_flame_find_alike(struct gm_flame *flame, bool by_line)
 	return r;
 }
 
-/* The first of the stacks that are shown alike weighs what all of them do. */
+/* Move the weights of stacks that are shown alike to the first of them. Return 0 or -ENOMEM. */
 static int weigh_alike(struct gm_flame *flame)
 {
 	struct gm_table first = { .count = 0 };		/* the frames, as a text -> stack + 1 */
@@ -124,7 +125,7 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 		int64_t weight = !gm_life_counts(life, device) ? 0 : held ? life->size : weight_of(life, weigh, row);
 		bool known = life->stack >= 0 && (uint64_t)life->stack < flame->count;
 
-		/* Sums beyond 63 bits come from no device: they are cut. */
+		/* No device reaches a sum beyond 63 bits: cut it. */
 		if (weight > INT64_MAX - flame->total)
 			weight = INT64_MAX - flame->total;
 		flame->weights[known ? life->stack : 0] += weight;
@@ -165,8 +166,8 @@ void gm_flame_label(const struct gm_frame *frame, char *ret, size_t room)
 	gm_show_repair(ret);
 }
 
-/* ';' parts frames and a line end parts stacks: in a name they become something else; so does what a
- * terminal would obey. */
+/* Write a frame's @text. ';' would end the frame and becomes ':'; control characters, line ends among them, become
+ * '?'. */
 static void put_folded(FILE *out, const char *text)
 {
 	for (; *text; text++) {
@@ -201,8 +202,8 @@ void gm_flame_folded(FILE *out, const struct gm_flame *flame)
 
 /* ---- speedscope ------------------------------------------------------------------------------- */
 
-/* The frames that are in a stack of some profile, each once; @numbers: their places + 1 in the file. The
- * one behind them all stands for no stack. */
+/* Write each frame of the profiles' stacks once. @numbers gets, by frame, its place in the file + 1. The item behind
+ * the last frame is for "(no stack)". */
 static void put_frames(struct gm_writer *w, const struct gm_flame *flames, size_t profiles, uint32_t *numbers)
 {
 	const struct gm_stacks *stacks = flames[0].stacks;
@@ -296,7 +297,7 @@ int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, 
 
 /* ---- for gpumem convert ----------------------------------------------------------------------- */
 
-/* Folded: what is live; speedscope: the peak and the end. */
+/* Write folded stacks of the live bytes, or two profiles for speedscope: the peak and the live bytes. */
 static int convert(FILE *out, struct gm_loaded *loaded, bool speedscope, char note[256])
 {
 	struct gm_flame flames[2] = { { .count = 0 } };

@@ -1,7 +1,7 @@
 /*
- * flame_fold.c - user code first in flame graphs, and from who allocates to who called: see flame.h. One thread.
+ * flame_fold.c - folded and inverted stacks for flame graphs: see flame.h. One thread.
  *
- * The page draws the same: pathsOf in tools/viewer/src/model/flame.js.
+ * pathsOf in tools/viewer/src/model/flame.js makes the same stacks for the page of `gpumem view`.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,22 +11,23 @@
 #include "tools/read/value.h"
 #include "tools/write/flame.h"
 
-#define LONG 16u			/* fewer frames are no stack that was cut */
+#define LONG 16u			/* a stack of fewer frames was not cut */
 #define NOBODY UINT32_MAX
 
-/* The stacks that weigh something, outermost frame first, as they are shown. */
+/* The stacks with a weight, as they are shown, outermost frame first. A stack is taken as cut by the limit on depth if
+ * no recorded stack is longer, it has LONG frames or more, and no shorter stack has its outermost frame. */
 struct paths {
 	struct gm_flame *flame;
 	const struct gm_stacks *from;
 	uint32_t *ids;
-	size_t *starts;			/* as gm_snapshot has them; stacks that weigh nothing have no frames */
-	size_t longest;			/* frames of the longest stack, as it was recorded */
-	struct gm_table roots;		/* the outermost frames of stacks that were not cut */
-	struct gm_table above;		/* two frames in a row -> 1 + place of the stack, and of the first of them */
+	size_t *starts;			/* as in struct gm_snapshot; stacks without a weight have no frames */
+	size_t longest;			/* frames of the longest stack, as recorded */
+	struct gm_table roots;		/* the outermost frames of stacks that are not the longest */
+	struct gm_table above;		/* two frames in a row -> 1 + (stack << 16 | place of the first frame in it) */
 };
 
-/* How stacks show frame @id: as itself, or as one of the two that stand for what is folded, behind all others; NOBODY:
- * not at all. */
+/* Return the frame that is shown for frame @id: itself, one of the two frames for folded code (behind all others), or
+ * NOBODY, none. */
 static uint32_t shown_as(const struct paths *p, uint32_t id, bool folded)
 {
 	enum gm_fold fold = folded ? gm_frame_fold(&p->from->frames[id]) : GM_FOLD_NOT;
@@ -35,7 +36,8 @@ static uint32_t shown_as(const struct paths *p, uint32_t id, bool folded)
 	       (uint32_t)p->from->frame_count + (fold == GM_FOLD_DISPATCHER);
 }
 
-/* @flame has frames of its own: their names are short, and two stand for what is folded. */
+/* Give @flame frames of its own: those of @from, with short names if @folded, and two for folded code. Return 0 or
+ * -ENOMEM. */
 static int make_frames(struct gm_flame *flame, const struct gm_stacks *from, bool folded)
 {
 	char text[1200];
@@ -65,7 +67,7 @@ static int make_frames(struct gm_flame *flame, const struct gm_stacks *from, boo
 	return 0;
 }
 
-/* Has the stack nothing but frames that are left out? Then they are all that it has to say. */
+/* Are all frames of the stack the interpreter's? Such a stack is shown unfolded, because nothing would be left. */
 static bool is_of_interpreter(const struct paths *p, const uint32_t *ids, size_t count)
 {
 	while (count && gm_frame_fold(&p->from->frames[ids[count - 1]]) == GM_FOLD_INTERPRETER)
@@ -105,7 +107,7 @@ static int make_paths(struct paths *p, bool folded)
 
 /* ---- stacks that were cut --------------------------------------------------------------------- */
 
-/* Frame @at of stack @s as it is shown; NOBODY: there is none. */
+/* Return frame @at of stack @s as it is shown; NOBODY: the stack has fewer frames. */
 static uint32_t frame_of(const struct paths *p, size_t s, size_t at)
 {
 	return p->starts[s] + at < p->starts[s + 1] ? p->flame->alike[p->ids[p->starts[s] + at]] : NOBODY;
@@ -124,7 +126,7 @@ static bool is_cut(const struct paths *p, size_t s)
 	return is_longest(p, s) && !gm_table_get(&p->roots, frame_of(p, s, 0), 0);
 }
 
-/* Which frames stand above which two: where it is the fewest. */
+/* Find for each two frames in a row the stack in which the fewest frames are above them. Return 0 or -ENOMEM. */
 static int find_above(struct paths *p)
 {
 	int r = 0;
@@ -146,7 +148,7 @@ static int find_above(struct paths *p)
 	return r;
 }
 
-/* What a stack that was cut is put below: @ret_count frames. */
+/* Return the @ret_count frames that a cut stack @s gets as its outermost ones; NULL: none, and a count of 0. */
 static const uint32_t *above(const struct paths *p, size_t s, size_t *ret_count)
 {
 	uint64_t known = p->flame->weights[s] && is_cut(p, s) && frame_of(p, s, 1) != NOBODY ?
@@ -163,7 +165,8 @@ static void put(uint32_t *to, size_t count, size_t at, uint32_t id, bool invert)
 	to[invert ? at : count - 1 - at] = id;
 }
 
-/* As gm_snapshot has stacks: the last frame is the one that the graph begins with. */
+/* Write the stacks to flame->view. As in struct gm_snapshot, the graph's root is the last frame. Return 0 or
+ * -ENOMEM. */
 static int write_stacks(struct paths *p, bool folded, bool invert)
 {
 	struct gm_snapshot *view = &p->flame->view;

@@ -1,5 +1,5 @@
 /*
- * flame_phases.c - stacks that stand on the named ranges of the history: see flame.h. One thread.
+ * flame_phases.c - stacks with named ranges as their outermost frames: see flame.h. One thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "tools/show/phases.h"
 #include "tools/write/flame.h"
 
-/* A frame for each phase, behind those of the snapshot. */
+/* Add a frame for each phase behind the frames of the snapshot; the caller counts them. Return 0 or -ENOMEM. */
 static int add_frames(struct gm_stacks *stacks, const struct gm_phases *phases)
 {
 	struct gm_frame *larger = realloc(stacks->frames, (stacks->frame_count + phases->count) * sizeof(*larger));
@@ -39,7 +39,8 @@ static bool add_id(struct gm_snapshot *view, uint32_t id)
 	return one;
 }
 
-/* The stack of @life and the phases that were open, as a new one of @view. Returns 0 or -ENOMEM. */
+/* Add a stack to @view: that of @life and the phases of @node, which were open then. @first_frame is the frame of phase
+ * 0. Return 0 or -ENOMEM. */
 static int add_stack(struct gm_snapshot *view, const struct gm_stacks *stacks,
 		     const struct gm_phases *phases, const struct gm_life *life, uint32_t node,
 		     uint32_t first_frame)
@@ -86,7 +87,7 @@ int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, 
 		}
 		life->stack = (int64_t)at;
 	}
-	lives->held_known = false;		/* of the peak no range is known but by the history */
+	lives->held_known = false;		/* the counted peak has no ranges: find the peak in the history */
 	stacks->frame_count += phases.count;
 	stacks->snapshot = &ret->view;
 	stacks->count = ret->view.stack_count;

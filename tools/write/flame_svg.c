@@ -1,8 +1,8 @@
 /*
- * flame_svg.c - a flame graph as one SVG file that needs nothing else: see flame.h. One thread.
+ * flame_svg.c - a flame graph as one SVG file: see flame.h. One thread.
  *
- * Frames of one name under one parent are one box. A click on a box makes it as wide as the
- * picture; a click on the ground goes back.
+ * Frames with the same label and parent are one box. A click on a box makes the box as wide as the picture; a click on
+ * the background undoes that.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,7 +17,7 @@
 #define WIDTH 1200.0
 #define ROW 17
 #define TOP 40
-#define NARROW 0.2			/* pixels: what is narrower is not drawn */
+#define NARROW 0.2			/* pixels: narrower boxes are not drawn */
 #define DEPTH_MOST 4096
 
 struct node {
@@ -29,15 +29,15 @@ struct node {
 
 struct picture {
 	FILE *out;
-	const struct gm_flame *flame, *before;	/* @before: NULL, there is no other run */
-	struct node *nodes;		/* 0 is the ground */
+	const struct gm_flame *flame, *before;	/* @before: the other run, or NULL */
+	struct node *nodes;		/* 0 is the root, which is not drawn */
 	size_t count;
 	struct gm_values *texts;	/* the labels, each once */
 	struct gm_table children;	/* (parent, label) -> node */
 	unsigned int deepest;
 };
 
-/* The box of @frame, which is called @label, on @parent; 0: out of memory. */
+/* Return the child of @parent with @label, made if missing; 0: out of memory. */
 static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_frame *frame, const char *label)
 {
 	uint32_t at = (uint32_t)gm_table_get(&p->children, parent, (uint64_t)(uintptr_t)label);
@@ -58,7 +58,7 @@ static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_fra
 	return gm_table_put(&p->children, parent, (uint64_t)(uintptr_t)label, at) ? 0 : at;
 }
 
-/* The one copy of how @frame is called; @known: of the frames of its run that were asked for before. */
+/* Return the one copy of @frame's label. *@known keeps it for the next call; NULL: first call, or out of memory. */
 static const char *label_of(struct picture *p, const struct gm_frame *frame, const char **known)
 {
 	char text[512];
@@ -106,7 +106,7 @@ static int grow_tree(struct picture *p, const struct gm_flame *flame)
 	return r;
 }
 
-/* At most @most bytes, cut between characters; what XML has no place for becomes '?'. */
+/* Write @text, cut between characters to @most bytes. Characters that XML does not allow become '?'. */
 static void put_escaped(FILE *out, const char *text, size_t most)
 {
 	size_t end = strnlen(text, most);
@@ -130,7 +130,7 @@ static void put_escaped(FILE *out, const char *text, size_t most)
 	}
 }
 
-/* How many bytes of @text its first @letters characters have. */
+/* Return the number of bytes of the first @letters characters of @text. */
 static size_t fit(const char *text, size_t letters)
 {
 	size_t i = 0;
@@ -141,7 +141,8 @@ static size_t fit(const char *text, size_t letters)
 	return i;
 }
 
-/* Beside another run: red where it weighs more, blue where less, the deeper the more it changed. */
+/* Write the colour of a box that is compared with another run: red for more weight, blue for less, deeper for a larger
+ * change. */
 static void put_change(FILE *out, const struct node *node)
 {
 	int64_t grown = gm_wrap_subtract(node->weight, node->before);
@@ -151,7 +152,7 @@ static void put_change(FILE *out, const struct node *node)
 	fprintf(out, "hsl(%d,%d%%,%.0f%%)", grown < 0 ? 215 : 5, grown ? 75 : 0, 88 - 28 * (share < 1 ? share : 1));
 }
 
-/* The same name has the same colour in every picture: warm for native code, green for Python. */
+/* Write the colour of a box, the same for a label in every picture: warm for native code, green for Python. */
 static void put_color(FILE *out, const struct node *node)
 {
 	unsigned int hash = 2166136261u;
@@ -194,7 +195,7 @@ static void put_box(struct picture *p, const struct node *node, double x, double
 	fputs("</text></g>\n", p->out);
 }
 
-/* Recursion ends at DEPTH_MOST. */
+/* Write the boxes above @parent, from @x on. DEPTH_MOST limits the recursion. */
 static void put_children(struct picture *p, uint32_t parent, double x, double scale, unsigned int row)
 {
 	for (uint32_t at = p->nodes[parent].first; at; at = p->nodes[at].next) {

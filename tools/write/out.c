@@ -1,5 +1,5 @@
 /*
- * out.c - bytes on their way to a file: see writer.h. One thread.
+ * out.c - buffered output with a limit: see writer.h. One thread.
  */
 #define _GNU_SOURCE
 #include "tools/write/writer.h"

@@ -1,9 +1,9 @@
 /*
  * output.c - where a verb's result goes: see output.h. One thread.
  *
- * A file gets its name when it is whole (recorder/snapshot/outfile.c), so a reader (node_exporter, a viewer
- * that is open) never finds half of one. What had that name before is replaced and never written to, whoever
- * owns it and wherever a link leads.
+ * A file gets its name when it is complete (recorder/snapshot/outfile.c), so a reader, such as node_exporter or an open
+ * viewer, never sees half a file. A file or link that had the name before is replaced and never written to, whoever
+ * owns it.
  */
 #define _GNU_SOURCE
 #include "tools/write/output.h"
@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #define BUFFER ((size_t)1 << 18)
-#define READER_MS 3000			/* until a pipe must have one */
+#define READER_MS 3000			/* the longest wait for a reader of a pipe */
 
-/* A device or a pipe, which is written to: its descriptor, or -errno. @seen is what was looked at. */
+/* Open the device or pipe at @path, which @seen describes. Return the descriptor, or -errno. */
 static int open_special(const char *path, const struct stat *seen)
 {
 	const struct timespec pause = { 0, 10000000 };
@@ -30,7 +30,7 @@ static int open_special(const char *path, const struct stat *seen)
 
 	if (S_ISBLK(seen->st_mode))
 		return -ENOTSUP;
-	for (int waited = 0;; waited += 10) {	/* to wait within open() would have no end */
+	for (int waited = 0;; waited += 10) {	/* open() itself could wait for ever */
 		fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 		if (fd >= 0 || errno != ENXIO || !S_ISFIFO(seen->st_mode) || waited >= READER_MS)
 			break;
@@ -39,7 +39,7 @@ static int open_special(const char *path, const struct stat *seen)
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) || st.st_dev != seen->st_dev || st.st_ino != seen->st_ino ||
-	    /* A pipe with a name that another user laid there: what comes out of it is theirs to read. */
+	    /* A named pipe of another user, who could read the output. */
 	    (S_ISFIFO(st.st_mode) && st.st_uid != geteuid() && st.st_uid &&
 	     (fstatfs(fd, &where) || where.f_type != PIPEFS_MAGIC))) {
 		close(fd);
@@ -49,8 +49,8 @@ static int open_special(const char *path, const struct stat *seen)
 	return fd;
 }
 
-/* What has the name already: 0, a file may take its place; above 0, a descriptor to write to; -errno.
- * A link to a device is followed if it is our own or the system's. */
+/* Look at what has the name @path now. Return 0 if a new file may take the name, a descriptor (above 0) of a device or
+ * pipe to write to, or -errno. A link to a device is followed if we or root own the link. */
 static int open_there(const char *path)
 {
 	struct stat st;

@@ -1,6 +1,6 @@
 /*
- * output.h - where a verb's result goes: standard output, or a file that is there whole or not at
- * all. Single-threaded.
+ * output.h - where a verb's result goes: standard output, or a file that appears complete or not at all.
+ * Single-threaded.
  */
 #ifndef GM_TOOLS_OUTPUT_H
 #define GM_TOOLS_OUTPUT_H
@@ -12,16 +12,15 @@
 
 struct gm_output {
 	FILE *file;
-	struct gm_outfile out;		/* .fd: -1 where it is no file that gets a name */
+	struct gm_outfile out;		/* .fd is -1 for standard output, a device or a pipe */
 };
 
-/* Open for @path, or standard output when it is NULL, "-" or "/dev/stdout". A new file is for its owner
- * alone, as snapshots are, or, @public, for all whom the umask lets; it takes the place of what had its name, links
- * included. A device or a pipe is written to; a pipe that nobody reads is waited for three seconds. Returns 0
- * or -errno. */
+/* Open @path for writing; NULL, "-" and "/dev/stdout" are standard output. A new file has mode 0600, as snapshots have,
+ * or, if @public, 0666 less the umask, and replaces a file or link of that name. A device or pipe is written to; a pipe
+ * without a reader is waited for three seconds. Return 0 or -errno. */
 int gm_output_open(struct gm_output *output, const char *path, bool public);
 
-/* Put what was written where it belongs or, after an @error, take it back. Returns @error, else 0 or -errno. */
+/* Close @output, and give a new file its name or, after an @error, remove it. Return @error, else 0 or -errno. */
 int gm_output_close(struct gm_output *output, int error);
 
 #endif

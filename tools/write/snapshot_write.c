@@ -9,7 +9,7 @@
 
 /* ---- segments --------------------------------------------------------------------------------- */
 
-/* 0 is no time: an idle block has none. */
+/* Write the member "time_us"; 0, as an idle block has, becomes null. */
 static void put_time(struct gm_writer *w, int64_t time_us)
 {
 	gm_writer_string(w, "time_us");
@@ -91,10 +91,10 @@ static void put_segments(struct gm_writer *w, const struct gm_snapshot *snapshot
 
 /* ---- traces ----------------------------------------------------------------------------------- */
 
-/* The rows of one trace: @count of @places in the snapshot's. */
+/* One trace: the @count items of @rows, the snapshot's or a pool's, whose indices are @places. */
 struct trace { const struct gm_row *rows; const size_t *places; size_t count; int64_t dropped; };
 
-/* What the rows have at @offset: numbers, or texts. */
+/* Write the rows' members at @offset, numbers or texts, as the list @name. */
 static void put_column(struct gm_writer *w, const struct trace *trace, const char *name, size_t offset, bool text)
 {
 	gm_writer_put_begin(w, name, GM_WRITER_LIST);
@@ -125,7 +125,8 @@ static void put_trace(struct gm_writer *w, const struct trace *trace)
 	gm_writer_end(w);
 }
 
-/* Trace 0 is the host's, and that of device d is d + 1; behind them is what no trace has. */
+/* Return the trace of @row: 0 for the host, d + 1 for device d. Rows that belong to no trace get a number above these;
+ * they are not written. */
 static size_t trace_of(const struct gm_snapshot *snapshot, const struct gm_row *row)
 {
 	bool known = row->device >= GM_ROW_HOST && row->device < (int64_t)snapshot->trace_count;
@@ -139,8 +140,8 @@ static int put_traces(struct gm_writer *w, const struct gm_snapshot *snapshot)
 	size_t *places = calloc(snapshot->row_count + 1, sizeof(*places));
 	int r = starts && places ? 0 : -ENOMEM;
 
-	/* Count the rows of each trace; then starts[t + 1] is where those of trace t begin, and, when each row
-	 * has been put there, where they end. */
+	/* Sort the rows by trace. After the sums, starts[t + 1] is where trace t begins in @places; after the last loop
+	 * it is where trace t ends. */
 	for (size_t i = 0; !r && i < snapshot->row_count; i++)
 		starts[trace_of(snapshot, &snapshot->rows[i]) + 2]++;
 	for (size_t t = 3; !r && t < snapshot->trace_count + 4; t++)

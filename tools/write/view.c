@@ -11,10 +11,10 @@
 #include "tools/write/embed.h"
 #include "tools/write/writer.h"
 
-/* Where the snapshots go in the page. */
+/* The snapshots replace this text of the page. */
 #define PLACE "<!--gpumem snapshots-->"
 
-/* The page lies in the command as it was built. Tools that only look at this file have no page. */
+/* The built page is embedded in the command. GM_VIEW_PAGE is undefined where the page is not built, and for linters. */
 #ifdef GM_VIEW_PAGE
 GM_EMBED(gm_view_page_bytes, GM_VIEW_PAGE);
 #else
@@ -28,7 +28,7 @@ const char *gm_view_page(size_t *ret_bytes)
 	return *ret_bytes ? gm_view_page_bytes : NULL;
 }
 
-/* ---- base64 of what zlib makes ------------------------------------------------------------------ */
+/* ---- base64 of zlib's output -------------------------------------------------------------------- */
 
 static void put_base64(struct gm_out *out, const unsigned char *from, size_t count)
 {
@@ -52,8 +52,8 @@ static void put_base64(struct gm_out *out, const unsigned char *from, size_t cou
 	gm_out_put(out, text, at);
 }
 
-/* The next step of the compression, with its output on the way to the page. @held has what does not make
- * up three bytes yet. */
+/* A compression on its way to the page. base64 takes three bytes at a time: @held bytes, 2 at most, wait at the
+ * beginning of @buffer. */
 struct squeeze { z_stream z; unsigned char buffer[3 * 16384]; size_t held; };
 
 static int squeeze(struct gm_out *out, struct squeeze *s, int flush)
@@ -80,8 +80,8 @@ static int put_compressed(struct gm_out *out, const struct gm_pack *pack)
 	size_t at = 0;
 	int r = 0;
 
-	/* 15 + 16: a window of 32 KiB, and the header of gzip, which browsers unpack. 8: where the columns change,
-	 * short blocks serve better than the longest. */
+	/* 15 + 16: a window of 32 KiB, and the header of gzip, which browsers unpack. 8 (memLevel): columns differ, so
+	 * shorter blocks compress better than the longest ones. */
 	if (!s || deflateInit2(&s->z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(s);
 		return -ENOMEM;

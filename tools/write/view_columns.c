@@ -1,9 +1,9 @@
 /*
  * view_columns.c - columns of numbers for the viewer: see view.h. One thread.
  *
- * Lists of many items are columns of numbers, each number as its difference from one that is expected. A column is
- * written by bytes: first the lowest byte of all its numbers, then the next. Nearly all of the high bytes are 0, and
- * zlib needs no more than a bit for each.
+ * A list of many items is written as columns of numbers, each number as the difference from an expected one. A column
+ * is written by planes: first the lowest byte of all its numbers, then the next byte of all. Nearly all high bytes are
+ * 0, and zlib needs at most a bit for each of those.
  */
 #include "tools/write/view.h"
 
@@ -35,7 +35,7 @@ void gm_pack_put(struct gm_pack *pack, const void *bytes, size_t count)
 	pack->count += count;
 }
 
-/* ---- texts and numbers that stand for themselves once ------------------------------------------- */
+/* ---- texts and numbers of the header ------------------------------------------------------------ */
 
 int64_t gm_pack_text(struct gm_packing *p, const char *text)
 {
@@ -58,7 +58,7 @@ int64_t gm_pack_text(struct gm_packing *p, const char *text)
 	return (int64_t)at - 1;
 }
 
-/* Streams and threads: there are few of them, and those that are too large for a number of JavaScript's are texts. */
+/* JavaScript's numbers are exact below this; others are written as texts. */
 #define EXACT (1LL << 53)
 
 int64_t gm_pack_number(struct gm_packing *p, int64_t number)
@@ -78,12 +78,14 @@ int64_t gm_pack_number(struct gm_packing *p, int64_t number)
 
 /* ---- columns ------------------------------------------------------------------------------------ */
 
+/* Return 2 * @number, or -2 * @number - 1 for a negative one: small absolute values have few bytes. */
 static uint64_t zigzag(int64_t number)
 {
 	return (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);
 }
 
-/* Replace each of @numbers by its difference from what is expected. From behind: the earlier ones are needed. */
+/* Replace each number of p->numbers_of by its difference from the expected one, the last number first, because each
+ * needs earlier numbers. PAIRED numbers are differences already (EVENT of view_pack.c). */
 static void differ(struct gm_packing *p, size_t count, enum gm_coding coding)
 {
 	int64_t *numbers = p->numbers_of;
@@ -101,7 +103,6 @@ static void differ(struct gm_packing *p, size_t count, enum gm_coding coding)
 				numbers[i] = gm_wrap_subtract(numbers[i], numbers[i - p->mates[i]]);
 }
 
-/* The numbers of p->numbers_of as column @name, by bytes; of events in p->order. */
 void gm_pack_planes(struct gm_packing *p, const char *prefix, const char *name, size_t count, const char *coding,
 		       bool ordered)
 {

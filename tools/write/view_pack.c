@@ -1,6 +1,5 @@
 /*
- * view_pack.c - a snapshot packed for the viewer: see view.h, and tools/viewer/README.md for the format.
- * One thread. Of a free only the differences from its allocation are written.
+ * view_pack.c - a snapshot packed for the viewer: see view.h, and tools/viewer/README.md for the format. One thread.
  */
 #include "tools/write/view.h"
 
@@ -25,15 +24,16 @@ static bool waits(const struct gm_row *row)
 	return !strcmp(row->action, "free_requested");
 }
 
-/* Whose row it is, where rows of pools stand among the driver's: a pool may hand out what it has from another, and both
- * blocks begin at one address. */
+/* Return the place + 1 of the pool whose block @row is about, 0 for the driver. Pools differ, because one pool may hand
+ * out a block of another pool, and both blocks begin at one address. */
 static uint32_t pool_of(const struct gm_row *row)
 {
 	return row->of_pool ? row->place : 0;
 }
 
-/* For each row how many rows back the one is that it ends: of a free its allocation, of a completed free the
- * request, of an allocation the one whose free was lost. 0: none. @open gets those that nothing ended. */
+/* Find each row's mate, the earlier row that it ends: for a free its allocation, for a completed free its request, for
+ * an allocation an earlier one at the address whose free was lost. @mates gets how many rows back the mate is; 0: none.
+ * @open keeps the rows that no later row ended. Return 0 or -ENOMEM. */
 static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *mates, struct gm_table *open)
 {
 	int r = 0;
@@ -54,7 +54,8 @@ static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *
 	return r;
 }
 
-/* Events of one action are alike: a column has those of the first action, then those of the next ... */
+/* Write the column "action", and sort the events by action in p->order, because events of one action are similar.
+ * Return 0 or -ENOMEM. */
 static int find_order(struct gm_packing *p, const struct gm_row *const *rows, size_t count)
 {
 	uint32_t *next;
@@ -78,9 +79,10 @@ static int find_order(struct gm_packing *p, const struct gm_row *const *rows, si
 	return p->planes.error;
 }
 
-/* The addresses that the history brings, in their order; and for each event without a mate where its own is: 0, it
- * is the next of those; n, that of the n-th last event that left an address behind. An allocator gives first what
- * came back last. */
+/* Write the column "addresses", the addresses in the order of their first events, and the column "addr", which says
+ * where the address of an event without a mate is: 0, the next one of "addresses"; n, that of the n-th last event that
+ * left its address behind. n is small, because an allocator reuses the last freed address first. Return 0 or
+ * -ENOMEM. */
 static int pack_addresses(struct gm_packing *p, const struct gm_row *const *rows, size_t count)
 {
 	struct gm_table known = { NULL, 0, 0 };
@@ -109,10 +111,11 @@ static int pack_addresses(struct gm_packing *p, const struct gm_row *const *rows
 	return r;
 }
 
+/* Write a column with the EXPRESSION of each @row; with GM_PAIRED, less that of the mate for a completed free. */
 #define EVENT(name, coding, EXPRESSION) do {						\
 	for (size_t i_ = 0; i_ < count; i_++) {						\
 		const struct gm_row *row = rows[i_];					\
-		/* A free as it is requested, and as it is completed. */			\
+		/* Is it a completed free, whose mate's value is subtracted? */		\
 		bool same = (coding) == GM_PAIRED && p->mates[i_] && !strcmp(row->action, "free_completed");	\
 		const struct gm_row *mate = same ? rows[i_ - p->mates[i_]] : NULL;	\
 		p->numbers_of[i_] = (int64_t)(EXPRESSION);				\
@@ -155,8 +158,8 @@ static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, s
 #define BLOCK(name, coding, EXPRESSION) \
 	GM_COLUMN(p, p->prefix, name, coding, block_count, struct gm_snapshot_block, b, blocks[i_], EXPRESSION)
 
-/* Of each block of @segments the last event of the allocation that it is, counted from 1; 0: the history has none. One
- * block has it. */
+/* Write the column "block.event": the last event of each block's allocation, counted from 1; 0: the history has none.
+ * An event belongs to one block only. */
 static void pack_block_events(struct gm_packing *p, const struct gm_snapshot_segment *const *segments, size_t count)
 {
 	size_t n = 0;
@@ -202,7 +205,7 @@ static void pack_segments(struct gm_packing *p, const struct gm_snapshot_segment
 	pack_block_events(p, segments, count);
 }
 
-/* ---- sources: what can be looked at by itself --------------------------------------------------- */
+/* ---- sources: a device, the host or a pool ------------------------------------------------------ */
 
 struct lists {
 	const struct gm_row **rows;
@@ -211,14 +214,14 @@ struct lists {
 	size_t row_count, segment_count, block_count;
 };
 
-/* A list of events and one of segments, of which a source has those of its @device, or all. */
+/* Where a source's events and segments come from: all of a @pool's, or those of @device among the driver's. */
 struct origin {
 	const struct gm_row *rows;
 	size_t row_count;
 	const struct gm_snapshot_segment *segments;
 	size_t segment_count;
-	int64_t device, dropped, peak;	/* bytes: what had any is a source, if the history and the tables are empty */
-	const struct gm_snapshot_pool *pool;	/* that has all of them; NULL: the driver's level */
+	int64_t device, dropped, peak;	/* @peak in bytes: above 0, it is a source even without events and segments */
+	const struct gm_snapshot_pool *pool;	/* NULL: the driver's level */
 };
 
 static void choose(const struct origin *from, struct lists *ret)
@@ -238,7 +241,8 @@ static void choose(const struct origin *from, struct lists *ret)
 	}
 }
 
-/* Who held the peak of @device at the level of pools; null: the snapshot does not say it, or the history shows it. */
+/* Return who held the peak of @device at the level of pools; null if the snapshot does not say so, or if the history
+ * shows the peak. */
 static json_t *peak_of(const struct gm_lives *lives, int device)
 {
 	json_t *sites = lives->held_known ? json_array() : NULL;
@@ -248,7 +252,7 @@ static json_t *peak_of(const struct gm_lives *lives, int device)
 
 		if (held->device != device)
 			continue;
-		if (held->address) {		/* the lives of one moment of the history */
+		if (held->address) {		/* a life of the history, not a sum of the snapshot */
 			json_decref(sites);
 			return json_null();
 		}
@@ -311,7 +315,7 @@ static int64_t peak_bytes(const json_t *about)
 	return gm_json_number(gm_json_object(about, "memory_stats"), "allocated_bytes.all.peak");
 }
 
-/* First the devices and the host, as the driver has them, then the pools of programs. */
+/* Pack the sources in this order: the devices, the host, the pools. Return 0 or -ENOMEM. */
 static int pack_sources(struct gm_packing *p, json_t *sources)
 {
 	const struct gm_snapshot *from = p->scene->snapshot;
@@ -349,7 +353,7 @@ static int pack_sources(struct gm_packing *p, json_t *sources)
 	return r;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- the header and the whole pack -------------------------------------------------------------- */
 
 static json_t *explanation_of(const struct gm_scene *scene)
 {
@@ -364,7 +368,7 @@ static json_t *explanation_of(const struct gm_scene *scene)
 			 (json_int_t)explanation.stack);
 }
 
-/* The header, which is known last, and then the planes: @ret. */
+/* Write the header, which is complete only now, and the planes behind it to @ret. Return 0 or -ENOMEM. */
 static int finish(struct gm_packing *p, json_t *sources, const char *name, struct gm_pack *ret)
 {
 	char *clean = strdup(name), *text = NULL;

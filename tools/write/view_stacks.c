@@ -1,6 +1,5 @@
 /*
- * view_stacks.c - stacks for the viewer, as a tree, since most end in the same frames: see view.h. One
- * thread.
+ * view_stacks.c - stacks for the viewer: a tree, because most stacks share their outer frames. See view.h. One thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +10,8 @@
 struct node { uint32_t parent, frame; };
 struct tree { struct node *list; size_t count; uint32_t *tips; };
 
-/* The node of each stack in @tree; node 0 is no frame at all. */
+/* Make the tree; tree->tips gets the node of each stack's innermost frame. Node 0 is the root, without a frame. Return
+ * 0 or -ENOMEM. */
 static int plant(const struct gm_stacks *stacks, struct tree *tree)
 {
 	struct gm_table known = { NULL, 0, 0 };		/* parent, frame -> node */

@@ -1,5 +1,5 @@
 /*
- * writer.c - a document written as JSON or as a pickle: see writer.h. One thread.
+ * writer.c - write JSON or a pickle: see writer.h. One thread.
  */
 #define _GNU_SOURCE
 #include "tools/write/writer.h"
@@ -15,13 +15,13 @@
 #include "tools/read/value.h"
 
 #define DEPTH 80
-#define BATCH 1000u			/* PyTorch's viewer makes a batch the arguments of one call */
+#define BATCH 1000u			/* items; PyTorch's viewer passes a batch as arguments of one call */
 #define JSON_MOST (UINT64_C(1) << 33)	/* bytes */
-#define KEPT_MOST ((size_t)128 << 20)	/* bytes of frames that are kept */
-#define LENGTH_BITS 24			/* of the place and the length of kept frames */
+#define KEPT_MOST ((size_t)128 << 20)	/* bytes of kept lists */
+#define LENGTH_BITS 24			/* of the length, in the word that has place and length of a kept list */
 #define LENGTH_MOST (((size_t)1 << LENGTH_BITS) - 1)
 
-struct level { enum gm_writer_type type; uint64_t items; };	/* of a pickle: since the last mark */
+struct level { enum gm_writer_type type; uint64_t items; };	/* in a pickle: items since the last mark */
 
 struct gm_writer {
 	struct gm_out out;
@@ -30,18 +30,19 @@ struct gm_writer {
 	int error;			/* the first one; then nothing more is written */
 	unsigned int depth;
 	struct level levels[DEPTH];
-	uint64_t pending;		/* the key of what is begun next, 0: none */
-	struct gm_table known;		/* a key, or a text -> its number + 1; of JSON: where it is kept */
+	uint64_t pending;		/* gm_writer_again: the key of the list or dict that begins next; 0: none */
+	struct gm_table known;		/* a pickle: (key, 1) or (text, 0) -> number in the reader's memo + 1;
+					 * JSON: (key, 1) -> place << LENGTH_BITS | length in @kept */
 	/* a pickle */
 	struct gm_values *texts;
-	uint32_t memoised;
+	uint32_t memoised;		/* how many numbers of the memo are taken */
 	/* JSON */
-	uint64_t written;		/* bytes */
-	char *kept;
+	uint64_t written;		/* bytes of this document */
+	char *kept;			/* texts of lists that may be written again */
 	size_t kept_count, kept_room;
-	size_t from;			/* where the frames under way begin */
-	unsigned int kept_depth;	/* of those; 0: none */
-	uint64_t key;			/* and what they are known as */
+	size_t from;			/* where the list that is being kept begins in @kept */
+	unsigned int kept_depth;	/* its level; 0: no list is being kept */
+	uint64_t key;			/* its key */
 };
 
 struct gm_writer *gm_writer_open(FILE *file, bool pickle)
@@ -73,7 +74,7 @@ uint64_t gm_writer_bytes(const struct gm_writer *w)
 
 /* ---- bytes ------------------------------------------------------------------------------------ */
 
-/* The frames under way are not kept after all. */
+/* Stop keeping the list that is being written. */
 static void forget(struct gm_writer *w)
 {
 	w->kept_count = w->from;
@@ -116,7 +117,7 @@ static void put_text(struct gm_writer *w, const char *text)
 	put(w, text, strlen(text));
 }
 
-/* An operation of a pickle and @count bytes of @word, little-endian. */
+/* Write an opcode of a pickle and the @count low bytes of @word, little-endian. */
 static void put_op(struct gm_writer *w, unsigned char op, uint64_t word, unsigned int count)
 {
 	unsigned char bytes[9] = { op };
@@ -140,7 +141,8 @@ static void put_line_end(struct gm_writer *w, unsigned int depth)
 		put(w, " ", 1);
 }
 
-/* Something comes: what stands before it? False: it cannot be written. */
+/* Write what separates the next value from the one before: a comma, a colon, a line end; in a pickle the ends of
+ * batches. Return false after an error. */
 static bool before(struct gm_writer *w)
 {
 	struct level *level = &w->levels[w->depth];
@@ -171,9 +173,9 @@ static bool before(struct gm_writer *w)
 	return !w->error;
 }
 
-/* ---- what is written again -------------------------------------------------------------------- */
+/* ---- values that are written again ------------------------------------------------------------ */
 
-/* Remember what is on the top of the reader's stack as the next number. */
+/* Give the value on top of the reader's stack the next number of the memo, and store the number under (@a, @b). */
 static void memoise(struct gm_writer *w, uint64_t a, uint64_t b)
 {
 	if (w->memoised == UINT32_MAX || gm_table_put(&w->known, a, b, w->memoised + UINT64_C(1))) {
@@ -290,7 +292,7 @@ void gm_writer_bool(struct gm_writer *w, bool truth)
 		put_text(w, w->pickle ? truth ? "\x88" : "\x89" : truth ? "true" : "false");
 }
 
-/* LONG1: as few bytes as hold it with its sign. */
+/* Write a pickle's LONG1: @word, sign-extended by @negative, in as few bytes as hold it. */
 static void put_long(struct gm_writer *w, uint64_t word, bool negative)
 {
 	unsigned char bytes[11] = { 0x8a };
@@ -339,7 +341,7 @@ void gm_writer_word(struct gm_writer *w, uint64_t word)
 		put_digits(w, word, false);
 }
 
-/* The shortest text that is read as the same number. */
+/* Write the shortest decimal, of 15 to 17 digits, that is read as the same number. */
 static void put_decimal(struct gm_writer *w, double real)
 {
 	char text[40];
@@ -362,16 +364,16 @@ void gm_writer_real(struct gm_writer *w, double real)
 		return;
 	memcpy(&bits, &real, sizeof(bits));
 	if (w->pickle)
-		put_op(w, 'G', __builtin_bswap64(bits), 8);	/* the one big-endian thing in a pickle */
+		put_op(w, 'G', __builtin_bswap64(bits), 8);	/* alone in a pickle, this is big-endian */
 	else if (isfinite(real))
 		put_decimal(w, real);
 	else
-		put_text(w, "null");		/* JSON has no infinities */
+		put_text(w, "null");		/* JSON has no infinities and no NaN */
 }
 
 /* ---- texts ------------------------------------------------------------------------------------ */
 
-/* What a byte of a text becomes behind a backslash, 0: itself. */
+/* Return the character that escapes byte @c behind a backslash; 0: @c needs no escape. */
 static char escape_of(unsigned char c)
 {
 	static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -380,8 +382,8 @@ static char escape_of(unsigned char c)
 	return found ? to[found - from] : c < 0x20 || c == 0x7f ? 'u' : '\0';
 }
 
-/* What begins at @at and cannot stand in a text, or would be obeyed by a terminal: how many bytes
- * it has, 0: it is none of those. */
+/* Return the bytes of the character at @at if it must be escaped: JSON forbids it, a terminal would obey it, or it is a
+ * lone surrogate. 0: it needs no escape. */
 static size_t odd_bytes(const unsigned char *at, size_t left)
 {
 	if (*at < 0x80)
@@ -391,7 +393,7 @@ static size_t odd_bytes(const unsigned char *at, size_t left)
 	return gm_utf8_control(at);
 }
 
-/* The code point of the character at @at, which has @bytes bytes, three at most. */
+/* Return the code point of the character at @at, which has @bytes bytes, at most three. */
 static unsigned int code_of(const char *at, size_t bytes)
 {
 	const unsigned char *c = (const unsigned char *)at;
@@ -411,7 +413,7 @@ static void put_escape(struct gm_writer *w, const char *bytes, size_t count)
 	put_text(w, code);
 }
 
-/* Most bytes need no look at those behind them. */
+/* Needs byte @c no escape, whatever follows? */
 static inline bool is_plain(unsigned char c)
 {
 	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
@@ -437,7 +439,7 @@ static void put_quoted(struct gm_writer *w, const char *text, size_t bytes)
 	put(w, "\"", 1);
 }
 
-/* As its number, once it has one. */
+/* Write a text or, if the memo has it, its number. */
 static void put_memoised(struct gm_writer *w, const char *text, size_t bytes)
 {
 	const struct gm_value *one = gm_value_text(w->texts, text, bytes);
