@@ -1,9 +1,9 @@
 /*
  * history.c - the recorded history of a snapshot as a trace: see replay.h. One thread.
  *
- * What was live before the history began comes first: a program that had filled the device by then
- * must be replayed on a full device. Memory keeps the number of its life from its allocation to its
- * end, so that frees find it whatever the addresses do in the replay.
+ * Blocks that were live before the history began are allocated first, because a program that had filled the device by
+ * then must be replayed on a full device. Allocations and frees are matched by the number of the life, not by address,
+ * because addresses differ in the replay.
  */
 #include "tools/replay/replay.h"
 
@@ -18,20 +18,21 @@
 #include "tools/read/snapshot.h"
 #include "tools/read/table.h"
 
-/* Served by the cache: what cudaMalloc and cudaMallocAsync give; PyTorch's blocks have no kind. */
+/* Does the cache serve memory of @kind? It does for cudaMalloc and cudaMallocAsync, and for PyTorch's blocks, which
+ * have no kind. */
 static bool is_cached(const struct gm_history *history, const char *kind)
 {
 	return history->of_pool || !kind[0] || !strcmp(kind, "device") || !strcmp(kind, "pool");
 }
 
-/* Is it of the device? What other processes allocated is not, nor what has no size. */
+/* Is @life part of the history? Memory of another process and of size 0 is not. */
 static bool is_of(const struct gm_history *history, const struct gm_life *life)
 {
 	return life->device == history->device && life->size > 0 &&
 	       (history->of_pool || strcmp(life->kind, "ipc"));
 }
 
-/* The device with the most events; how many have any. */
+/* Return the device with the most events, -1 without any; @ret_devices is the number of devices with events. */
 static int pick_device(const struct gm_lives *lives, unsigned int *ret_devices)
 {
 	struct gm_table counts = { NULL, 0, 0 };
@@ -55,8 +56,8 @@ static int pick_device(const struct gm_lives *lives, unsigned int *ret_devices)
 	return best;
 }
 
-/* Where the program that served the history reads its settings: PyTorch for its pool and in its own snapshots,
- * else this library, whose cache a program recorded with allocator:native would have to be given first. */
+/* Return the variable that sets the allocator of the history: PyTorch's for a pool and in PyTorch's own snapshots, else
+ * this library's. A program recorded with allocator:native needs our cache first. */
 static const char *variable_of(const json_t *root, const struct gm_snapshot_pool *pool)
 {
 	const json_t *options = gm_json_object(gm_json_object(root, "allocator_settings"), "gpumem");
@@ -67,8 +68,8 @@ static const char *variable_of(const json_t *root, const struct gm_snapshot_pool
 	return strcmp(allocator, "native") ? "GPUMEM_CONF=" : "GPUMEM_CONF=allocator:caching,";
 }
 
-/* The settings in the form of PYTORCH_CUDA_ALLOC_CONF: of PyTorch (@torch) what that variable said, with
- * expandable_segments where @pool has such segments; else the options of our own cache. */
+/* Write the settings in force to @ret, in the form of PYTORCH_CUDA_ALLOC_CONF. With @torch they are that variable's
+ * value, and expandable_segments:True if @pool has such segments; else the options of our cache. */
 static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, bool torch, char *ret, size_t room)
 {
 	static const char *const keys[] = {
@@ -101,7 +102,7 @@ static void find_conf(const json_t *root, const struct gm_snapshot_pool *pool, b
 	}
 }
 
-/* Of our own cache: the limit that it kept, and how much of the device blocks shared. */
+/* For our own cache, find its memory limit, and how much memory its shared segments could take. */
 static void find_ours(struct gm_history *history, const json_t *root)
 {
 	const json_t *options = gm_json_object(gm_json_object(root, "allocator_settings"), "gpumem");
@@ -119,7 +120,7 @@ static void find_ours(struct gm_history *history, const json_t *root)
 	}
 }
 
-/* Of @pool: what it had; what the program had of the driver beside it is as others'. */
+/* Find what @pool reserved. Memory that the program had from the driver outside @pool counts as others'. */
 static void find_pool(struct gm_history *history, const struct gm_snapshot_pool *pool)
 {
 	const json_t *stats = gm_json_object(pool->root, "memory_stats");
@@ -146,7 +147,7 @@ static void find_device(struct gm_history *history, const struct gm_snapshot *sn
 		history->dropped = snapshot->dropped[history->device];
 }
 
-/* Rows that are not a life's birth or end, and concern the cache. */
+/* Add a row that is no life's birth: a refused request, or a request to free life @life_of_request - 1 (0: none). */
 static void add_row(struct gm_history *history, const struct gm_row *row, uint32_t number,
 		    uint64_t life_of_request)
 {
@@ -187,10 +188,10 @@ static void add_end(struct gm_history *history, const struct gm_life *life, uint
 	};
 }
 
-/* Which life begins with a row, ends with it, and is asked to: index + 1, 0 none. */
+/* Of one row: the lives that begin, end, and are asked to end there, as index + 1; 0: none. */
 struct turn { uint32_t born, died, requested; };
 
-/* The turns of all rows; free() them. NULL: out of memory. */
+/* Return the turns of all rows; free() them. NULL: out of memory. */
 static struct turn *find_turns(const struct gm_history *history, const struct gm_lives *lives)
 {
 	struct turn *turns = calloc(lives->row_count + 1, sizeof(*turns));
@@ -209,7 +210,7 @@ static struct turn *find_turns(const struct gm_history *history, const struct gm
 		if (life->died < lives->row_count)
 			turns[life->died].died = (uint32_t)i + 1;
 	}
-	/* A free that was asked for is of the life that is at its address then. */
+	/* A request to free belongs to the life at its address at that time. */
 	for (size_t row = 0; turns && !r && row < lives->row_count; row++) {
 		const struct gm_row *at = &lives->rows[row];
 

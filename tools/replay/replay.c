@@ -1,10 +1,8 @@
 /*
- * replay.c - gpumem replay TRACE|SNAPSHOT: a recorded history run through the library's own
- * allocator.
+ * replay.c - gpumem replay TRACE|SNAPSHOT: replay a recorded history through the library's own heaps. One thread.
  *
- * --search tries settings (search.c). --verify holds it to the recording: every address,
- * every call of the driver, every statistic. Otherwise it prints what settings would have cost on
- * an ideal device.
+ * --search tries settings (search.c). --verify compares every address, every call of the driver and every statistic
+ * with the recording. Otherwise replay prints the memory that the settings would have taken on an ideal device.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -25,20 +23,20 @@
 #include "tools/show/show.h"
 #include "tools/write/output.h"
 
-#define NO_SNAPSHOT "not a snapshot: "	/* as gm_load begins */
-#define UNSAID (UINT64_MAX - 1)	/* no size that is read comes out so */
+#define NO_SNAPSHOT "not a snapshot: "	/* the beginning of gm_load's error for other files */
+#define UNSAID (UINT64_MAX - 1)	/* without --limit; no parsed size has this value */
 
 struct wish {
 	const char *trace, *conf, *verify, *output;
 	int heap;			/* 0 segments, 1 pages */
 	size_t lag;
-	uint64_t capacity, limit;	/* limit: UNSAID, or of --limit, be it "unlimited" */
+	uint64_t capacity, limit;	/* bytes, or GM_HEAP_UNLIMITED; limit may be UNSAID */
 	int device;
 	bool json, search;
 };
 
-/* An unknown key of a recording is of another version, and is passed over. One that the user asks for is refused:
- * nothing would come of it. */
+/* Make the heap's configuration. An unknown key in a recording comes from another version and is skipped; in --conf it
+ * is an error, because it would have no effect. Return the exit status. */
 static int configure(const struct wish *wish, const struct gm_trace *trace,
 		     struct gm_heap_config *config)
 {
@@ -160,7 +158,7 @@ static double ns_of(const struct gm_simulation *run)
 	return run->operations ? (double)run->ns / (double)run->operations : 0;
 }
 
-/* What a run may reserve: a fiftieth more than what any heap needs, and a page for each stream. */
+/* The bytes that the pages heap may reserve: 2% more than any heap needs, and a page for each stream. */
 struct allowance { uint64_t lag, needed, streams, bytes; };
 
 static bool holds(const struct gm_simulation *run, const struct allowance *allowed)
@@ -200,7 +198,7 @@ static int allow(const struct gm_trace *trace, uint64_t lag, struct allowance *r
 	return r;
 }
 
-/* With the lag that was asked for, or several. */
+/* Replay on the pages heap with the lag that was asked for, or with several. Return 0 or -errno. */
 static int replay_pages(const struct wish *wish, const struct gm_trace *trace, const struct gm_heap_config *config)
 {
 	const size_t some[] = { 0, 100, 1000 }, *lags = wish->lag == SIZE_MAX ? some : &wish->lag;
@@ -242,8 +240,9 @@ static int refuse(const struct wish *wish, const char *why)
 	return gm_input_bad("replay", wish->trace, why);
 }
 
-/* PyTorch's own pool on @device (-1: on any), the one with most events: its settings are what a user of PyTorch can
- * change, and its pieces are no requests of the program's. NULL: none was recorded. */
+/* Return PyTorch's pool with the most events on @device (-1: on any), or NULL. The pool is replayed rather than the
+ * driver's level, because a user of PyTorch can change the pool's settings, and the pool's pieces are no requests of
+ * the program. */
 static const struct gm_snapshot_pool *torch_pool(const struct gm_snapshot *snapshot, int device)
 {
 	const struct gm_snapshot_pool *found = NULL;
@@ -258,7 +257,7 @@ static const struct gm_snapshot_pool *torch_pool(const struct gm_snapshot *snaps
 	return found;
 }
 
-/* @path: a trace, or a snapshot's history made into one. */
+/* Read @path, a trace or a snapshot. Return the exit status. */
 static int read_path(const struct wish *wish, const char *path, struct gm_history *history)
 {
 	const struct gm_snapshot_pool *pool;
@@ -290,7 +289,7 @@ static int read_input(const struct wish *wish, struct gm_history *history)
 	int fd = gm_input_whole(wish->trace, path, why, sizeof(why)), r;
 
 	memset(history, 0, sizeof(*history));
-	if (fd < 0 && fd != -ENOENT)		/* which may be a process */
+	if (fd < 0 && fd != -ENOENT)		/* without a file, it may be a process */
 		return refuse(wish, why);
 	r = read_path(wish, path, history);
 	if (fd >= 0)
@@ -305,7 +304,7 @@ static int no_memory(const struct wish *wish)
 	return GM_EXIT_FAILED;
 }
 
-/* Run it, and write what happens to @wish->output. Returns the exit status. */
+/* Replay @trace, and write the replay to @wish->output. Return the exit status. */
 static int write_replay(const struct wish *wish, const struct gm_trace *trace, const struct gm_heap_config *config,
 			struct gm_simulate_how how, struct gm_simulation *run)
 {

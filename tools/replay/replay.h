@@ -1,6 +1,6 @@
 /*
- * replay.h - recorded histories of allocations, run through the library's own heap. Reading them is
- * single-threaded and trusts nothing.
+ * replay.h - recorded histories of allocations, replayed through the library's own heap. A history is read in one
+ * thread, and no content of a file is trusted.
  */
 #ifndef GM_TOOLS_REPLAY_H
 #define GM_TOOLS_REPLAY_H
@@ -16,12 +16,12 @@
 /* ---- trace.c ---------------------------------------------------------------------------------- */
 
 /*
- * Text, plain or gzip, a line an operation:
- *	a ID BYTES STREAM ADDRESS	allocate; ADDRESS (hexadecimal) is what the recorder got
+ * A trace is text, plain or gzip, with one operation in each line:
+ *	a ID BYTES STREAM ADDRESS	allocate; ADDRESS (hexadecimal) is the recorded one
  *	r ID				free requested
  *	f ID				free completed: reusable
  *	e				empty the cache
- *	# segment_alloc|segment_free|oom BYTES STREAM ADDRESS	what was asked of the driver there
+ *	# segment_alloc|segment_free|oom BYTES STREAM ADDRESS	a recorded call of the driver
  *	# conf=...			settings in force    # memory_limit_bytes=N	0: none
  * Other lines that begin with # are comments.
  */
@@ -30,9 +30,9 @@ enum gm_trace_op {
 	GM_TRACE_ALLOC, GM_TRACE_REQUEST, GM_TRACE_COMPLETE, GM_TRACE_EMPTY, GM_TRACE_SEGMENT_ALLOC,
 	GM_TRACE_SEGMENT_FREE, GM_TRACE_OOM,
 	/* of snapshots only (history.c) */
-	GM_TRACE_TRY,			/* was refused when it was recorded: can it be had, for a moment? */
-	GM_TRACE_FREE,			/* completed, and requested if it was not */
-	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE	/* memory of another sort, past the cache */
+	GM_TRACE_TRY,			/* a request that was refused when it was recorded: allocate and free it */
+	GM_TRACE_FREE,			/* free completed, and requested if it was not yet */
+	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE	/* memory of another kind, which the cache does not serve */
 };
 
 struct gm_trace_line {
@@ -47,28 +47,29 @@ struct gm_trace {
 	size_t count;
 	uint64_t ids;			/* allocations */
 	uint64_t memory_limit_bytes;
-	uint64_t device_bytes;		/* a snapshot's, if our cache is what is replayed; else 0 */
-	double shared_segments;		/* of them: what our cache shared by default or by option */
+	uint64_t device_bytes;		/* that our cache could use in a snapshot; 0: it is not our cache's */
+	double shared_segments;		/* the part of @device_bytes that blocks could share: our option's value */
 	char conf[2048];
 	char error[256];		/* why reading failed, with the line's number */
 };
 
-/* Is the first line of @path that is no comment one of a trace, plain or compressed? */
+/* Is the first line of @path, plain or gzip, one of a trace? Comments and empty lines before it are skipped; a file of
+ * only such lines counts as a trace. */
 bool gm_trace_is(const char *path);
 
-/* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
+/* Read @path. Return 0, -EINVAL (trace->error says why), or -errno. gm_trace_free frees @trace in every case. */
 int gm_trace_read(struct gm_trace *trace, const char *path);
 
-/* The configuration that @conf makes, beside what @trace says that the program ran with: the bound of our cache's
- * segments that blocks share, and pages where expandable_segments is on. Keys that are unknown are passed over with
- * @others. Returns 0, or -EINVAL with GM_OPTION_ERROR_BYTES of @ret_error saying why. */
+/* Make the configuration of a heap from the settings @conf, "KEY:VALUE,...". The bound of shared segments is a part of
+ * trace->device_bytes: shared_segments in @conf, else @trace's. With expandable_segments:True in @conf it is a pages
+ * heap. @others: skip unknown keys. Return 0, or -EINVAL and the reason in @ret_error (GM_OPTION_ERROR_BYTES). */
 int gm_trace_config(struct gm_heap_config *ret, const struct gm_trace *trace, const char *conf, bool others,
 		    char *ret_error);
 
-/* What any heap needs where a stream gets what another one freed only after @lag further operations: each stream keeps
- * the most that it held within them, in blocks rounded to GM_GRANULE until their frees are complete. @ret_bytes is the
- * most that all keep together; with a lag of 0 it is the most that was ever live. @ret_streams counts the streams that
- * allocated. Returns 0, -ENOMEM or -E2BIG. */
+/* Compute the bytes that any heap needs if memory that one stream freed can serve another only @lag operations later.
+ * Then each stream keeps the most that it held within the last @lag operations. Blocks are rounded to GM_GRANULE and
+ * held until their frees are complete. @ret_bytes is the peak of the sum over all streams; with a lag of 0, the most
+ * bytes ever live. @ret_streams is the number of streams that allocated. Return 0, -ENOMEM or -E2BIG. */
 int gm_trace_needs(const struct gm_trace *trace, uint64_t lag, uint64_t *ret_bytes, uint64_t *ret_streams);
 
 void gm_trace_free(struct gm_trace *trace);
@@ -76,35 +77,34 @@ void gm_trace_free(struct gm_trace *trace);
 /* ---- history.c -------------------------------------------------------------------------------- */
 
 struct gm_history {
-	struct gm_trace trace;		/* @conf: the settings in force, "" unknown */
-	const char *variable;		/* where settings of what served it are put: "GPUMEM_CONF=" */
+	struct gm_trace trace;		/* .conf: the settings in force; "": unknown, or none */
+	const char *variable;		/* that sets them, with "=": "GPUMEM_CONF=" */
 	int device;
 	int64_t dropped;		/* events that the history has lost */
-	int64_t total_bytes;		/* of the device, 0 unknown */
-	int64_t others_bytes;		/* that nobody recorded: contexts, other processes */
-	int64_t reserved_peak;		/* recorded, 0 unknown */
+	int64_t total_bytes;		/* of the device; 0: unknown */
+	int64_t others_bytes;		/* outside: contexts, other processes; for a pool also the program's rest */
+	int64_t reserved_peak;		/* recorded; 0: unknown */
 	int64_t reserved;		/* at the end */
-	int64_t free_bytes;		/* of the device, when memory ran out last; -1 it never did */
-	int64_t tries;			/* requests in it that were refused */
-	unsigned int devices;		/* that have a history */
+	int64_t free_bytes;		/* of the device, when memory ran out last; -1: it never ran out */
+	int64_t tries;			/* requests that were refused */
+	unsigned int devices;		/* number of devices with a history */
 	bool of_pool;
 };
 
 #define GM_VARIABLE_TORCH "PYTORCH_CUDA_ALLOC_CONF="
 
-/* The history of @device, or of the one with most events (-1). Pinned memory of the host and
- * imported memory are left out; managed memory, arrays and virtual memory go past the cache. With
- * @pool (else NULL) it is the history of that pool alone, and its blocks, of whatever kind, are as
- * if the cache had served them. Returns 0; -ENODATA: there is none; -ENOMEM. Free with
- * gm_trace_free(&history->trace). */
+/* Make a trace of the history of @device; -1: of the device with the most events. Pinned memory of the host and
+ * imported memory are left out. Managed memory, arrays and virtual memory bypass the cache. With @pool (or NULL), it is
+ * the history of that pool alone, and the cache serves its blocks of every kind. Return 0, -ENODATA (no history),
+ * -E2BIG or -ENOMEM. Free it with gm_trace_free(&history->trace). */
 int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot,
 		    const struct gm_snapshot_pool *pool, int device);
 
 /* ---- simulate.c ------------------------------------------------------------------------------- */
 
 /*
- * The driver is either the recorded one (segment addresses handed out as they were recorded, every
- * difference noted) or an ideal one with a capacity.
+ * The driver is either the recorded one, which gives segments their recorded addresses and notes the first difference,
+ * or an ideal one with a capacity.
  */
 
 struct gm_simulation {
@@ -112,25 +112,26 @@ struct gm_simulation {
 	uint64_t peak_live_bytes;	/* requested */
 	uint64_t allocations;
 	uint64_t failed;		/* requests that ran out of memory */
-	uint64_t failed_bytes;		/* the first of them */
-	uint64_t missed;		/* those of them that were served when it was recorded */
-	uint64_t peak_used_bytes;	/* got from the driver, past the cache included */
-	uint64_t peak_held_bytes;	/* of the cache: blocks as they were rounded, until their frees are complete */
+	uint64_t failed_bytes;		/* size of the first of them */
+	uint64_t missed;		/* failed requests that were served when they were recorded */
+	uint64_t peak_used_bytes;	/* got from the driver, with memory that bypasses the cache */
+	uint64_t peak_held_bytes;	/* in the cache's blocks: rounded sizes, until their frees are complete */
 	/* The pages heap. */
-	uint64_t peak_pages_bytes;	/* got from the driver for it */
+	uint64_t peak_pages_bytes;	/* got from the driver for pages */
 	uint64_t pages_moved;
-	uint64_t operations, ns;	/* and how long all of them took, in all */
-	char difference[512];		/* the first one from the recording; "" none */
-	int violations;			/* what @check returned, in all */
+	uint64_t operations, ns;	/* number of operations; processor time of all of them */
+	char difference[512];		/* the first difference from the recording; "": none */
+	int violations;			/* sum of what @check returned */
 };
 
 struct gm_simulate_how {
-	bool follow;			/* against the recorded driver and addresses, up to the first difference */
-	uint64_t capacity;		/* of the ideal device, GM_HEAP_UNLIMITED: no end */
-	uint64_t lag;			/* pages heap: as in gm_trace_needs, operations */
-	unsigned int order;		/* of the ideal device's addresses: 0 rising, 1 falling, 2 .. mixed */
-	struct gm_replayed *into;	/* is told all that happens; NULL: nobody */
-	/* Tests': how many rules of the heap are broken, asked now and then, and at the end. */
+	bool follow;			/* use the recorded driver, and stop at the first difference */
+	uint64_t capacity;		/* of the ideal device, in bytes; GM_HEAP_UNLIMITED: no limit */
+	uint64_t lag;			/* of the pages heap, in operations: see gm_trace_needs */
+	unsigned int order;		/* of the ideal device's addresses: 0 rising, 1 falling, from 2 on mixed */
+	struct gm_replayed *into;	/* gets every event; or NULL */
+	/* For tests: return how many rules of the heap are broken. Called every few thousand operations and at the
+	 * end; or NULL. */
 	int (*check)(struct gm_heap *heap, uint32_t first_segment);
 };
 
@@ -141,21 +142,21 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 /* ---- replayed.c -------------------------------------------------------------------------------- */
 
 /*
- * A replay as a snapshot in PyTorch's form: what would have happened, without call sites. A moment is the number of the
+ * A replay written as a snapshot in PyTorch's form, without call sites. The time of an event is the number of its
  * operation, in microseconds.
  */
 
-/* Begin it in @file. NULL: no memory. */
+/* Begin the snapshot in @file. @conf, the settings, must outlive it. NULL: out of memory. */
 struct gm_replayed *gm_replayed_open(FILE *file, const char *conf);
 
-/* @action, in PyTorch's words, at @moment. */
+/* Write the event @action, in PyTorch's words, of operation @moment. */
 void gm_replayed_event(struct gm_replayed *into, uint64_t moment, const char *action, uint64_t address, uint64_t bytes,
 		       uint64_t stream);
 
-/* What there is at the end. */
+/* After the last event, write the segments and blocks that are left, and the settings. */
 void gm_replayed_heap(struct gm_replayed *into, const struct gm_heap *heap, uint32_t first_segment);
 
-/* Returns 0, -ENOMEM, or the error of the file, which stays open. */
+/* Free @into; the file stays open. Return 0 or the first error: -ENOMEM, or that of the file. */
 int gm_replayed_close(struct gm_replayed *into);
 
 /* ---- search.c --------------------------------------------------------------------------------- */
@@ -163,56 +164,56 @@ int gm_replayed_close(struct gm_replayed *into);
 #define GM_SEARCH_CONF 2304u
 
 #define GM_SEARCH_SETTINGS 6u
-#define GM_SEARCH_ORDERS 4u		/* of addresses: which of two equal blocks is taken depends on them */
+#define GM_SEARCH_ORDERS 4u		/* of addresses, which decide which of two equal blocks is taken */
 
-/* A point of the search: the value of each setting, NULL as at the start. */
+/* A point of the search: the value of each setting; NULL: that of the start. */
 struct gm_point { const char *value[GM_SEARCH_SETTINGS]; };
 
 struct gm_tried {
 	struct gm_point point;
 	char conf[GM_SEARCH_CONF];	/* all settings, as the history's variable takes them */
-	char what[160];			/* what is other than at the start, "" nothing */
+	char what[160];			/* the settings that differ from the start's; "": none */
 	struct gm_simulation run;	/* with rising addresses */
-	uint64_t low, high;		/* the peaks over GM_SEARCH_ORDERS of addresses, if it may be recommended */
+	uint64_t low, high;		/* peaks over all GM_SEARCH_ORDERS, if it may be recommended; else of @run */
 };
 
 struct gm_search {
 	const struct gm_trace *trace;
 	const char *conf;		/* where the search starts */
-	uint64_t limit;			/* bytes of the device that may be had; GM_HEAP_UNLIMITED */
-	struct gm_tried *tried; /* [0] is the start; in the order in which they were tried; free() it */
+	uint64_t limit;			/* bytes of the device that are available; or GM_HEAP_UNLIMITED */
+	struct gm_tried *tried;		/* in the order of the trials, [0] is the start; free() it */
 	size_t count;
 	size_t best;			/* place in @tried; 0: nothing is better, or nothing fits */
-	bool fits;			/* with some settings all that was served would be again */
-	struct gm_simulation unlimited;	/* else: the start's run without a limit */
-	struct gm_simulation pages;	/* the pages heap's, with a lag of GM_SEARCH_LAG */
-	uint64_t pages_low, pages_high;	/* its peaks with that lag, without one, and with ten times as much */
-	bool pages_better;		/* it serves all, and takes less than @best by more than GM_SEARCH_ERROR */
+	bool fits;			/* some settings serve every request that was served when it was recorded */
+	struct gm_simulation unlimited;	/* unless @fits: the start's run without a limit */
+	struct gm_simulation pages;	/* the run on the pages heap, with a lag of GM_SEARCH_LAG */
+	uint64_t pages_low, pages_high;	/* the pages heap's peaks with lags of 0, one and ten GM_SEARCH_LAG */
+	bool pages_better;		/* the pages heap beats @best: more requests served, or a lower peak */
 };
 
 #define GM_SEARCH_LAG 100u	/* operations, on the pages heap: see struct gm_simulate_how */
 
-/* What the simulation may be wrong by: it was 4.3% on the worst of ten histories whose programs were run
- * under the settings that it had tried. What is better by less is not better. */
+/* The error of the simulation. It was 4.3% on the worst of ten histories whose programs were run again under the
+ * settings that the search had tried. Settings that are better by less than this do not count as better. */
 #define GM_SEARCH_ERROR 0.05
 
-/* Try the sensible values of each setting alone, then the best of them together. The best: fewest refused
- * requests, then least memory at the peak, then fewest calls of the driver. Returns 0,
- * -EINVAL (@conf), -E2BIG or -ENOMEM. */
+/* Try sensible values of each setting alone, then the best of them together. The caller sets @trace, @conf and @limit.
+ * Return 0, -EINVAL (@conf), -E2BIG or -ENOMEM. */
 int gm_search(struct gm_search *search);
 
-extern const char *const gm_search_settings[];	/* their names, NULL behind the last */
+extern const char *const gm_search_settings[];	/* names of settings; NULL after the last */
 
-/* The place of the best that was tried, of @setting alone (NULL: of all); 0 when it is no better than the
- * start by more than GM_SEARCH_ERROR, or was not tried. */
+/* Return the place of the best trial, of @setting alone (NULL: of all trials): the one with the fewest requests missed,
+ * then refused, then the lowest peak, or else with clearly fewer calls of the driver. 0: no trial is better than the
+ * start by more than GM_SEARCH_ERROR. */
 size_t gm_search_best(const struct gm_search *search, const char *setting);
 
-/* search_print.c: search the settings for @history from @conf, and print what was tried and what is
- * recommended. @limit: NULL takes what the history knows. Returns the exit status. */
+/* search_print.c: search for better settings than @conf for @history, and print the trials and the recommendation.
+ * @limit: NULL takes the limit from the history. Return the exit status. */
 int gm_search_print(const struct gm_history *history, const char *word, const char *conf,
 		    const uint64_t *limit, bool json);
 
-/* Bytes got from the driver at the highest moment. */
+/* Return the most bytes that the run had from the driver at once. */
 static inline uint64_t gm_tried_peak(const struct gm_tried *tried)
 {
 	return tried->run.peak_used_bytes;
@@ -222,35 +223,34 @@ static inline uint64_t gm_tried_peak(const struct gm_tried *tried)
 
 #define GM_WOULD_EXPANDABLE "expandable_segments:True"	/* replayed on the pages heap */
 
-/* The driver's own pool. Its memory comes in units of 32 MiB and is moved between addresses by pages
- * (test/conformance/h200.golden, "a pool that gives back"), so it is modelled by the pages heap, in whole units. On an
- * H200 it reserved, with room to spare, 2.4% (mixture of experts), 4.8% (ResNet-50), 7.4% (GPT) and 28% (side streams)
- * more at its peak than the pages heap does on the histories of the same programs (test/traces). */
+/* The driver's own pool takes memory in units of 32 MiB and moves it between addresses by pages
+ * (test/conformance/h200.golden, "a pool that gives back"). So the pages heap models it, rounded up to whole units. On
+ * an H200 with memory to spare, its peak was above the model's by 2.4% (mixture of experts), 4.8% (ResNet-50), 7.4%
+ * (GPT) and 28% (side streams); the histories of these programs are in test/traces. */
 #define GM_WOULD_ASYNC "backend:cudaMallocAsync"
 #define GM_WOULD_ASYNC_UNIT (UINT64_C(32) << 20)
 #define GM_WOULD_ASYNC_ERROR 0.28
 
 struct gm_would {
 	enum {
-		GM_WOULD_UNKNOWN,	/* no history with the request in it, or too long a one */
-		GM_WOULD_UNSEEN,	/* replayed as it was, it is served: what is not recorded made it fail */
-		GM_WOULD_NOT,		/* none of the settings */
-		GM_WOULD_SERVE		/* @setting, with @peak bytes reserved at most */
+		GM_WOULD_UNKNOWN,	/* no history with the refused request, or it is too long */
+		GM_WOULD_UNSEEN,	/* the settings in force serve it: something unrecorded made it fail */
+		GM_WOULD_NOT,		/* none of the settings serves it */
+		GM_WOULD_SERVE		/* @setting serves it, with a peak of @peak bytes reserved */
 	} result;
 	const char *setting;
-	bool sure;			/* also within GM_SEARCH_ERROR less than @limit */
-	const char *perhaps;		/* of GM_WOULD_NOT: it does within GM_SEARCH_ERROR more; NULL: none does */
+	bool sure;			/* @setting also serves it with GM_SEARCH_ERROR less than @limit */
+	const char *perhaps;		/* of GM_WOULD_NOT: serves it with GM_SEARCH_ERROR more; NULL: none does */
 	uint64_t peak, limit;		/* bytes */
-	/* Of GM_WOULD_ASYNC; set where @result is GM_WOULD_NOT or GM_WOULD_SERVE. It may serve where no setting does,
-	 * and the other way round. */
+	/* The driver's own pool (GM_WOULD_ASYNC), if @pool was given and @result is GM_WOULD_NOT or GM_WOULD_SERVE. */
 	bool async, async_sure;		/* it serves; also if it takes GM_WOULD_ASYNC_ERROR more */
 	uint64_t async_peak;		/* bytes, whole units */
-	int64_t dropped;		/* events of the pool that are not in its history any more */
+	int64_t dropped;		/* events of the pool that its history has lost */
 };
 
-/* Replay what @pool handed out within @limit bytes, as it was and under one setting of PyTorch's after the other:
- * which serves all that was asked for? Without @pool (NULL) it is the history of @device, at the driver's level, and
- * the driver's own pool is not tried. Returns 0, -E2BIG or -ENOMEM. */
+/* Replay the history of @pool within @limit bytes, under the settings in force and then under one setting of PyTorch's
+ * after the other. Find the setting that serves every request with the lowest peak. Without @pool (NULL), replay the
+ * history of @device at the driver's level, and leave out the driver's own pool. Return 0, -E2BIG or -ENOMEM. */
 int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, int device,
 		   uint64_t limit, struct gm_would *ret);
 

@@ -1,5 +1,5 @@
 /*
- * replayed.c - a replay as a snapshot in PyTorch's form: see replay.h.
+ * replayed.c - write a replay as a snapshot in PyTorch's form: see replay.h. One thread.
  */
 #include "tools/replay/replay.h"
 
@@ -7,7 +7,7 @@
 
 #include "tools/write/writer.h"
 
-#define SMALL_BUFFER (UINT64_C(2) << 20)	/* PyTorch's segments of its small pool have this size, and no others */
+#define SMALL_BUFFER (UINT64_C(2) << 20)	/* size of every segment of PyTorch's small pool, and of no other */
 
 struct gm_replayed {
 	struct gm_writer *writer;

@@ -1,13 +1,13 @@
 /*
- * search.c - which settings would have served a recorded history best: see replay.h.
+ * search.c - find the settings that serve a recorded history best: see replay.h.
  *
- * Each setting alone first, in the steps that people try; then the winners one upon the other, as
- * long as each addition helps. The judge: fewer refused requests, then less memory at the peak,
- * then fewer calls of the driver. On the way a difference of less than a hundredth is none; of all
- * that was tried the best is recommended, where it is better by more than the simulation may be wrong.
+ * The search tries each setting alone, with the values that people use. Then it starts from the best trial and adds
+ * each other setting that helped, the best one first, if the addition helps. Better means fewer refused requests, then
+ * less memory at the peak, then fewer calls of the driver; in the search a peak that differs by less than 1% counts as
+ * equal. In the end the best of all trials is recommended if it is better by more than the simulation's error.
  *
- * Each run has memory of its own and only reads the history: a thread for each core takes the next run
- * as long as there is one, the calling thread too. Where no thread can be had it runs all.
+ * Each run has its own memory and only reads the history. A thread for each core, the calling thread among them, takes
+ * runs until none is left. Without other threads the calling thread takes all.
  */
 #define _GNU_SOURCE
 #include "tools/replay/replay.h"
@@ -28,7 +28,7 @@
 static const struct setting {
 	const char *key;
 	const char *values[CHOICES];
-	bool limited;			/* does nothing without a limit */
+	bool limited;			/* has no effect without a limit */
 	bool ours;			/* PyTorch's cache has no such setting */
 } settings[GM_SEARCH_SETTINGS] = {
 	{ "max_split_size_mb", { "21", "32", "64", "128", "256", "512", "1024" }, false, false },
@@ -39,15 +39,15 @@ static const struct setting {
 	{ "shared_segments", { "0", "0.05", "0.25", "0.5", "1", NULL }, false, true },
 };
 #define SETTINGS GM_SEARCH_SETTINGS
-#define MOST (SETTINGS * CHOICES)	/* tried at a time */
-#define THREADS 16			/* at most: each takes memory of its own */
+#define MOST (SETTINGS * CHOICES)	/* trials in one call of try() */
+#define THREADS 16			/* at most, because each needs its own memory */
 
 const char *const gm_search_settings[SETTINGS + 1] = {
 	"max_split_size_mb",	     "roundup_power2_divisions",     "large_segment_size_mb",
 	"max_non_split_rounding_mb", "garbage_collection_threshold", "shared_segments", NULL
 };
 
-/* Can setting @s do anything? */
+/* Can setting @s have an effect? */
 static bool applies(const struct gm_search *search, size_t s)
 {
 	return (!settings[s].limited || search->limit != GM_HEAP_UNLIMITED) &&
@@ -64,7 +64,7 @@ static size_t planned(const struct gm_search *search)
 	return count;
 }
 
-/* Does the search set what @entry ("key:value") sets? */
+/* Does @point set the key of @entry, "key:value"? */
 static bool is_set(const struct gm_point *point, const char *entry)
 {
 	for (size_t s = 0; s < SETTINGS; s++) {
@@ -77,7 +77,7 @@ static bool is_set(const struct gm_point *point, const char *entry)
 	return false;
 }
 
-/* The settings of the start, but for those that @point sets, then @what. */
+/* Write to ret->conf the settings of @start that @point does not set, then ret->what. */
 static void join(const char *start, const struct gm_point *point, struct gm_tried *ret)
 {
 	size_t length = 0;
@@ -92,7 +92,7 @@ static void join(const char *start, const struct gm_point *point, struct gm_trie
 			length += (size_t)snprintf(ret->conf + length, sizeof(ret->conf) - length,
 						   "%s%.*s", length ? "," : "", (int)end, start);
 		if (length >= sizeof(ret->conf))
-			return;		/* cut short: it will not be understood */
+			return;		/* cut: gm_trace_config refuses it */
 		start += end + (start[end] == ',');
 	}
 	if (ret->what[0])
@@ -114,8 +114,8 @@ static void describe(const struct gm_search *search, const struct gm_point *poin
 	join(search->conf, point, ret);
 }
 
-/* The settings of @point, and room for what comes of them. Returns 0, -EINVAL when they do not go
- * together, or -ENOMEM. */
+/* Add a trial of @point, and make its configuration. Return 0, -EINVAL if the settings exclude each other, or
+ * -ENOMEM. */
 static int plan(struct gm_search *search, const struct gm_point *point, struct gm_heap_config *config)
 {
 	struct gm_tried *one = gm_list_add(&search->tried, &search->count, sizeof(*one));
@@ -134,23 +134,24 @@ static int plan(struct gm_search *search, const struct gm_point *point, struct g
 
 /* ---- the runs --------------------------------------------------------------------------------- */
 
-struct job { struct gm_heap_config config; size_t place; };	/* of what comes of it in @tried */
+struct job { struct gm_heap_config config; size_t place; };	/* @place: of its trial in @tried */
 
 struct crew {
 	const struct gm_search *search;
 	struct job jobs[MOST];
-	size_t count, next, done;	/* the last two are atomic */
-	int error;			/* atomic: of one that failed */
+	size_t count, next, done;	/* @next and @done are atomic */
+	int error;			/* atomic: the error of any run; 0: none */
 };
 
-/* Does it save more than the simulation may be wrong by? */
+/* Does @tried save more memory than the simulation's error? */
 static bool saves(const struct gm_tried *start, const struct gm_tried *tried)
 {
 	return (double)gm_tried_peak(tried) < (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start);
 }
 
-/* A program cannot choose the addresses that a device gives, so what is saved by them alone is no gain. Only the start
- * and what might be recommended are run with other orders of addresses. */
+/* Run one trial. Only the start and trials that may be recommended are also run with other orders of addresses: a
+ * program cannot choose the addresses that a device gives, so a saving by addresses alone is no gain. Return 0 or
+ * -errno. */
 static int run_orders(const struct gm_search *search, const struct gm_heap_config *config, struct gm_tried *tried)
 {
 	struct gm_simulate_how how = { .capacity = config->limit, .lag = GM_SEARCH_LAG };
@@ -169,7 +170,7 @@ static int run_orders(const struct gm_search *search, const struct gm_heap_confi
 	return r;
 }
 
-/* Run the next job. False: there is none. */
+/* Run the next job. Return false if there is none. */
 static bool work(struct crew *crew)
 {
 	size_t at = __atomic_fetch_add(&crew->next, 1, __ATOMIC_RELAXED);
@@ -192,7 +193,7 @@ static void *work_on(void *arg)
 	return NULL;
 }
 
-/* How many may run at a time, the calling thread among them. */
+/* Return the number of threads to use, the calling thread among them. */
 static size_t cores(size_t jobs)
 {
 	cpu_set_t set;
@@ -219,7 +220,7 @@ static int run_all(struct crew *crew)
 	return crew->error;
 }
 
-/* Try @points, as many as go together. */
+/* Try the @points whose settings do not exclude each other. Return 0 or -errno; -EINVAL only for the start. */
 static int try(struct gm_search *search, const struct gm_point *points, size_t count)
 {
 	struct crew crew = { .search = search };
@@ -236,7 +237,7 @@ static int try(struct gm_search *search, const struct gm_point *points, size_t c
 			crew.count++;
 		}
 	}
-	search->count = before;			/* the progress line counts those that are done */
+	search->count = before;			/* the progress line counts only finished trials */
 	if (!r)
 		r = run_all(&crew);
 	if (!r)
@@ -246,6 +247,7 @@ static int try(struct gm_search *search, const struct gm_point *points, size_t c
 
 /* ---- the walk --------------------------------------------------------------------------------- */
 
+/* Did @a make fewer calls of the driver than @b, by more than 10 and a tenth of @b's? */
 static bool fewer_calls(const struct gm_tried *a, const struct gm_tried *b)
 {
 	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc;
@@ -254,7 +256,7 @@ static bool fewer_calls(const struct gm_tried *a, const struct gm_tried *b)
 	return calls + others / 10 + 10 < others;
 }
 
-/* Is @a better than @b? Below 0 yes, above 0 no, 0 the same. */
+/* Compare two trials in the search. Return below 0 if @a is better than @b, above 0 if worse, 0 if equal. */
 static int judge(const struct gm_tried *a, const struct gm_tried *b)
 {
 	uint64_t p = gm_tried_peak(a), q = gm_tried_peak(b);
@@ -268,7 +270,7 @@ static int judge(const struct gm_tried *a, const struct gm_tried *b)
 	return fewer_calls(a, b) ? -1 : fewer_calls(b, a);
 }
 
-/* The points that @at becomes with each value of setting @s. */
+/* Write to @ret_points @at with each value of setting @s. Return their number. */
 static size_t values_of(size_t s, const struct gm_point *at, struct gm_point *ret_points)
 {
 	size_t count = 0;
@@ -280,7 +282,7 @@ static size_t values_of(size_t s, const struct gm_point *at, struct gm_point *re
 	return count;
 }
 
-/* The best of those tried from place @from on that set @s, if it is better than the one at @best. */
+/* Return the place of the best trial, from @from on, that sets @s; @best if none is better than the one there. */
 static size_t better_than(const struct gm_search *search, size_t best, size_t from, size_t s)
 {
 	for (size_t i = from; i < search->count; i++)
@@ -289,7 +291,8 @@ static size_t better_than(const struct gm_search *search, size_t best, size_t fr
 	return best;
 }
 
-/* Each setting alone; @order gets those that help, by their best places, the best first. */
+/* Try each setting alone. @place gets each setting's best trial, 0: it does not help. @order gets the *@ret_count
+ * settings that help, the best first. Return 0 or -errno. */
 static int each_alone(struct gm_search *search, size_t order[], size_t place[], size_t *ret_count)
 {
 	const struct gm_point start = { { NULL } };
@@ -316,7 +319,7 @@ static int each_alone(struct gm_search *search, size_t order[], size_t place[], 
 	return r;
 }
 
-/* The best value of one setting on top of what was tried at *@place. */
+/* Try each value of setting @s on top of the trial at *@place, and move *@place to the best. Return 0 or -errno. */
 static int improve(struct gm_search *search, size_t s, size_t *place)
 {
 	struct gm_point points[CHOICES];
@@ -330,7 +333,8 @@ static int improve(struct gm_search *search, size_t s, size_t *place)
 
 /* ---- the choice ------------------------------------------------------------------------------- */
 
-/* Does @a come before @b, to the byte? Where @calls come first, among those that take no more than the start. */
+/* Is @a better than @b? Compare exactly: requests missed, requests failed, peak, calls of the driver; with @calls,
+ * calls before peak. */
 static bool precedes(const struct gm_tried *a, const struct gm_tried *b, bool calls)
 {
 	uint64_t peak = gm_tried_peak(a), other_peak = gm_tried_peak(b);
@@ -346,6 +350,7 @@ static bool precedes(const struct gm_tried *a, const struct gm_tried *b, bool ca
 	return false;
 }
 
+/* Did @tried change @setting alone? NULL: any trial counts. */
 static bool is_of(const struct gm_tried *tried, const char *setting)
 {
 	size_t length = setting ? strlen(setting) : 0;
@@ -375,7 +380,7 @@ size_t gm_search_best(const struct gm_search *search, const char *setting)
 	return fewer_calls(&search->tried[fewest], start) ? fewest : 0;
 }
 
-/* Does any of them serve all that was served when it was recorded? If not, what would it take? */
+/* Set search->fits, and search->best if a trial fits; else run the start without a limit. Return 0 or -errno. */
 static int conclude(struct gm_search *search)
 {
 	struct gm_heap_config config;
@@ -392,7 +397,8 @@ static int conclude(struct gm_search *search)
 			   .lag = GM_SEARCH_LAG }, &search->unlimited);
 }
 
-/* The start's settings on the pages heap. What that takes depends on how far the GPU is behind, not on addresses. */
+/* Run the start's settings on the pages heap, with three lags: its memory depends on how far the GPU is behind, not on
+ * addresses. Return 0 or -errno. */
 static int try_pages(struct gm_search *search)
 {
 	static const uint64_t lags[] = { 0, 10 * GM_SEARCH_LAG, GM_SEARCH_LAG };
@@ -416,7 +422,7 @@ static int try_pages(struct gm_search *search)
 	return r;
 }
 
-/* Beside the best of what was tried. */
+/* Is the pages heap better than the best trial? */
 static bool pages_better(const struct gm_search *search)
 {
 	const struct gm_tried *best = &search->tried[search->best];

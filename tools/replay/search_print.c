@@ -1,5 +1,5 @@
 /*
- * search_print.c - what gpumem replay --search prints: see replay.h.
+ * search_print.c - the output of gpumem replay --search: see replay.h. One thread.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -12,14 +12,15 @@
 #include "tools/show/groups.h"
 #include "tools/show/show.h"
 
-#define WIDE 120u			/* columns of a terminal that has room for the whole table */
+#define WIDE 120u			/* columns that the whole table needs */
 
-/* What the device had for this process: its memory without what others held. */
+/* Return the bytes of the device that this process could have: a memory limit, else the device's memory less what
+ * others held; GM_HEAP_UNLIMITED: unknown. */
 static uint64_t known_limit(const struct gm_history *history)
 {
 	if (history->trace.memory_limit_bytes)
 		return history->trace.memory_limit_bytes;
-	if (history->total_bytes <= 0) /* PyTorch's snapshots say only what was free at the end */
+	if (history->total_bytes <= 0)	/* PyTorch's snapshots have only the free bytes of a failure */
 		return history->free_bytes >= 0 && history->reserved > 0 ?
 			(uint64_t)history->reserved + (uint64_t)history->free_bytes : GM_HEAP_UNLIMITED;
 	if (history->others_bytes > 0 && history->others_bytes < history->total_bytes)
@@ -40,7 +41,8 @@ static int by_judgement(const void *a, const void *b)
 	return strcmp(p->what, q->what);
 }
 
-/* A sentence that is put together: on a terminal it is broken at its width. */
+/* Begin a sentence that is written in pieces; end() prints it, wrapped to the terminal's width, and frees *@text.
+ * Return NULL if out of memory. */
 static FILE *begin(char **text, size_t *length)
 {
 	*text = NULL;
@@ -117,7 +119,7 @@ static void print_tried(const struct gm_search *search, const struct gm_tried *t
 			  search->trace->device_bytes ? "(gpumem's defaults)" : "(PyTorch's defaults)", (size_t)used);
 }
 
-/* "102.00 MiB less" of one trial against the start. */
+/* Write how @tried differs from the start: "102.00 MiB less at the peak (3.1%)", and whether memory runs out. */
 static void put_saved(FILE *out, const struct gm_tried *start, const struct gm_tried *tried)
 {
 	uint64_t before = gm_tried_peak(start), after = gm_tried_peak(tried);
@@ -149,7 +151,7 @@ static const char *in_force(const struct gm_search *search)
 	return search->conf[0] ? "the settings in force" : "the defaults";
 }
 
-/* No settings help: what it takes. */
+/* Nothing fits: print the memory that the program needs. */
 static void print_unfit(const struct gm_search *search)
 {
 	const struct gm_simulation *all = &search->unlimited;
@@ -164,7 +166,7 @@ static void print_unfit(const struct gm_search *search)
 		     gm_show_bytes((int64_t)all->peak_used_bytes));
 }
 
-/* What each setting does at its best, alone. */
+/* Print the best value of each setting alone. */
 static void print_alone(const struct gm_search *search)
 {
 	putchar('\n');
@@ -192,7 +194,7 @@ static void print_alone(const struct gm_search *search)
 	}
 }
 
-/* The same history on the other heap. */
+/* Print the run on the pages heap. */
 static void print_pages(const struct gm_search *search)
 {
 	const struct gm_simulation *run = &search->pages;
@@ -227,7 +229,7 @@ static void print_pages_better(const struct gm_history *history, const struct gm
 			     gm_show_bytes((int64_t)(peak - pages)), other, 100 * share(peak - pages, peak));
 }
 
-/* The line to set, if there is one. */
+/* Print the recommended settings as a line to set, or that none is better. */
 static void print_recommended(const struct gm_history *history, const struct gm_search *search)
 {
 	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];

@@ -1,5 +1,5 @@
 /*
- * simulate.c - a recorded history run through the library's own heap: see replay.h.
+ * simulate.c - run a trace through the library's own heap: see replay.h. Several threads may each run one.
  */
 #include "tools/replay/replay.h"
 
@@ -15,17 +15,17 @@
 #include "tools/read/table.h"
 
 #define IDEAL_BASE UINT64_C(0x7f0000000000)
-#define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
+#define IDEAL_BYTES (UINT64_C(1) << 46)	/* the largest segment, because addresses are finite even without a limit */
 #define IDEAL_SLOTS (UINT64_C(1) << 61)
-#define IDEAL_END IDEAL_SLOTS		/* of those that come one after the other */
+#define IDEAL_END IDEAL_SLOTS		/* end of rising addresses */
 #define CHECK_EVERY 4096u
-#define SLOTS 65536u			/* addresses in another order: each segment gets one */
+#define SLOTS 65536u			/* in an order other than rising each segment gets a slot of addresses */
 #define SLOT_BYTES (UINT64_C(1) << 40)
 
 struct simulation {
 	const struct gm_trace *trace;
 	struct gm_heap *heap;
-	struct gm_undo undo;		/* empty: nothing to take back here */
+	struct gm_undo undo;		/* empty: no change is undone here */
 	struct gm_stats stats;
 	struct gm_segment *segments;
 	struct gm_block *blocks;
@@ -33,19 +33,19 @@ struct simulation {
 	uint32_t segment_limit, block_limit;
 	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
 	uint32_t *block_of;		/* by id of the trace */
-	uint64_t *direct_of;		/* bytes of what went past the cache, likewise */
-	void **memory;			/* all of it, to free at the end */
+	uint64_t *direct_of;		/* by id of the trace: bytes of memory that bypasses the cache */
+	void **memory;			/* every allocation, to free at the end */
 	size_t memory_count;
 	struct gm_simulate_how how;
 	uint64_t used, ideal_next;
-	uint32_t slots;			/* given out */
-	size_t driver_next;		/* lines before this are not the driver's next call */
-	uint64_t live, held;		/* @held: blocks as they were rounded, until their frees are complete */
-	uint64_t spare;			/* pages of memory behind no address */
+	uint32_t slots;			/* used so far */
+	size_t driver_next;		/* the line from which on to look for the driver's next recorded call */
+	uint64_t live, held;		/* bytes requested; bytes of blocks, until their frees are complete */
+	uint64_t spare;			/* bytes of pages that are mapped nowhere */
 	uint64_t pages;			/* bytes of all pages */
-	uint64_t pages_from;		/* their addresses begin here */
-	uint32_t *handles;		/* as struct gm_heap_ops has it */
-	uint64_t operations, past;	/* @past: the last one that the device has finished with, whatever the lag */
+	uint64_t pages_from;		/* the first address for pages */
+	uint32_t *handles;		/* see reserve in struct gm_heap_ops */
+	uint64_t operations, past;	/* @past: operations that a wait for the device has passed, whatever the lag */
 	struct gm_simulation *result;
 };
 
@@ -134,7 +134,7 @@ static void *memory(void *arg, size_t bytes)
 	return *place;
 }
 
-/* ---- who is told ---- */
+/* ---- events of the replay ---- */
 
 static void tell(struct simulation *sim, const char *action, uint64_t address, uint64_t bytes, uint64_t stream)
 {
@@ -149,7 +149,7 @@ static void tell_block(struct simulation *sim, const char *action, uint32_t bloc
 
 /* ---- the driver ---- */
 
-/* The next call of the driver in the recording, of @op; NULL and a difference when it is another. */
+/* Return the driver's next recorded call, which must be @op; if it is another, note a difference and return NULL. */
 static const struct gm_trace_line *recorded_call(struct simulation *sim, enum gm_trace_op op)
 {
 	const struct gm_trace *trace = sim->trace;
@@ -178,7 +178,7 @@ static void use(struct simulation *sim, uint64_t bytes)
 		sim->result->peak_used_bytes = sim->used;
 }
 
-/* Where the ideal device puts a segment. */
+/* Return the address that the ideal device gives to a segment. */
 static uint64_t ideal_address(struct simulation *sim, uint64_t bytes)
 {
 	uint32_t slot = sim->slots;
@@ -239,7 +239,7 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 		       (unsigned long long)address);
 }
 
-/* Of the pages heap: addresses without end, and pages, each a handle, as long as the device has some. */
+/* The pages heap gets any amount of addresses, and pages, each one handle, as long as the device has memory. */
 static int reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes, const uint32_t **ret_handles)
 {
 	struct simulation *sim = arg;
@@ -293,7 +293,8 @@ static uint64_t point(void *arg)
 	return ((struct simulation *)arg)->operations;
 }
 
-/* Another stream may have what was freed @lag operations ago, or before a wait for the device. */
+/* Return the operation that the device has passed: @lag operations ago or, if later, that of the last wait for the
+ * device. */
 static uint64_t passed(void *arg, uint64_t stream)
 {
 	const struct simulation *sim = arg;
@@ -326,10 +327,10 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 	int r;
 
 	if (!line->bytes)
-		return;			/* a null pointer: it is in no pool */
+		return;			/* a null pointer: no heap is asked */
 	r = gm_heap_alloc(sim->heap, &request, &id);
 	sim->result->allocations++;
-	if (r == -ENOMEM || (r && !sim->how.follow)) {	/* larger than the heap's own limit: likewise */
+	if (r == -ENOMEM || (r && !sim->how.follow)) {	/* also a request above the heap's limit */
 		refuse(sim, line->bytes, line->stream);
 		sim->result->missed++;
 		if (sim->how.follow && line->address)
@@ -356,14 +357,14 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 		       (unsigned long long)line->address);
 }
 
-/* A request that was refused when it was recorded. It is freed at once: how long it would have lived is
- * not known. */
+/* Try a request that was refused when it was recorded, and free it at once, because nobody knows how long it would have
+ * lived. */
 static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 {
 	struct gm_heap_request request = { line->bytes, line->stream, false };
 	uint32_t id = GM_NONE;
 
-	/* Without a limit it would always be served: that says nothing, and is no part of the peak. */
+	/* Without any limit it is always served, which tells nothing; it must not count in the peak either. */
 	if (!line->bytes || (sim->how.capacity == GM_HEAP_UNLIMITED && sim->heap->config.limit == GM_HEAP_UNLIMITED))
 		return;
 	if (gm_heap_alloc(sim->heap, &request, &id)) {
@@ -374,7 +375,7 @@ static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 	gm_heap_free_completed(sim->heap, id);
 }
 
-/* Memory that the cache does not serve. Where there is none the cache is emptied for it. */
+/* Allocate memory that bypasses the cache. If the device has not enough, empty the cache first. */
 static void take_directly(struct simulation *sim, const struct gm_trace_line *line)
 {
 	uint64_t freed;
@@ -460,8 +461,8 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	};
 	size_t ids = (size_t)sim->trace->ids + 1;
 
-	/* Each allocation makes at most one segment and two blocks; in the pages heap the addresses that it leaves
-	 * are cut where their memory ends, too. */
+	/* Each allocation makes at most one segment and two blocks. In the pages heap free addresses are also cut where
+	 * their memory ends. */
 	sim->segment_limit = (uint32_t)ids + 1;
 	sim->block_limit = config->class == &gm_pages_class ? 8 * (uint32_t)ids + 1024 : 2 * (uint32_t)ids + 2;
 	sim->segment_fresh = sim->block_fresh = 1;
@@ -475,7 +476,7 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	setup.segments = sim->segments;
 	setup.blocks = sim->blocks;
 	setup.links = sim->links;
-	if (sim->how.check) {		/* nobody else reads it */
+	if (sim->how.check) {		/* only the check reads the page map */
 		setup.map = gm_page_map_new(memory, sim);
 		if (!setup.map)
 			return -ENOMEM;
@@ -505,7 +506,7 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 	int r;
 
 	memset(ret, 0, sizeof(*ret));
-	/* Large tables are new pages of the kernel each time, and not cleared by hand while operations are timed. */
+	/* Let large tables be fresh pages from the kernel each time; calloc need not clear these. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	if (trace->ids >= UINT32_MAX / 8 - 256)
 		return -E2BIG;

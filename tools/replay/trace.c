@@ -1,5 +1,5 @@
 /*
- * trace.c - reading a recorded history of allocations, and what any heap needs for it: see replay.h.
+ * trace.c - read a trace; compute the bytes that any heap needs for it: see replay.h. One thread.
  */
 #include "tools/replay/replay.h"
 
@@ -24,7 +24,8 @@ static int fail(struct gm_trace *trace, uint32_t number, const char *what)
 	return -EINVAL;
 }
 
-/* The dense id of @id in the file: a new one for an allocation, the known one otherwise. */
+/* Set line->id, the dense id of @id in the file: a new one for an allocation, else the one that @id has. Return 0,
+ * -EINVAL or -ENOMEM. */
 static int resolve(struct gm_trace *trace, struct gm_table *ids, uint64_t id, struct gm_trace_line *line)
 {
 	uint64_t known;
@@ -40,7 +41,8 @@ static int resolve(struct gm_trace *trace, struct gm_table *ids, uint64_t id, st
 	return 0;
 }
 
-/* A line that begins with '#': a setting, a call of the driver, or a comment. 1: keep @line. */
+/* Parse a line that begins with '#': a setting, a call of the driver, or a comment. Return 1 if @line belongs in the
+ * trace, else 0. */
 static int comment(struct gm_trace *trace, const char *text, struct gm_trace_line *line)
 {
 	static const struct { const char *name; enum gm_trace_op op; } calls[] = {
@@ -72,6 +74,7 @@ static int comment(struct gm_trace *trace, const char *text, struct gm_trace_lin
 	return 0;
 }
 
+/* Return 1 if @line belongs in the trace, else 0, -EINVAL or -ENOMEM. */
 static int parse(struct gm_trace *trace, struct gm_table *ids, const char *text,
 		 struct gm_trace_line *line)
 {
@@ -101,7 +104,7 @@ static int parse(struct gm_trace *trace, struct gm_table *ids, const char *text,
 	default:
 		return fail(trace, line->number, "is not a line of a trace");
 	}
-	if (errno == ERANGE || strchr(text, '-'))	/* which sscanf takes for another number */
+	if (errno == ERANGE || strchr(text, '-'))	/* sscanf would wrap a negative number */
 		return fail(trace, line->number, "a number that is below 0 or above 2^64 - 1");
 	line->bytes = bytes;
 	line->stream = stream;
@@ -170,7 +173,7 @@ bool gm_trace_is(const char *path)
 	if (file)
 		gzclose(file);
 	text[strcspn(text, "\r\n")] = '\0';
-	if (text[0] == '#' || !text[0])	/* comments and empty lines, and nothing else so far */
+	if (text[0] == '#' || !text[0])	/* only comments and empty lines so far */
 		return comments > 0;
 	return !strcmp(text, "e") || (text[0] && strchr("arf", text[0]) && text[1] == ' ' && text[2] >= '0' &&
 				      text[2] <= '9');
@@ -178,27 +181,28 @@ bool gm_trace_is(const char *path)
 
 /* ---- what a history needs ---- */
 
-/* What a stream held from this line on. Each stream has a list of these that falls, and the first one is the most that
- * it held within the last operations. Its place is the number of its line in the history, from 1. */
+/* The bytes that a stream held from one line on; its index is the number of that line in the trace, from 1. Each stream
+ * has a list of peaks with falling bytes. The first peak is the most that the stream held within the last @lag
+ * operations. */
 struct peak { uint64_t bytes; uint32_t before, after; };
 
-struct stream { uint64_t bytes; uint32_t first, last; };	/* bytes now; its peaks */
+struct stream { uint64_t bytes; uint32_t first, last; };	/* bytes now; its list of peaks */
 
 struct needs {
 	struct peak *peaks;
 	struct stream *streams;
 	size_t streams_count;
-	uint64_t now;			/* the first peaks of all streams together */
+	uint64_t now;			/* the sum of all streams' first peaks */
 };
 
-/* From line @at on stream @s holds @by bytes more. */
+/* Let stream @s hold @by more bytes (modulo 2^64) from line @at on. */
 static void hold(struct needs *needs, struct stream *s, uint32_t at, uint64_t by)
 {
 	struct peak *peaks = needs->peaks;
 	uint64_t before = peaks[s->first].bytes;
 
 	s->bytes += by;
-	/* Those that are not higher than this one count no more, and it has the place of the first of them. */
+	/* Peaks that are not higher than the new one end; it begins where the first of them began. */
 	for (; s->last && peaks[s->last].bytes <= s->bytes; s->last = peaks[at].before)
 		at = s->last;
 	peaks[at] = (struct peak){ s->bytes, s->last, 0 };
@@ -210,7 +214,7 @@ static void hold(struct needs *needs, struct stream *s, uint32_t at, uint64_t by
 	needs->now += peaks[s->first].bytes - before;
 }
 
-/* What stream @s held before line @at is too long ago to count. */
+/* Drop the peaks of stream @s that ended before line @at. */
 static void forget(struct needs *needs, struct stream *s, uint32_t at)
 {
 	struct peak *peaks = needs->peaks;
@@ -221,7 +225,7 @@ static void forget(struct needs *needs, struct stream *s, uint32_t at)
 	}
 }
 
-/* The stream's number, from 1; 0: no memory. */
+/* Return the number of @stream, from 1; 0: out of memory. */
 static uint32_t number_of(struct needs *needs, struct gm_table *numbers, uint64_t stream)
 {
 	uint64_t number = gm_table_get(numbers, stream, 0);
@@ -239,7 +243,7 @@ static uint32_t number_of(struct needs *needs, struct gm_table *numbers, uint64_
 int gm_trace_needs(const struct gm_trace *trace, uint64_t lag, uint64_t *ret_bytes, uint64_t *ret_streams)
 {
 	struct block { uint64_t bytes; uint32_t stream; } *blocks = calloc((size_t)trace->ids + 1, sizeof(*blocks));
-	uint32_t *stream_at = calloc(trace->count + 1, sizeof(*stream_at));	/* whose line it is */
+	uint32_t *stream_at = calloc(trace->count + 1, sizeof(*stream_at));	/* by line: its stream's number */
 	struct needs needs = { .peaks = calloc(trace->count + 1, sizeof(*needs.peaks)) };
 	struct gm_table numbers = { NULL, 0, 0 };
 	int r = !blocks || !stream_at || !needs.peaks ? -ENOMEM : trace->count >= UINT32_MAX ? -E2BIG : 0;
@@ -282,7 +286,7 @@ void gm_trace_free(struct gm_trace *trace)
 	trace->count = 0;
 }
 
-/* The last value of @key in @conf, "KEY:VALUE,..."; NULL: it has none. */
+/* Return the last value of @key in @conf, "KEY:VALUE,..."; NULL: none. It ends at a comma or the end of @conf. */
 static const char *value_in(const char *conf, const char *key)
 {
 	const char *found = NULL;

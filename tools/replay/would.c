@@ -1,5 +1,5 @@
 /*
- * would.c - which one setting would have served what a pool could not serve: see replay.h. One thread.
+ * would.c - find the setting that would have served a refused request: see replay.h. One thread.
  */
 #include "tools/replay/replay.h"
 
@@ -9,7 +9,7 @@
 #include "allocator/pages_heap.h"
 #include "preload/options/options.h"
 
-#define ROWS_MOST 300000u		/* of a longer history each run takes too long for a summary */
+#define ROWS_MOST 300000u		/* a longer history takes too long for a summary */
 
 static const char *const settings[] = {
 	GM_WOULD_EXPANDABLE, "max_split_size_mb:32", "max_split_size_mb:128", "max_split_size_mb:512",
@@ -18,7 +18,8 @@ static const char *const settings[] = {
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
-/* Is all of @trace served within @limit bytes by a heap of @config? @ret_peak: bytes reserved at most. */
+/* Replay @trace within @limit bytes on a heap of @config. @ret_served: was every request served? @ret_peak: peak of
+ * reserved bytes. Return 0, -E2BIG or -ENOMEM. */
 static int run(const struct gm_trace *trace, struct gm_heap_config *config, uint64_t limit, bool *ret_served,
 	       uint64_t *ret_peak)
 {
@@ -33,7 +34,7 @@ static int run(const struct gm_trace *trace, struct gm_heap_config *config, uint
 	return r;
 }
 
-/* The same with @setting before those in force. */
+/* As run, under the settings in force with @setting behind them, which so has precedence. */
 static int try(const struct gm_trace *trace, const char *setting, uint64_t limit, bool *ret_served,
 	       uint64_t *ret_peak)
 {
@@ -50,7 +51,7 @@ static int try(const struct gm_trace *trace, const char *setting, uint64_t limit
 	return r ? r : run(trace, &config, limit, ret_served, ret_peak);
 }
 
-/* The same in the driver's own pool, which no other setting changes; in whole units. */
+/* As run, on the model of the driver's own pool, where other settings have no effect. @ret_peak is in whole units. */
 static int try_async(const struct gm_trace *trace, uint64_t limit, bool *ret_served, uint64_t *ret_peak)
 {
 	struct gm_heap_config config;
@@ -63,7 +64,8 @@ static int try_async(const struct gm_trace *trace, uint64_t limit, bool *ret_ser
 	return r;
 }
 
-/* The setting that serves with the least reserved within @limit; NULL: none does. */
+/* Find the setting that serves every request within @limit with the lowest peak; NULL: none does. Return 0 or
+ * -errno. */
 static int best_of(const struct gm_trace *trace, uint64_t limit, const char **ret_setting, uint64_t *ret_peak)
 {
 	uint64_t peak;
@@ -114,7 +116,7 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 		r = try_async(&history.trace, (uint64_t)((double)units / (1 + GM_WOULD_ASYNC_ERROR)), &ret->async_sure,
 			      &peak);
 	gm_trace_free(&history.trace);
-	if (r == -EINVAL) {		/* settings in force that no heap of ours has */
+	if (r == -EINVAL) {		/* our heaps do not know the settings in force */
 		ret->result = GM_WOULD_UNKNOWN;
 		r = 0;
 	}
