@@ -1,5 +1,5 @@
 /*
- * debug_files.c - the files on this machine that belong to a module: see symbols.h.
+ * debug_files.c - find the files of this machine that belong to a module: see symbols.h. One thread.
  */
 #define _GNU_SOURCE
 #include "tools/symbols/symbols.h"
@@ -62,6 +62,7 @@ void gm_debug_file_close(struct gm_debug_file *file)
 	file->elf.fd = -1;
 }
 
+/* Return 0 without symbols, 1 with dynamic symbols only, 2 with all symbols. */
 static unsigned int quality(const struct gm_debug_file *file)
 {
 	if (file->elf.fd < 0 || !file->elf.symbol_count)
@@ -74,7 +75,8 @@ static bool complete(const struct gm_debug_files *files)
 	return quality(&files->symbols) == 2 && files->dwarf.elf.fd >= 0;
 }
 
-/* Open one path, and keep it where its symbols or its lines are better than those found so far. */
+/* Try one path. Keep the file if its symbols are better than those found so far, or if it is the first with debug
+ * information. */
 __attribute__((format(printf, 3, 4)))
 static void try(struct gm_debug_files *files, const struct gm_build_id *id, const char *format, ...)
 {

@@ -1,22 +1,22 @@
 /*
- * demangle.c - symbols as the source has them: see symbols.h.
+ * demangle.c - demangle C++ and Rust names: see symbols.h. One thread.
  *
- * A mangled name refers to its own parts, so a short one can stand for terabytes. The text comes piece
- * by piece to a callback, which jumps out of the demangler where it becomes too long. Nothing leaks: with
- * a callback the demangler allocates on the stack alone.
+ * A mangled name can repeat its own parts, so a short one can stand for terabytes. The demangler passes the text piece
+ * by piece to a callback, which jumps out of the demangler when the text is too long. The jump leaks nothing, because
+ * with a callback the demangler allocates only on the stack.
  */
 #include "tools/symbols/symbols.h"
 
 #include <setjmp.h>
 #include <string.h>
 
-#define SYMBOL_MOST 8192u		/* the demangler recurses as deep as a name is long */
+#define SYMBOL_MOST 8192u		/* bytes; the depth of the demangler's recursion grows with the length */
 #define TEXT_MOST 16384u
 
 #if __has_include(<libiberty/demangle.h>)
 #include <libiberty/demangle.h>
 
-#define SHORT 1000u			/* what the demangler takes under its own limit */
+#define SHORT 1000u			/* bytes; longer names may exceed the demangler's own limit on recursion */
 
 struct text {
 	char at[TEXT_MOST];
@@ -34,7 +34,8 @@ static void take(const char *piece, size_t length, void *arg)
 	text.length += length;
 }
 
-/* Rust's older names are C++ names as well: Rust is asked first. */
+/* Demangle to @text. Return 0 if @symbol is not mangled, or too long. Rust comes first, because older Rust names are
+ * also C++ names. */
 static int demangle(const char *symbol, int options)
 {
 	text.length = 0;

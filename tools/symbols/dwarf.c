@@ -1,12 +1,12 @@
 /*
- * dwarf.c - from addresses to compilation units, and to the functions in them: see symbols.h.
+ * dwarf.c - find the functions and lines of addresses in DWARF: see symbols.h. One thread.
  *
- * Which unit an address lies in is taken from the units' own ranges: the index that a compiler may
- * write (.debug_aranges) is missing as often as not. Units without an address that is asked for are not read.
+ * The unit of an address is found by the units' own ranges, because the index for that (.debug_aranges) is often
+ * missing. Units without a requested address are not read.
  *
- * One walk over a unit for all its addresses. A function that holds none of them is skipped with
- * all that is in it; in one that does, the inlined functions are followed down. Functions within
- * others (lambdas, nested ones) are found by a second walk, which is made if addresses are without a function.
+ * One walk over a unit serves all its addresses. The walk skips a function without a requested address, and all that is
+ * in it; in other functions it goes down into inlined functions. If addresses are left without a function, a second
+ * walk goes into everything and finds functions within functions, such as lambdas.
  */
 #define _GNU_SOURCE
 #include "tools/symbols/symbols.h"
@@ -29,7 +29,7 @@
 	X(dwarf_siblingof) X(dwarf_tag) X(dwarf_attr_integrate) X(dwarf_attr) X(dwarf_formudata) \
 	X(dwarf_formstring) X(dwarf_diename) X(dwarf_setalt) X(dwelf_dwarf_gnu_debugaltlink)
 
-/* By pointers that dlopen found. */
+/* libdw's functions, from dlsym. */
 static struct {
 #define GM_LIBDW_FIELD(name) __typeof__(&name) name;
 	GM_LIBDW_FUNCTIONS(GM_LIBDW_FIELD)
@@ -56,32 +56,32 @@ const char *gm_dwarf_missing(void)
 
 /* ---- the functions of one unit --------------------------------------------------------------- */
 
-#define DEPTH_MOST 256u			/* of entries within entries: beyond, they are damaged */
+#define DEPTH_MOST 256u			/* of nested entries; deeper ones are damaged */
 
 /* One compilation unit and the addresses in it. */
 struct unit {
 	Dwarf_Die die;
 	const uint64_t *addresses;	/* ascending */
-	const size_t *places;		/* theirs in the request */
+	const size_t *places;		/* their indices in the request */
 	size_t count;
 };
 
-struct node {				/* a function at an address; the outer one, 0 none */
+struct node {				/* a function at an address; @outer: the node of the outer one, 0: none */
 	Dwarf_Die die;
 	uint32_t outer;
 };
 
 struct walk {
 	const struct unit *unit;
-	uint32_t *innermost;		/* of each address; index of its node */
-	struct node *nodes;		/* 0 unused */
+	uint32_t *innermost;		/* by address: the node of its innermost function so far, 0: none */
+	struct node *nodes;		/* the first is unused */
 	size_t node_count;
-	size_t found;			/* addresses that a function holds */
-	bool deep;			/* second walk: into everything */
+	size_t found;			/* addresses with a function */
+	bool deep;			/* the second walk: go into everything */
 	bool no_memory;
 };
 
-/* The place of the first of @addresses, ascending, that is not below @address. */
+/* Return the index of the first of the ascending @addresses that is >= @address; @count: none. */
 static size_t first_at_or_after(const uint64_t *addresses, size_t count, uint64_t address)
 {
 	size_t low = 0;
@@ -110,8 +110,8 @@ static uint32_t new_node(struct walk *walk, const Dwarf_Die *die, uint32_t outer
 	return (uint32_t)(walk->node_count - 1);
 }
 
-/* Put @die at every address that it holds: a function, or one inlined into what is there. Returns
- * whether it holds any. */
+/* Make the function @die the innermost one of every address in its ranges: a function where an address has none, an
+ * inlined one where it has one. Return whether there was any. */
 static bool hold(struct walk *walk, Dwarf_Die *die, bool inlined)
 {
 	Dwarf_Addr base, low, high;
@@ -125,7 +125,7 @@ static bool hold(struct walk *walk, Dwarf_Die *die, bool inlined)
 			uint32_t outer = walk->innermost[i], node;
 
 			if (inlined != (outer != 0))
-				continue;	/* the second walk meets it again; or damaged */
+				continue;	/* met again in the second walk, or damaged */
 			node = new_node(walk, die, outer);
 			if (!node)
 				return false;
@@ -188,7 +188,7 @@ static void visit_children(struct walk *walk, Dwarf_Die *parent, bool in_functio
 	} while (!gm_libdw.dwarf_siblingof(&die, &next) && (die = next, true));
 }
 
-/* The value of an attribute, @otherwise when there is none. */
+/* Return the value of an attribute, or @otherwise if @die lacks it. */
 static uint64_t number(Dwarf_Die *die, unsigned int name, uint64_t otherwise)
 {
 	Dwarf_Attribute attribute;
@@ -200,6 +200,7 @@ static uint64_t number(Dwarf_Die *die, unsigned int name, uint64_t otherwise)
 	return value;
 }
 
+/* Return the function's linkage name, else its plain name, else "". */
 static const char *symbol_of(Dwarf_Die *die)
 {
 	static const unsigned int names[] = { DW_AT_linkage_name, DW_AT_MIPS_linkage_name };
@@ -214,7 +215,7 @@ static const char *symbol_of(Dwarf_Die *die)
 	return name ? name : "";
 }
 
-/* File 0 is one since DWARF 5; before that libdw calls it "???". */
+/* Return the name of the unit's file number @file, or "". File 0 exists since DWARF 5; before, libdw calls it "???". */
 static const char *file_of(const struct unit *unit, uint64_t file)
 {
 	Dwarf_Die die = unit->die;
@@ -228,7 +229,8 @@ static const char *file_of(const struct unit *unit, uint64_t file)
 	return name && strcmp(name, "???") ? name : "";
 }
 
-/* The levels at address @i, from its line and from where each function was inlined. */
+/* Report the levels of address @i. The innermost has the line of the address, each outer one the line of the call that
+ * was inlined. */
 static void report(struct walk *walk, size_t i, const struct gm_dwarf_request *request)
 {
 	const struct unit *unit = walk->unit;
@@ -248,7 +250,7 @@ static void report(struct walk *walk, size_t i, const struct gm_dwarf_request *r
 
 		at.name = symbol_of(&node->die);
 		at.inlined = node->outer != 0;
-		/* Without inlines: the function itself, at the line where it calls the next one. */
+		/* Without inlines only the outermost function is left, at the line of the call. */
 		if (!request->inlines || count == GM_LEVELS_MOST)
 			count = 0;
 		levels[count++] = at;
@@ -263,7 +265,7 @@ static void report(struct walk *walk, size_t i, const struct gm_dwarf_request *r
 		request->found(request->arg, unit->places[i], levels, count);
 }
 
-/* Report the levels at each address of one unit. Returns false without memory. */
+/* Report the levels of each address of one unit. Return false if out of memory. */
 static bool resolve_unit(const struct unit *unit, const struct gm_dwarf_request *request)
 {
 	struct walk walk = { .unit = unit };
@@ -294,7 +296,7 @@ static int by_index(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Which addresses of the request lie in @unit: their places, ascending. */
+/* Write to @places the indices of the request's addresses in @unit, ascending. Return their number. */
 static size_t find_addresses(Dwarf_Die *unit, const struct gm_dwarf_request *request, size_t *places)
 {
 	Dwarf_Addr base, low, high;
@@ -302,7 +304,7 @@ static size_t find_addresses(Dwarf_Die *unit, const struct gm_dwarf_request *req
 	size_t count = 0;
 
 	while ((offset = gm_libdw.dwarf_ranges(unit, offset, &base, &low, &high)) > 0) {
-		if (low <= 1)		/* code that the linker threw away */
+		if (low <= 1)		/* code that the linker removed */
 			continue;
 		for (size_t i = first_at_or_after(request->addresses, request->count, low);
 		     i < request->count && request->addresses[i] < high && count < request->count; i++)
@@ -313,7 +315,7 @@ static size_t find_addresses(Dwarf_Die *unit, const struct gm_dwarf_request *req
 	return count;
 }
 
-/* Answer the request unit by unit. Returns NULL, or why it could not. */
+/* Answer the request unit by unit. Return NULL, or why it failed. */
 static const char *find_units(Dwarf *dwarf, const struct gm_dwarf_request *request)
 {
 	uint64_t *addresses = malloc(request->count * sizeof(*addresses));
@@ -324,7 +326,7 @@ static const char *find_units(Dwarf *dwarf, const struct gm_dwarf_request *reque
 	Dwarf_Half version;
 	uint8_t type;
 
-	/* No place for the split part: libdw would open the file that this one names. */
+	/* The last argument is NULL, or libdw would open the split file that this file names. */
 	while (!why && !gm_libdw.dwarf_get_units(dwarf, cu, &cu, &version, &type, &unit.die, NULL)) {
 		if (type != DW_UT_compile && type != DW_UT_skeleton)
 			continue;
@@ -339,8 +341,9 @@ static const char *find_units(Dwarf *dwarf, const struct gm_dwarf_request *reque
 	return why;
 }
 
-/* What several debug files have in common may lie in another file (dwz): the one that this file
- * names, relative to itself, or one by build id; only if it has the build id that is asked for. */
+/* Open the file with the parts that several debug files share (dwz), if this file refers to one: by the name in this
+ * file, relative to this file's directory, else by build id. It must have the build id that this file names. Return
+ * NULL, or why it failed; the caller closes *@ret_common and @ret_file. */
 static const char *open_common(const struct gm_debug_places *places,
 			       const struct gm_debug_file *file, Dwarf *dwarf,
 			       struct gm_debug_file *ret_file, Dwarf **ret_common)

@@ -1,8 +1,8 @@
 /*
- * names.c - names, lines and inlined functions put into a snapshot: see symbols.h.
+ * names.c - put names, lines and inlined functions into a snapshot: see symbols.h. One thread.
  *
- * The frames are sorted by module and address and given to a worker process (symbolize_worker.c); its answers are put
- * into the snapshot here.
+ * A worker process (symbolize_worker.c) finds them. This file collects the frames to ask for and puts the answers into
+ * the snapshot.
  */
 #define _GNU_SOURCE
 #include "tools/symbols/symbols.h"
@@ -17,10 +17,11 @@
 #include "tools/read/value.h"
 #include "tools/show/show.h"
 
-#define SHOWN_MOST ((size_t)1 << 16)	/* frames of what is shown: more is the business of gpumem symbolize */
+#define SHOWN_MOST ((size_t)1 << 16)	/* frames that a verb asks for; gpumem symbolize asks for all */
 #define SHOWN_SECONDS 5u		/* of a processor, for one child */
 
-/* What the worker said of one frame: levels[first .. first + count). */
+/* The worker's answer for one frame: levels[first .. first + count). @closed: it is complete. After expand(), the
+ * frames that were added for it. */
 struct answer { uint32_t first, count; bool closed; };
 struct level { const char *name, *file; uint32_t line; };
 
@@ -36,31 +37,31 @@ struct job {
 	size_t level_count;
 };
 
-/* A native frame of a module that no earlier run has given a line. */
+/* Is it a native frame of a known module that has no line yet? */
 static bool is_wanted(const struct gm_snapshot_frame *frame, size_t module_count)
 {
 	return !frame->python && !frame->inlined && frame->module > 0 &&
 	       (uint64_t)frame->module < module_count && frame->offset > 0 && !frame->line;
 }
 
-/* ---- what is known already -------------------------------------------------------------------- */
+/* ---- answers that are kept -------------------------------------------------------------------- */
 
 /*
- * What a child found, by build id and offset: the ranks of a job, and the two snapshots of a diff, are of the same
- * builds. As long as the process lives; of what verbs show alone.
+ * A worker's answers by build id and offset, kept as long as the process lives: the ranks of a job, and the two
+ * snapshots of a diff, run the same builds. Only for gm_names_show.
  */
 
 #define KNOWN_MOST ((size_t)1 << 18)
 
 static struct {
 	struct gm_values *texts;
-	struct gm_table found;		/* -> the place of an entry + 1 */
+	struct gm_table found;		/* (build id, offset) -> index of an entry + 1 */
 	struct { uint32_t first, count; } *entries;
 	struct level *levels;
 	size_t entry_count, level_count;
 } known;
 
-/* One copy of the build id of the module that frame @i is in; NULL: it has none. */
+/* Return the one copy of the build id of frame @i's module; NULL: none, or out of memory. */
 static const char *build_of(const struct job *job, size_t i)
 {
 	size_t module = (size_t)job->snapshot->frames[i].module;
@@ -75,7 +76,7 @@ static const char *own_text(struct gm_values *texts, const char *text)
 	return text[0] ? gm_values_string(texts, text, strlen(text)) : "";
 }
 
-/* Answer frame @i from what is known; false: nothing is. */
+/* Answer frame @i from the kept answers. Return false if it must be asked for. */
 static bool recall(struct job *job, size_t i)
 {
 	const char *build = job->names->shown ? build_of(job, i) : NULL;
@@ -103,7 +104,7 @@ static bool recall(struct job *job, size_t i)
 	return true;
 }
 
-/* Nothing is lost where memory is short. */
+/* Keep the answer for frame @i. Without memory it is not kept, which does no harm. */
 static void remember(struct job *job, size_t i)
 {
 	const struct answer *answer = &job->answers[i];
@@ -132,6 +133,7 @@ static void remember(struct job *job, size_t i)
 		     known.entry_count);
 }
 
+/* Ask for frame @i, unless its answer is known. */
 static void want(struct job *job, size_t i)
 {
 	const struct gm_snapshot_frame *frame = &job->snapshot->frames[i];
@@ -142,9 +144,9 @@ static void want(struct job *job, size_t i)
 		};
 }
 
-/* ---- what is shown ---------------------------------------------------------------------------- */
+/* ---- frames that verbs show ------------------------------------------------------------------- */
 
-/* Frames and stacks that were met. */
+/* Frames and stacks that were visited. */
 struct met { bool *frames, *stacks; };
 
 static void want_stack(struct job *job, struct met *met, int64_t id)
@@ -179,7 +181,7 @@ static void want_rows(struct job *job, struct met *met, const struct gm_row *row
 		want_stack(job, met, rows[i].stack);
 }
 
-/* Who held the peak of @of, a device, the host or a pool. */
+/* Want the stacks that held the peak of @of: a device, the host or a pool. */
 static void want_peak(struct job *job, struct met *met, const json_t *of)
 {
 	const json_t *row;
@@ -189,8 +191,8 @@ static void want_peak(struct job *job, struct met *met, const json_t *of)
 		want_stack(job, met, gm_json_number(row, "stack"));
 }
 
-/* The most telling first, should there be too many: why it ended, what failed, what is live, who held the peak, the
- * history. */
+/* Want all stacks, the most important first, because there may be too many: why the program ended, failures, live
+ * blocks, who held the peaks, the history. */
 static void want_shown(struct job *job, struct met *met)
 {
 	const struct gm_snapshot *of = job->snapshot;
@@ -234,7 +236,7 @@ static int collect(struct job *job)
 
 /* ---- the answers ------------------------------------------------------------------------------ */
 
-/* Text from a file of anybody's, as JSON takes it. NULL: out of memory. */
+/* Return a text of any content as UTF-8, owned by the snapshot. NULL: out of memory. */
 static const char *clean_text(struct job *job, const char *said)
 {
 	size_t length = strlen(said);
@@ -261,11 +263,11 @@ static void take_level(void *arg, uint32_t frame, const struct gm_level *said)
 	if (frame >= job->frame_count)
 		return;
 	answer = &job->answers[frame];
-	/* Said already, before the worker died: what DWARF knew of it is more. */
+	/* The first answer stays: it came with DWARF, before the worker died. */
 	if (answer->closed || job->level_count == UINT32_MAX)
 		return;
 	if (answer->count && answer->first + answer->count != job->level_count)
-		answer->count = 0;		/* begun, and not ended before the worker died */
+		answer->count = 0;		/* the worker died within this frame's answer: start again */
 	if (!answer->count)
 		answer->first = (uint32_t)job->level_count;
 	level = gm_list_add(&job->levels, &job->level_count, sizeof(*level));
@@ -301,8 +303,8 @@ static void put(struct gm_snapshot_frame *frame, const struct level *level)
 	}
 }
 
-/* Put what is known into frame @i. The functions inlined into it are new frames behind all others:
- * @answer->first is the number of the first, and @answer->count says how many. */
+/* Put the answer into frame @i, and add a frame for each function inlined into it, behind all others. Then
+ * answer->first and answer->count are the first of these frames and their number. Return 0 or -ENOMEM. */
 static int expand(struct job *job, size_t i)
 {
 	struct gm_snapshot *to = job->snapshot;
@@ -332,7 +334,7 @@ static int expand(struct job *job, size_t i)
 	return 0;
 }
 
-/* All stacks with the functions inlined into their frames before each. */
+/* Put the inlined functions of each frame into all stacks, before that frame. Return 0 or -ENOMEM. */
 static int rewrite_stacks(struct job *job)
 {
 	struct gm_snapshot *to = job->snapshot;
@@ -407,7 +409,7 @@ void gm_names_hush(void)
 	said = true;
 }
 
-/* Is it a program, and not a library or an interpreter, of which users have no debug information? */
+/* Is it a program of the user's? For libraries and interpreters users seldom have debug information. */
 static bool is_program(const struct gm_sym_module *module)
 {
 	const char *name = basename(module->path);
@@ -415,7 +417,7 @@ static bool is_program(const struct gm_sym_module *module)
 	return name[0] && !strstr(name, ".so") && strncmp(name, "python", 6);
 }
 
-/* Why there are no lines: once, and only where the user can do something about it. */
+/* Print once why lines are missing, if the user can change the reason. */
 static void say_why(void *arg, const struct gm_sym_module *module, size_t number, size_t count, const char *why)
 {
 	const char *verb = arg;
@@ -440,5 +442,5 @@ int gm_names_show(const char *verb, struct gm_snapshot *snapshot)
 	struct gm_names names = { .places = &places, .shown = true, .done = say_why, .arg = (char *)(uintptr_t)verb };
 	int r = off ? 0 : gm_names_find(snapshot, &names);
 
-	return r == -ENOMEM ? r : 0;		/* without a child, or with too many frames, there are no lines */
+	return r == -ENOMEM ? r : 0;		/* other errors (no child, too many frames) only cost the lines */
 }

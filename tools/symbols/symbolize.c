@@ -1,6 +1,6 @@
 /*
- * symbolize.c - gpumem symbolize: the same snapshot with its native frames named: functions
- * demangled, files and lines, inlined functions as frames of their own.
+ * symbolize.c - gpumem symbolize: write a snapshot again with demangled names, files and lines of its native frames,
+ * and inlined functions as frames of their own. One thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,7 +61,7 @@ static int write_out(const struct gm_snapshot *snapshot, const char *path)
 	return r ? r : gm_output_close(&output, gm_snapshot_json(snapshot, output.file));
 }
 
-/* One that is not there would look like one that has nothing. */
+/* Warn about a missing directory, which otherwise looks like an empty one. */
 static void check_directory(const char *option, const char *directory)
 {
 	struct stat st;
@@ -80,8 +80,8 @@ int gm_verb_symbolize(int argc, char **argv)
 		{ "output", GM_ARG_TEXT, &output }, { "sysroot", GM_ARG_TEXT, &sysroot },
 		{ "debug-dir", GM_ARG_TEXTS, &dirs }, { "no-inlines", GM_ARG_FLAG, &no_inlines }, { NULL, 0, NULL }
 	};
-	/* Freed by the next one, if there is one: most often the process ends behind this, and to take
-	 * a large snapshot apart for that takes a sixth of the time. */
+	/* Freed only by the next call: the process usually ends after this verb, and to free a large snapshot takes a
+	 * sixth of the verb's time. */
 	static struct gm_loaded loaded;
 	struct gm_debug_places places;
 	int status = gm_arguments(argc, argv, arguments, 1, 1), r;

@@ -1,8 +1,8 @@
 /*
- * symbolize_worker.c - the child process that works names out, and the pipe: symbols.h.
+ * symbolize_worker.c - the child process that finds names, and the pipe to its parent: see symbols.h. One thread.
  *
- * Records go one way, each a struct record and its two strings. The parent believes no length and
- * no number in them.
+ * The child sends records, each a struct record and its two strings. The parent checks every length and number in
+ * them.
  */
 #define _GNU_SOURCE
 #include "tools/symbols/symbols.h"
@@ -34,7 +34,7 @@ struct record {
 	uint32_t name_bytes, file_bytes;
 };
 
-/* What is asked, by module. */
+/* The request, divided by module. */
 struct job {
 	const struct gm_sym_request *request;
 	struct gm_sym_module *modules;
@@ -67,12 +67,12 @@ struct module {
 	const struct gm_sym_module *module;
 	FILE *out;
 	const struct gm_debug_file *symbols;
-	struct gm_elf_match *matches;	/* of the frames, in their order; NULL none */
-	bool *found;			/* of the frames: DWARF knew them */
-	bool any;			/* it knew one */
+	struct gm_elf_match *matches;	/* by frame: its symbol; NULL: not looked for */
+	bool *found;			/* by frame: does DWARF have it? */
+	bool any;			/* DWARF has one of the frames */
 };
 
-/* A return address: the call lies before it. */
+/* Return an address within the call instruction: the frame's offset, a return address, is the one after it. */
 static uint64_t address_of(const struct gm_sym_frame *frame)
 {
 	return frame->offset ? frame->offset - 1 : 0;
@@ -93,7 +93,7 @@ static struct gm_elf_match *find_symbols(const struct gm_sym_module *module,
 	return scan.matches;
 }
 
-/* The symbol of frame @i's function, "" none. Static memory. */
+/* Return the symbol of frame @i's function: the symbol table's, in a static buffer, else the recorded one; "": none. */
 static const char *symbol_of(const struct module *m, size_t i)
 {
 	static char name[TEXT_MOST];
@@ -125,6 +125,7 @@ static void found(void *arg, size_t i, const struct gm_level *levels, size_t cou
 	}
 }
 
+/* Send the levels of all frames from DWARF. Return "", or what is missing. */
 static const char *lines(struct module *m, const struct gm_sym_request *request,
 			 const struct gm_debug_file *file)
 {
@@ -156,10 +157,10 @@ static bool all_named(const struct gm_sym_module *module)
 	return true;
 }
 
-/* One module: symbols, then lines. Returns "" or why not all was found.
+/* Send names and levels of one module's frames. Return "", or what is missing.
  *
- * A function's own name is the symbol table's where it has one (it knows clones and parts); what
- * the process recorded comes second, DWARF's third. Names of inlined functions are DWARF's. */
+ * The name of a function that is not inlined is the symbol table's, which knows clones and parts; else the recorded
+ * one; else DWARF's. The name of an inlined function is DWARF's. */
 static const char *resolve(const struct gm_sym_request *request, const struct gm_sym_module *module,
 			   bool dwarf, FILE *out)
 {
@@ -213,14 +214,14 @@ static __attribute__((noreturn)) void work(const struct job *job, size_t first, 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	limit(RLIMIT_CORE, 0);
 	limit(RLIMIT_CPU, request->cpu_seconds ? request->cpu_seconds : CPU_SECONDS);
-#ifndef __SANITIZE_ADDRESS__			/* whose own memory is larger */
+#ifndef __SANITIZE_ADDRESS__			/* AddressSanitizer needs more for itself */
 	limit(RLIMIT_DATA, DATA_MOST);
 #endif
 	for (size_t i = first; out && i < job->count; i++, dwarf = true) {
 		struct gm_level end = none;
 
 		put(out, RECORD_BEGIN, (uint32_t)i, &none);
-		fflush(out);			/* known to the parent before it goes wrong */
+		fflush(out);			/* the parent must know the module if this one kills us */
 		end.name = resolve(request, &job->modules[i], dwarf, out);
 		put(out, RECORD_END, (uint32_t)i, &end);
 	}
@@ -232,7 +233,7 @@ static __attribute__((noreturn)) void work(const struct job *job, size_t first, 
 /* ---- the parent -------------------------------------------------------------------------------- */
 
 struct progress {
-	size_t module;			/* begun last */
+	size_t module;			/* the first module that is not done */
 	bool all;
 };
 
@@ -247,7 +248,7 @@ static bool get(FILE *in, void *to, size_t bytes)
 	return fread(to, 1, bytes, in) == bytes;
 }
 
-/* One record; false at the end, or when it is none. */
+/* Take one record. Return false at the end, and if the record is invalid. */
 static bool take(FILE *in, const struct job *job, struct progress *progress)
 {
 	static char name[TEXT_MOST + 1], file[TEXT_MOST + 1];
@@ -263,7 +264,7 @@ static bool take(FILE *in, const struct job *job, struct progress *progress)
 	level.inlined = record.inlined != 0;
 	switch (record.kind) {
 	case RECORD_BEGIN:
-		/* In order, or it is out of its mind. */
+		/* Modules come in order; anything else is invalid. */
 		if (record.number >= job->count || record.number < progress->module)
 			return false;
 		progress->module = record.number;
@@ -282,6 +283,7 @@ static bool take(FILE *in, const struct job *job, struct progress *progress)
 	}
 }
 
+/* Let one child work from progress->module on, at first without DWARF unless @dwarf. Return 0 or -errno. */
 static int run(const struct job *job, bool dwarf, struct progress *progress)
 {
 	int ends[2], status;
@@ -301,14 +303,14 @@ static int run(const struct job *job, bool dwarf, struct progress *progress)
 	}
 	if (!child) {
 		close(ends[0]);
-		gm_limit_lift();		/* debug information is of any size, and none of the snapshot's */
+		gm_limit_lift();		/* debug information may have any size, and is no part of the input */
 		work(job, progress->module, dwarf, ends[1]);
 	}
 	close(ends[1]);
 	in = fdopen(ends[0], "r");
 	while (in && take(in, job, progress))
 		;
-	/* Done, dead, or no longer believed. */
+	/* The child is done, dead, or sent an invalid record. */
 	kill(child, SIGKILL);
 	if (in)
 		fclose(in);
@@ -331,7 +333,7 @@ static int run_all(const struct job *job)
 		if (progress.all || progress.module >= job->count)
 			break;
 		if (progress.module != tried || dwarf) {
-			dwarf = false;		/* the module that it died of, once more */
+			dwarf = false;		/* try the module that killed the child once more */
 			continue;
 		}
 		done(job, progress.module++, "its files could not be digested");

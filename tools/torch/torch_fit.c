@@ -1,10 +1,10 @@
 /*
  * torch_fit.c - which segments and events PyTorch's viewer can follow: see torch.h. One thread.
  *
- * The viewer (and `_memory_viz.py segment_plot`) starts with what is live at the end and undoes the
- * events, newest first. It fails on a block outside of every segment, on the free of a block that it
- * does not have, on a mapping outside of its segment. Such events come of a history that began before our record, of
- * lost events and of calls in flight. They are found here by doing what the viewer does.
+ * The viewer (and `_memory_viz.py segment_plot`) starts from the blocks that are live at the end and undoes the events,
+ * newest first. It fails on a block outside every segment, on an event of a block that it does not have, and on a
+ * mapping outside its segment. Such events come from a program that allocated before the history begins, from lost
+ * events, and from calls in flight. This file undoes the events as the viewer does, and leaves out those that fail.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,12 +22,12 @@
 
 enum { ALLOCATED, PENDING };		/* range.what of a block */
 
-/* ---- ranges of addresses that do not overlap, in a tree of libc's ------------------------------- */
+/* ---- disjoint ranges of addresses, in a tree of libc's (search.h) ------------------------------- */
 
-struct range { uint64_t start, end; int64_t what; };	/* end: the first byte behind it */
+struct range { uint64_t start, end; int64_t what; };	/* end: the first byte after the range */
 struct ranges { void *root; };
 
-/* Ranges that overlap are equal: no two of those in the tree do. */
+/* Ranges that overlap compare as equal, so the tree never holds two of these. */
 static int compare_ranges(const void *a, const void *b)
 {
 	const struct range *x = a, *y = b;
@@ -41,7 +41,7 @@ static void ranges_remove(struct ranges *ranges, struct range *range)
 	free(range);
 }
 
-/* One that overlaps [@start, @end); NULL: none. All but start and end may be changed. */
+/* Return a range that overlaps [@start, @end), or NULL. The caller may change its .what only. */
 static struct range *ranges_overlap(const struct ranges *ranges, uint64_t start, uint64_t end)
 {
 	struct range key = { start, end, 0 };
@@ -66,12 +66,12 @@ struct fitting {
 	struct gm_snapshot *snapshot;
 	struct gm_torch_fit *fit;
 	struct device *devices;		/* DEVICES of them */
-	struct gm_table sizes, places;	/* (device, handle) -> bytes at the most; -> address */
+	struct gm_table sizes, places;	/* (device, handle) -> the most bytes; -> address */
 	uint64_t next_place;
 	bool failed;			/* out of memory */
 };
 
-/* Add a range that is not empty and overlaps no other; say whether that went. */
+/* Add a range. Return false if it is empty or overlaps another, or without memory (f->failed). */
 static bool add(struct fitting *f, struct ranges *to, uint64_t start, int64_t size, int64_t what)
 {
 	struct range *one, **found;
@@ -89,6 +89,7 @@ static bool add(struct fitting *f, struct ranges *to, uint64_t start, int64_t si
 	return false;
 }
 
+/* Return the range that begins at @start, or NULL. */
 static struct range *exactly(const struct ranges *in, uint64_t start)
 {
 	struct range *found = ranges_at(in, start);
@@ -96,6 +97,7 @@ static struct range *exactly(const struct ranges *in, uint64_t start)
 	return found && found->start == start ? found : NULL;
 }
 
+/* Return the range that contains [@start, @end), or NULL. */
 static struct range *around(const struct ranges *in, uint64_t start, uint64_t end)
 {
 	struct range *found = ranges_at(in, start);
@@ -106,9 +108,9 @@ static struct range *around(const struct ranges *in, uint64_t start, uint64_t en
 /* ---- handles ---------------------------------------------------------------------------------- */
 
 /*
- * Arrays, graphs and VMM memory that is not mapped have a handle where others have an address.
- * Handles lie close together, whatever the size of what they stand for: taken for addresses, each
- * would lie in its neighbour. They get places where no address is. (VMM maps whole pages.)
+ * Arrays, graphs and unmapped VMM memory have a handle in place of an address. Handles are close together, whatever the
+ * size of their memory: as addresses they would overlap. So each gets an address that no memory has. An address of
+ * mapped VMM memory is a multiple of 64 KiB, because VMM maps whole pages.
  */
 static bool is_handle(const char *kind, uint64_t address)
 {
@@ -125,7 +127,7 @@ static void note_handle(struct fitting *f, int64_t device, const char *kind, uin
 		f->failed = true;
 }
 
-/* Where a handle's memory is shown; anything else, and what finds no room, stays where it is. */
+/* Return the address that replaces a handle. Return @address if it is no handle, or if no addresses are left. */
 static uint64_t place_of(struct fitting *f, int64_t device, const char *kind, uint64_t address)
 {
 	uint64_t size, place;
@@ -167,7 +169,7 @@ static void place_handles(struct fitting *f)
 						       of->rows[i].address);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------- */
+/* ---- segments and blocks at the end ----------------------------------------------------------- */
 
 static void add_blocks(struct fitting *f, struct device *device, const struct gm_snapshot_segment *segment,
 		       uint64_t place)
@@ -210,7 +212,7 @@ static void add_segments(struct fitting *f)
 	}
 }
 
-/* ---- backward --------------------------------------------------------------------------------- */
+/* ---- events, undone from the newest on -------------------------------------------------------- */
 
 static bool undo_alloc(struct device *device, const struct gm_row *row)
 {
@@ -243,7 +245,7 @@ static bool undo_segment_alloc(struct device *device, const struct gm_row *row)
 	return true;
 }
 
-/* The mapped range goes; what is left of its segment on either side stays. */
+/* Remove the mapped range; the rest of its segment on either side stays. */
 static bool undo_map(struct fitting *f, struct device *device, const struct gm_row *row)
 {
 	uint64_t end = row->address + (uint64_t)row->size;
@@ -259,7 +261,7 @@ static bool undo_map(struct fitting *f, struct device *device, const struct gm_r
 	return true;
 }
 
-/* The unmapped range comes back, one with its neighbours of the same stream. */
+/* Put back the unmapped range, joined with adjacent segments of the same stream. */
 static bool undo_unmap(struct fitting *f, struct device *device, const struct gm_row *row)
 {
 	uint64_t start = row->address, end = start + (uint64_t)row->size;
@@ -304,10 +306,9 @@ static bool undo(struct fitting *f, const struct gm_row *row)
 	return !strcmp(action, "oom") || !strcmp(action, "snapshot");
 }
 
-/* The viewer pairs segment_alloc with segment_free, and where it draws segments it looks at no mapping.
- * PyTorch maps parts of segments (its memory is of kind "device"), and so does our cache, which serves default pools
- * (kind "pool"), too; where we record another mapping, a whole segment goes from one place to another, or gets another
- * size. */
+/* Turn a mapping into a segment if it is not a part of one. The viewer pairs segment_alloc with segment_free, and
+ * ignores mappings where it draws segments. PyTorch (kind "device") and our cache (also kind "pool", for default pools)
+ * map parts of segments. Every other recorded mapping moves or resizes a whole segment. */
 static void pair_segments(struct gm_row *row)
 {
 	if (!strcmp(row->kind, "device") || !strcmp(row->kind, "pool"))

@@ -1,9 +1,9 @@
 /*
- * torch_pools.c - pools where PyTorch's snapshot has its own: see torch.h. One thread.
+ * torch_pools.c - show pools as devices in PyTorch's form: see torch.h. One thread.
  *
- * PyTorch's snapshot has one level, by device. A device's number goes to its pool, so that the rest is what
- * torch.cuda.memory._dump_snapshot() would have written; the driver's level of that device, and other pools on it,
- * get numbers behind those of all devices.
+ * PyTorch's snapshot has only one level, by device. PyTorch's pool on a device gets the device's number, so that the
+ * result is what torch.cuda.memory._dump_snapshot() would have written. The driver's level of that device, and the
+ * device's other pools, get numbers after those of all devices.
  */
 #include "tools/torch/torch.h"
 
@@ -16,9 +16,9 @@
 #include "tools/show/show.h"
 
 struct numbers {
-	int *driver;			/* by device: the number of its own level, its own without a pool */
-	int *pool;			/* by place among the pools */
-	size_t count;			/* all of them */
+	int *driver;			/* by device: the number of the driver's level; the same without a pool */
+	int *pool;			/* by index of the pool: its number */
+	size_t count;			/* of all numbers */
 };
 
 static bool has_place(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool)
@@ -31,7 +31,7 @@ static bool is_torch(const struct gm_snapshot_pool *pool)
 	return !strcmp(gm_json_text(pool->root, "source"), "libc10");
 }
 
-/* PyTorch's own pool takes the device's number, before any other. */
+/* Choose the numbers. PyTorch's pool takes the device's number before other pools. Return 0 or -ENOMEM. */
 static int choose(const struct gm_snapshot *snapshot, struct numbers *ret)
 {
 	ret->count = snapshot->trace_count;
@@ -60,7 +60,8 @@ static int choose(const struct gm_snapshot *snapshot, struct numbers *ret)
 	return 0;
 }
 
-/* Pieces of expandable memory are parts of a segment that are mapped, as PyTorch has it. */
+/* Return a pool's row as one of device @number. A piece of expandable memory becomes a mapped part of a segment, as in
+ * PyTorch's own snapshots. */
 static struct gm_row row_of(const struct gm_row *from, int number)
 {
 	struct gm_row row = *from;
@@ -120,12 +121,12 @@ static int move_segments(struct gm_snapshot *snapshot, const struct numbers *num
 			to->device = numbers->pool[p];
 			to->kind = "device";
 		}
-		pool->segment_count = 0;	/* they have moved, with their blocks */
+		pool->segment_count = 0;	/* @snapshot owns the segments and their blocks now */
 	}
 	return 0;
 }
 
-/* Which number is what. */
+/* Write to @note what each number stands for. */
 static void say(const struct gm_snapshot *snapshot, const struct numbers *numbers, char *note, size_t room)
 {
 	size_t length = 0;
@@ -145,7 +146,7 @@ static void say(const struct gm_snapshot *snapshot, const struct numbers *number
 
 /* ---- settings ---------------------------------------------------------------------------------- */
 
-/* What @conf says behind "@name:"; "" nothing. */
+/* Return the rest of @conf behind "@name:"; "" if @name is not in it. */
 static const char *said_of(const char *conf, const char *name)
 {
 	size_t length = strlen(name);
@@ -156,7 +157,8 @@ static const char *said_of(const char *conf, const char *name)
 	return "";
 }
 
-/* PyTorch's settings are those of its variable; what the snapshot has else is of our own cache. */
+/* Add the members of PyTorch's allocator_settings, from PyTorch's variable; the snapshot's own settings are those of
+ * our cache. */
 static void set_settings(struct gm_snapshot *snapshot)
 {
 	static const char *const words[] = {
@@ -169,7 +171,7 @@ static void set_settings(struct gm_snapshot *snapshot)
 	char error[GM_OPTION_ERROR_BYTES], name[16];
 	struct gm_heap_config config;
 
-	gm_options_heap_parse(&config, conf, true, error);	/* what is wrong there keeps PyTorch's default */
+	gm_options_heap_parse(&config, conf, true, error);	/* after an error a setting has PyTorch's default */
 	for (size_t p = 0; p < snapshot->pool_count; p++)
 		expandable |= is_torch(&snapshot->pools[p]) && gm_pool_is_expandable(&snapshot->pools[p]);
 	for (unsigned int i = 0; i < GM_HEAP_DIVISION_BINS; i++) {

@@ -1,5 +1,5 @@
 /*
- * torch_read.c - a snapshot of PyTorch as one of ours: see torch.h. One thread.
+ * torch_read.c - turn a snapshot of PyTorch's into one of ours: see torch.h. One thread.
  */
 #include "tools/torch/torch.h"
 
@@ -14,7 +14,7 @@
 
 #define DEVICES 1024			/* more are not read */
 
-/* Add what a segment of PyTorch's is to the statistics of its device and its pool. */
+/* Add a segment to the current values of its device's statistics, and to those of its pool, small or large. */
 static void count_segment(struct gm_stats *stats, const struct gm_snapshot_segment *segment)
 {
 	int pool = strcmp(segment->type, "small") ? GM_POOL_LARGE : GM_POOL_SMALL;
@@ -56,7 +56,8 @@ static json_t *device_of(const struct gm_stats *stats, size_t device)
 			 "unattributed_bytes");
 }
 
-/* One for each trace, and for each device of a segment; those have a trace then, if an empty one. */
+/* Return the list of devices: those with a trace and those with a segment. All of them have a trace then, which may be
+ * empty. NULL: out of memory. */
 static json_t *devices_of(struct gm_snapshot *snapshot)
 {
 	struct gm_stats *stats = calloc(DEVICES, sizeof(*stats));
@@ -80,7 +81,7 @@ static json_t *devices_of(struct gm_snapshot *snapshot)
 		}
 	free(stats);
 	free(snapshot->dropped);
-	snapshot->dropped = dropped;	/* of PyTorch's nothing is known of it */
+	snapshot->dropped = dropped;	/* 0: PyTorch does not count dropped events */
 	snapshot->trace_count = count > snapshot->trace_count ? count : snapshot->trace_count;
 	return list;
 }

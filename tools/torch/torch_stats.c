@@ -1,6 +1,5 @@
 /*
- * torch_stats.c - the statistics that a snapshot of PyTorch does not have: see torch.h. One
- * thread.
+ * torch_stats.c - compute the statistics that a snapshot of PyTorch's lacks: see torch.h. One thread.
  */
 #include "tools/torch/torch.h"
 
@@ -14,13 +13,13 @@
 #include "tools/read/table.h"
 #include "tools/read/snapshot.h"
 
-#define SIZE_MOST (INT64_C(1) << 46)	/* of what a history has: more is no device's */
+#define SIZE_MOST (INT64_C(1) << 46)	/* bytes of one event, and reserved; no device has more */
 
 struct making {
 	struct gm_trace *trace;
 	struct gm_table live;		/* address -> id + 1 */
 	int64_t reserved, reserved_most;
-	bool whole;			/* so far nothing that began before the history */
+	bool whole;			/* so far no memory from before the history, and no lack of memory here */
 };
 
 static struct gm_trace_line *add(struct making *m, enum gm_trace_op op, const struct gm_row *row)
@@ -45,7 +44,7 @@ static void add_alloc(struct making *m, const struct gm_row *row)
 	if (!line)
 		return;
 	line->id = m->trace->ids++;
-	if (!strcmp(row->action, "oom"))	/* what is in the address' place is what was free */
+	if (!strcmp(row->action, "oom"))	/* its address is the number of free bytes */
 		line->address = 0;
 	else if (gm_table_get(&m->live, row->address, 0) ||
 		 gm_table_put(&m->live, row->address, 0, line->id + 1))
@@ -64,7 +63,7 @@ static void add_free(struct making *m, const struct gm_row *row, bool completed)
 		m->whole = false;
 }
 
-/* Did memory run out behind the segments that are freed from @at on? */
+/* Are the segments that are freed from row @at on followed by a failure? */
 static bool ran_out(const struct gm_row *rows, size_t count, size_t at)
 {
 	while (at < count && !strcmp(rows[at].action, "segment_free"))
@@ -85,7 +84,7 @@ static void add_segment(struct making *m, const struct gm_row *rows, size_t coun
 	m->whole &= m->reserved >= 0 && m->reserved < SIZE_MOST;
 }
 
-/* The rows of one device as a trace. False: it is not a whole history of PyTorch's own heap. */
+/* Make a trace of one device's rows. Return false if they are not a complete history of PyTorch's own heap. */
 static bool make_trace(struct making *m, const struct gm_row *rows, size_t count)
 {
 	for (size_t i = 0; i < count && m->whole; i++) {
@@ -105,11 +104,11 @@ static bool make_trace(struct making *m, const struct gm_row *rows, size_t count
 	return m->whole && m->trace->count;
 }
 
-/* ---- the answer ------------------------------------------------------------------------------- */
+/* ---- the statistics --------------------------------------------------------------------------- */
 
 struct agreement { const json_t *stats; bool all; };
 
-/* The current values are known, and must come out the same. */
+/* Compare a current value of the replay with the snapshot's. */
 static void compare(void *arg, const char *name, int64_t value)
 {
 	struct agreement *agreement = arg;
@@ -136,7 +135,7 @@ static void one_device(const json_t *root, json_t *stats, const struct gm_row *r
 	char error[GM_OPTION_ERROR_BYTES];
 
 	if (make_trace(&m, rows, count) && !gm_options_heap_parse(&config, conf, true, error)) {
-		/* The driver that was recorded had room for what it gave, and for no more. */
+		/* Let the recorded driver have room for what it gave, and no more. */
 		config.limit = (uint64_t)m.reserved_most;
 		agreement.all = !gm_simulate(&trace, &config, &how, &run) && !run.difference[0];
 		gm_stats_list(&run.stats, compare, &agreement);

@@ -1,7 +1,7 @@
 /*
- * torch_write.c - a snapshot as PyTorch's: see torch.h. One thread.
+ * torch_write.c - write a snapshot in PyTorch's form: see torch.h. One thread.
  *
- * The frame lists of equal stacks are one list in a pickle: they are most of a snapshot's size.
+ * In a pickle, equal stacks share one list of frames, because these lists are most of a snapshot's size.
  */
 #define _GNU_SOURCE
 #include "tools/torch/torch.h"
@@ -70,8 +70,8 @@ static void put_block(struct writing *w, uint64_t address, uint64_t size, uint64
 	gm_writer_end(w->writer);
 }
 
-/* Blocks that tile the segment, as the viewer's sums demand: gaps are inactive, and what does not
- * follow on what came before is left out. */
+/* Write blocks that fill the segment at @at without gaps, as the viewer's sums demand: a gap becomes an inactive block,
+ * and a block that overlaps an earlier one or the segment's end is left out. */
 static void put_blocks(struct writing *w, const struct gm_snapshot_segment *segment, uint64_t at)
 {
 	uint64_t shift = at - segment->address, end = at + (uint64_t)segment->total_size;
@@ -120,7 +120,7 @@ static void put_segment(struct writing *w, const struct gm_snapshot_segment *seg
 	gm_writer_end(to);
 }
 
-/* What PyTorch has no place for: the kind of memory, and who asked. */
+/* Write the kind of memory and the module that asked, for which PyTorch has no members of their own. */
 static void put_metadata(struct writing *w, const struct gm_row *row)
 {
 	const char *module = gm_show_module_path(w->snapshot->root, row->module);
@@ -199,7 +199,7 @@ static void put_settings(struct writing *w)
 
 	gm_writer_put_begin(w->writer, "allocator_settings", GM_WRITER_DICT);
 	json_object_foreach((json_t *)(uintptr_t)settings, name, value) {
-		if (!strcmp(name, "gpumem"))		/* ours; PyTorch's members are all scalars or plain */
+		if (!strcmp(name, "gpumem"))		/* our own settings */
 			continue;
 		gm_writer_string(w->writer, name);
 		gm_writer_put(w->writer, value);
@@ -244,16 +244,16 @@ int gm_torch_write(struct gm_writer *writer, const struct gm_snapshot *snapshot,
 	return r;
 }
 
-/* ---- what PyTorch said ------------------------------------------------------------------------ */
+/* ---- a document of PyTorch's ------------------------------------------------------------------ */
 
-/* PyTorch has a pair for a pool; JSON made a list of it. */
+/* Is @value the number of a pool? PyTorch has a tuple there, which is a list in JSON. */
 static bool is_pair(const char *name, const struct gm_value *value)
 {
 	return (value->type == GM_VALUE_LIST || value->type == GM_VALUE_NUMBERS) && value->count == 2 &&
 	       (!strcmp(name, "segment_pool_id") || !strcmp(name, "pool_id"));
 }
 
-/* @name: of the member that it is, "" of an item. */
+/* @name: the name of the member whose value this is; "" for an item of a list. */
 static void put_value(struct gm_writer *w, const char *name, const struct gm_value *value)
 {
 	bool tuple = value->type == GM_VALUE_TUPLE || is_pair(name, value);
