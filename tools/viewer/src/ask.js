@@ -1,5 +1,5 @@
 /*
- * ask.js - the page's end of the worker: questions, answers, and asking only for the latest of what changes quickly.
+ * ask.js - the page's side of the worker: send questions, receive answers, and skip questions that are out of date.
  */
 export class Asker {
 	constructor(text) {
@@ -30,9 +30,9 @@ export class Asker {
 	}
 
 	/*
-	 * A function that asks @what with what it is called with, if that is another than it was asked with last; one question
-	 * at a time: what is asked meanwhile is forgotten but for the last. @then gets each answer; one that it returns false for
-	 * was of no use when it came, and may be asked for again.
+	 * Return a function that asks @what with its argument. It does nothing if the argument is the same as last
+	 * time. It has one question at a time on its way; of those asked meanwhile, only the last is sent later. @then
+	 * gets each answer; if it returns false, the answer was of no use, and the same question may be asked again.
 	 */
 	latest(what, then, fail) {
 		let busy = false, next = null, asked = "";

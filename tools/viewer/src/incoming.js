@@ -1,19 +1,19 @@
 /*
- * incoming.js - the snapshots that lie in the page, handed to the worker while the browser still reads the page. The text
- * of a script comes in pieces, as the browser reads them.
+ * incoming.js - hand the snapshots in the page to the worker while the browser still reads the page. The text of a
+ * script arrives in pieces.
  */
 export class Incoming {
-	/* @send(number, text): a part of the snapshot number @number, of a multiple of four letters. */
+	/* @send(number, text) gets a part of snapshot @number, a multiple of four letters long. */
 	constructor(send) {
 		this.send = send;
 		this.number = 0;
-		this.text = "";		/* what was not sent */
+		this.text = "";		/* not sent yet */
 		this.node = this.offset = 0;
 		this.observer = new MutationObserver(() => this.take());
 		this.observer.observe(document.body, { childList: true, subtree: true, characterData: true });
 	}
 
-	/* The text that has come since the last look. A piece may still grow. */
+	/* Read the text that has arrived since the last call. The last piece may still grow. */
 	read({ childNodes }) {
 		for (; this.node < childNodes.length; this.node++, this.offset = 0) {
 			const { data } = childNodes[this.node];
@@ -36,7 +36,7 @@ export class Incoming {
 		}
 	}
 
-	/* The page is whole: the rest of each snapshot in turn, as { number, text }. */
+	/* Call when the page is complete. Yield the rest of each snapshot as { number, text }. */
 	*rest() {
 		this.observer.disconnect();
 		for (let script; (script = document.querySelector("script.snapshot")); script.remove()) {

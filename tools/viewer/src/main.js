@@ -1,5 +1,6 @@
 /*
- * main.js - the page: opens what is in it, and puts up head, strip, view and side. Who owns what: README.md.
+ * main.js - the App: opens the snapshots in the page, and builds head, strip, view and side. README.md says who owns
+ * what.
  */
 /* global WORKER_TEXT, JOURNALS */
 import { Asker } from "./ask.js";
@@ -39,7 +40,7 @@ class App {
 	get state() { return this.store.state; }
 	get doc() { return this.docs[this.state.doc]; }
 	get source() { return this.doc?.sources[this.state.source]; }
-	/* What snapshot @number is called where there is little room. */
+	/* A short name of snapshot @number. */
 	nameOf(number) {
 		const there = this.docs.filter(Boolean);
 		if (this.named?.length !== there.length)
@@ -47,45 +48,46 @@ class App {
 		return this.named[there.findIndex((one) => one.number === number)] ?? "";
 	}
 
-	/* What each question to the worker names. */
+	/* The members that every question to the worker has. */
 	get of() { return { doc: this.state.doc, source: this.state.source, terms: this.state.terms }; }
-	/* The length of the axis, the window on it, and the same for the worker: null is all of it. */
+	/* The length of the axis; the window on it; the window as the worker takes it, where null is the whole axis. */
 	get span() { return this.state.mode === "order" ? this.source.events + 1 : this.source.length; }
 	get window() { return { from: this.state.from ?? 0, to: this.state.to ?? this.span }; }
 	get part() { return { mode: this.state.mode, from: this.state.from, to: this.state.to }; }
-	/* What the filter leaves; null: there is none, or it is not known yet. */
+	/* What the worker says of the filtered lives; null: no filter, or no answer yet. */
 	get filtered() { return this.state.terms.length && this.found?.of === JSON.stringify(this.of) ? this.found : null; }
-	/* The state that is looked at. */
+	/* The state at the cursor. */
 	get moment() {
 		const { at } = this.state, of = this.filtered ?? this.source;
 		return at === null ? of.focus : at === "peak" ? of.peak : at;
 	}
 
-	/* Of a peak that the history does not show: what is known of it (heldAbout). null: the history shows the peak. */
+	/* What is known of a peak that the history does not show (heldAbout); null: the history shows the peak. */
 	get held() {
 		const { held } = this.filtered ?? this.source;
 		return held?.known && !held.shown ? held : null;
 	}
 	get looksAtHeld() { return this.held !== null && (this.state.at === "peak" || (this.state.at === null && this.held.first)); }
 
-	/* The refused call that this source opens at: what it asked for, and why it was refused in a few words; null: there is none. */
+	/* The refused call at which this source opens: the bytes that it asked for, and a short reason; null: none. */
 	get refusal() {
 		const { asked } = this.source, { failure } = this.doc, { refused_by: by, cached_bytes: idle } = failure ?? {};
 		const reason = !failure ? "" : by && by !== "driver" ? `by ${by}` : idle >= asked ? "enough was idle, in pieces too small" : "more than was free";
 		return Number.isFinite(asked) ? { asked, reason } : null;
 	}
 
-	/* The snapshot that this one is compared with: the one that is chosen, or the next; -1: there is none. */
+	/* The snapshot to compare with: the chosen one, else the next; -1: there is no other. */
 	get partner() {
 		const { other, doc } = this.state, numbers = this.docs.filter(Boolean).map((one) => one.number).filter((one) => one !== doc);
 		return numbers.includes(other) ? other : numbers.find((one) => one > doc) ?? numbers[0] ?? -1;
 	}
 
-	/* Where state @s is on the axis, and the state at place @x; undefined until the times are here. */
+	/* The place of state @s on the axis; the state at place @x. undefined until the times have arrived. */
 	place(s) { return this.axis?.place(this.state.mode, s); }
 	stateAt(x) { return this.axis?.state(this.state.mode, x); }
 
-	/* Another source or another axis has a window of its own. */
+	/* Change the state. A new source or axis resets the window, because places and bytes of the old one mean
+	 * nothing there. */
 	set(changes) {
 		const { state } = this, other = (key) => key in changes && changes[key] !== state[key];
 		const window = { from: null, to: null, low: null, high: null, first: null, last: null };
@@ -97,7 +99,7 @@ class App {
 
 	ask(what, args, transfer) { return this.asker.ask(what, { ...this.of, ...args }, transfer); }
 
-	/* Asker.latest(), whose answers are of what is looked at. */
+	/* Asker.latest(), but ignore answers about a source that the user has left. */
 	wants(what, then) {
 		return this.asker.latest(what, (answer, args) => {
 			this.succeed(what);
@@ -107,7 +109,7 @@ class App {
 		}, (error) => this.fail(error, what));
 	}
 
-	/* Say what went wrong with @what, until it goes well or the user has seen it. */
+	/* Show an error of @what until @what succeeds or the user clicks it away. */
 	fail(error, what) {
 		this.message?.remove();
 		this.message = h("div", { class: "message", role: "alert", title: "click: away with it", onclick: () => this.message.remove() },
@@ -129,7 +131,7 @@ class App {
 		this.dark = dark;
 	}
 
-	/* Snapshots that lie in the page. The first is shown at once, or the one that the address names. */
+	/* Open the snapshots in the page. Show the one that the address names, or the first, as soon as it is open. */
 	async openAll() {
 		performance.mark("script");
 		for (const { number, text } of this.incoming.rest()) {
@@ -158,7 +160,7 @@ class App {
 			this.build();
 	}
 
-	/* Whole GPUs are put together when one is asked for. */
+	/* Make the sources of whole GPUs, which are pending until one is chosen. */
 	async makeWholes(doc) {
 		for (const source of await this.asker.ask("wholes", { doc: doc.number }))
 			doc.sources[source.number] = source;
@@ -178,7 +180,8 @@ class App {
 			h("p", {}, "Or have one in the page from the start: ", h("code", {}, "gpumem view --open FILE")))));
 	}
 
-	/* What the address names may be another page's. The source that is looked at first is the one with the most allocations. */
+	/* Correct a state that the snapshots do not have, because the address may come from another page. The first
+	 * source to be shown is the pool with the most allocations, or without pools the device. */
 	fit(state) {
 		if (!this.docs.length)
 			return;
@@ -215,12 +218,14 @@ class App {
 		replace(this.page, this.head.element, this.strip.element, this.chips.element,
 			h("div", { class: "middle" }, this.stage, this.side.element));
 		keys(this);
-		this.resized = new ResizeObserver(() => this.update());		/* lines of text above and below a picture come and go */
+		/* Text around a picture changes the height of the picture. */
+		this.resized = new ResizeObserver(() => this.update());
 		this.update();
 		this.resized.observe(this.page);
 	}
 
-	/* Something is another: every part that is shown asks the store, and the worker for what it has not. */
+	/* Something has changed: update every part that is shown. Each reads the store, and asks the worker for what is
+	 * missing. */
 	update() {
 		this.readTheme();
 		if (!this.head)
@@ -237,13 +242,14 @@ class App {
 		this.strip.element.hidden = chosen.timeless === true;
 		this.side.element.hidden = chosen.timeless === true || (chosen.wide === true && state.life < 0);
 		this.readAxis();
-		for (const part of [this.head, this.view, this.strip, this.side, this.chips])	/* what is looked at is asked for first */
+		/* The view comes early, because its questions are the most urgent. */
+		for (const part of [this.head, this.view, this.strip, this.side, this.chips])
 			part.update();
 		if (state.terms.length)
 			this.wantFound(this.of);
 	}
 
-	/* The times of all events, for what is placed along the axis. */
+	/* Ask once for the times of the source's events, and make the axis. */
 	async readAxis() {
 		const of = `${this.state.doc} ${this.state.source}`;
 		if (this.axisOf === of)
@@ -257,15 +263,15 @@ class App {
 		this.update();
 	}
 
-	/* A view has its first picture: for the benchmark, and for tests. */
+	/* A view has drawn its first picture. The benchmark and tests read the time. */
 	shown() {
 		if (!this.firstPicture)
 			requestAnimationFrame(() => { this.firstPicture = performance.now(); });
 	}
 
-	/* ---- what several parts do ---- */
+	/* ---- for several parts ---- */
 
-	/* Filter by @term, too; whether it is one. */
+	/* Add @term to the filter. Return false if it is no term. */
 	addTerm(term) {
 		const { terms } = this.state, text = term.replace(/^(-?alive@)cursor$/, this.looksAtHeld ? "$1peak" : `$1#${this.moment}`), device = /^device:(\d+|host)$/.exec(text);
 		try {
@@ -281,7 +287,7 @@ class App {
 		return true;
 	}
 
-	/* The source of @device at the level that is looked at, or else the one that tells most. */
+	/* Choose the source of @device (null: the host), at the present level if it has one. */
 	chooseDevice(device) {
 		const all = this.doc.sources.filter((source) => source.device === device && !source.pending);
 		if (!all.length)
@@ -289,7 +295,7 @@ class App {
 		this.set({ source: (all.find(({ level }) => level === this.source.level) ?? all.at(-1)).number });
 	}
 
-	/* The window @from to @to, held within the axis. */
+	/* Set the window to @from .. @to, within the axis. */
 	zoom(from, to) {
 		const { span } = this, least = this.state.mode === "order" ? 4 : Math.min(span, 0.5);
 		const length = Math.max(least, Math.min(span, to - from)), middle = (from + to) / 2;
@@ -302,8 +308,8 @@ class App {
 }
 
 const app = new App(document.getElementById("page"));
-globalThis.gpumem = app;		/* for who looks with the browser's tools, and for tests */
-/* The script comes before the snapshots: while the browser reads those, the worker begins to unpack. */
+globalThis.gpumem = app;		/* for tests and the browser's console */
+/* The script comes before the snapshots, so the worker unpacks while the browser still reads. */
 if (document.readyState === "loading")
 	document.addEventListener("DOMContentLoaded", () => app.openAll());
 else

@@ -1,22 +1,23 @@
 /*
- * store.js - what the user looks at: the one state of all views. All of it is in the address, so that a page that is sent,
- * loaded again or gone back to shows the same. Views keep nothing of it: they ask for it whenever they are told.
+ * store.js - what the user looks at: the one state of all views. All of it is in the address, so an address that is
+ * sent, reloaded or gone back to shows the same. Views keep no copy of it: they read it at each update.
  *
- *   doc, source   numbers of the snapshot and of what is looked at in it; -1: what tells most
+ *   doc, source   numbers of the snapshot and of the source in it; -1: the source with the most allocations
  *   view          the name of the view; "": of a crash the summary, else the timeline
- *   mode          "time" or "order": what lies along the axis; "": what shows more of this source
+ *   mode          the unit of the axis, "time" or "order" (of events); "": the one that shows more of this source
  *   from, to      the window, places on the axis (axis.js); null: all of it
- *   low, high     the bytes that the timeline shows; null: what fits
+ *   low, high     the range of bytes that the timeline shows; null: all
  *   at            the cursor: a state, or "peak"; null: when memory ran out, else the peak
  *   life          the allocation that is pinned; -1: none
- *   by            what stripes are coloured by, and sums made by
- *   terms         the filter: texts that filter.js reads; "f" in the address, once for each
- *   find          the text that is looked for in the flame graph and in tables
- *   order, first, last, events   of the allocator: the order of segments, the bytes of them in sight, which events are listed
- *   weigh, path   of the flame graph: what the width means, the function that is as wide as the page ("z": once for each caller)
- *   invert, against   of it, too: from who allocates; beside the other snapshot. 0: no
+ *   by            the way to group (groups.js), for colours and sums
+ *   terms         the filter: texts that filter.js reads; in the address an "f" for each
+ *   find          the text to look for in the flame graph and in tables
+ *   order, first, last, events   of the allocator: the order of segments, the bytes in sight, the events to list
+ *   weigh, path   of the flame graph: the meaning of the width; the function that fills the width, in the address a "z"
+ *                 for each of its callers and itself
+ *   invert, against   also of the flame graph: allocating functions first; beside the other snapshot. 0: no
  *   fold          1: user code first, frames of interpreter, allocator and dispatcher folded; 0: all frames
- *   table, sort, up   of tables: which, sorted by what, and whether the smallest is first
+ *   table, sort, up   of tables: which table, the column to sort by, and 1 for the smallest first
  *   other, when   of the comparison: the other snapshot, -1: the next one; at the end or at the peak
  *   theme         "light", "dark" or "" (as the system says)
  */
@@ -35,7 +36,7 @@ const WORDS = {
 	theme: ["", "light", "dark"],
 };
 const LISTS = { terms: "f", path: "z" };
-/* What changes with every movement or letter: its last value is what Back goes to. */
+/* Keys that change with every movement or letter. Only the value at rest becomes a step of Back. */
 const PASSING = new Set(["from", "to", "low", "high", "first", "last", "at", "find"]);
 
 const isTerm = (text) => {
@@ -77,7 +78,7 @@ const short = (number) => Number(number.toPrecision(15));
 const isSame = (a, b) => Object.is(a, b) || (Array.isArray(a) && Array.isArray(b) && JSON.stringify(a) === JSON.stringify(b));
 
 export class Store {
-	/* @fit(state) puts right what the snapshots have not; @changed() is called whenever something is another. */
+	/* @fit(state) corrects values that the snapshots do not have; @changed() is called after every change. */
 	constructor(fit, changed) {
 		this.fit = fit;
 		this.changed = changed;
@@ -85,14 +86,14 @@ export class Store {
 		window.addEventListener("popstate", () => this.read());
 	}
 
-	/* The state is what the page begins with: no step back leads behind it. */
+	/* Take the present state as the page's first: no step back leads before it. */
 	begin() {
 		this.fit(this.state);
 		this.written = format(this.state);
 	}
 
 	set(wanted) {
-		/* As the address has them. */
+		/* Round numbers as the address does. */
 		const changes = Object.fromEntries(Object.entries(wanted).map(([key, value]) => [key, typeof value === "number" ? short(value) : value]));
 		const keys = Object.keys(changes).filter((key) => !isSame(this.state[key], changes[key]));
 		if (!keys.length)
@@ -109,13 +110,13 @@ export class Store {
 			this.write();
 	}
 
-	/* What moved has come to rest: views may ask for what is not worth asking for while it moves. */
+	/* A movement has come to rest: views may ask questions that are too costly during it. */
 	rest() {
 		this.write();
 		this.changed();
 	}
 
-	/* The address is another, by Back or Forward or by hand. */
+	/* The address has changed, by Back or Forward or by hand. */
 	read() {
 		if (location.hash.slice(1) === this.written)
 			return;
@@ -136,7 +137,7 @@ export class Store {
 		try {
 			history.pushState(null, "", `#${text}`);
 		} catch {
-			location.hash = text;		/* some browsers refuse the former of a local file */
+			location.hash = text;		/* some browsers refuse pushState() in a local file */
 		}
 	}
 }

@@ -1,6 +1,6 @@
 /*
- * axis.js - what lies along the timeline: real time in microseconds since the first event, or the order of events.
- * State s takes the place from its event to the next; in the order of events that is [s, s + 1).
+ * axis.js - the axis of the timeline: time in microseconds since the first event, or the order of events. State s takes
+ * the places from its event to the next one; in the order of events that is [s, s + 1).
  */
 import { countBefore } from "./values.js";
 
@@ -12,16 +12,17 @@ export class Axis {
 		this.begin = count ? time[0] : end || 0;
 		const last = count ? time[count - 1] : this.begin;
 		this.end = Math.max(last, end || 0);
-		/* A picture of one moment is a second wide; one with events ends a little behind the last. */
+		/* The axis ends a little behind the last event. Without a duration it has 1 us. */
 		this.length = Math.max(this.end - this.begin, (last - this.begin) * 1.005, 1);
 	}
 
-	/* How long the axis is, in its own unit. */
+	/* The length of the axis, in its own unit. */
 	span(mode) {
 		return mode === "order" ? this.count + 1 : this.length;
 	}
 
-	/* What shows more at first: where four fifths of the events are in less than a fifth of the time, their order. */
+	/* The mode that shows more at first: "order" if four fifths of the events are in less than a fifth of the
+	 * time. */
 	get mode() {
 		const { count, time } = this, window = Math.ceil(count * 0.8);
 		for (let i = 0; i + window <= count; i += Math.max(1, count >> 8))
@@ -45,9 +46,9 @@ export class Axis {
 	}
 
 	/*
-	 * The first and the last state that is in each of @width columns of the axis from @from to @to. One that ends when it
-	 * begins, as between two events of one microsecond, is in the column that this moment is in, be it at its left edge.
-	 * The last are kept: a picture and the lines over it have the same.
+	 * Return the first and the last state in each of @width columns of the axis from @from to @to. A state of no
+	 * duration, as between two events of one microsecond, is in the column of its moment, which may be the column's
+	 * left edge. The last result is kept, because a picture and the lines over it ask for the same.
 	 */
 	columns(mode, from, to, width) {
 		const key = `${mode} ${from} ${to} ${width}`;
@@ -62,15 +63,15 @@ export class Axis {
 		return this.kept = { key, first, last };
 	}
 
-	/* Where state @s begins. */
+	/* The place where state @s begins. */
 	place(mode, s) {
 		if (mode === "order" || !this.count)
 			return mode === "order" ? s : 0;
 		return s ? this.time[s - 1] - this.begin : 0;
 	}
 
-	/* How many events are before @x, or not after it. A sum of @x and the beginning would be rounded: microseconds
-	 * since 1970 leave no room for parts of one. */
+	/* Return how many events are before place @x, or (@included) not after it. @x is not added to the beginning,
+	 * because the sum would be rounded: microseconds since 1970 leave no room for fractions. */
 	rowsUntil(x, included) {
 		return countBefore(this.count, (i) => included ? this.time[i] - this.begin <= x : this.time[i] - this.begin < x);
 	}

@@ -1,17 +1,17 @@
 /*
- * crash.js - the thread in which a signal ended the program, as `gpumem summary` says it: by the rules of
- * tools/verbs/summary_crash.c, and in its words.
+ * crash.js - describe the thread in which a signal ended the program, as `gpumem summary` does: by the rules and in the
+ * words of tools/verbs/summary_crash.c.
  */
 import { baseName } from "./stacks.js";
 import { blockName, bytes, hex } from "../ui/format.js";
 
-const WISHES = new Set(["SIGTERM", "SIGINT", "SIGHUP"]);	/* by which a program that is well is ended */
+const WISHES = new Set(["SIGTERM", "SIGINT", "SIGHUP"]);	/* signals that end a healthy program on purpose */
 const EVENTS_MOST = 10, BESIDE_MOST = 2 ** 21;
 const START = /^(_start|__libc_start|start_thread|clone|__clone)/;
 
 const nameOf = ({ lives, generations }, l) => l < 0 ? "" : blockName(lives.addr[l], generations[l]);
 
-/* Which block of @models @address lies in, or beside: in words, and its name. */
+/* Describe the block of @models that contains @address or is near: { place, in words; block, its name }. */
 const placeOf = (models, address) => {
 	let nearest = null;
 	for (const model of models) {
@@ -32,7 +32,8 @@ const placeOf = (models, address) => {
 	return { place, block: nameOf(model, model.lives.block.indexOf(b)) };
 };
 
-/* Innermost first, without what calls main in every stack; as it was walked, where there was no time to note it. */
+/* Return the frames, innermost first, without those that call main in every stack. If the stack could not be recorded
+ * in time, make them from the program counters. */
 const stackOf = ({ stack, pcs }, { modules }, stacks) => {
 	const frames = stacks.lines(stack), pcsOf = Array.isArray(pcs) ? pcs : [];
 	while (frames.length > 1 && START.test(frames.at(-1).name))
@@ -56,7 +57,8 @@ const eventsOf = (models, thread, timeUs) => {
 	return found.sort((a, b) => a.time - b.time).slice(-EVENTS_MOST);
 };
 
-/* What @doc says of it; null: no signal ended the program. @models: of all that it has, whole GPUs for those with pools. */
+/* Describe the crash of @doc; null: no signal ended the program. @models: of all its sources, whole GPUs in the place
+ * of GPUs with pools. */
 export const crashOf = (doc, models) => {
 	const { failure } = doc.root;
 	if (failure?.type !== "crash")

@@ -1,6 +1,6 @@
 /*
- * curve.js - bytes in every state: a sum over lives, with its highest state in any range found quickly, and what
- * the driver had given (segments).
+ * curve.js - bytes in every state: the live bytes of lives, and the bytes of the driver's segments. A curve finds the
+ * highest state of any range quickly.
  */
 import { ACT } from "./document.js";
 
@@ -26,7 +26,7 @@ class Curve {
 		return best;
 	}
 
-	/* The first of the states @from to @to, both included, that has the most. */
+	/* Return the first state of @from to @to, both included, with the most bytes. */
 	highest(from, to) {
 		const { values } = this;
 		const first = Math.ceil(from / STEP), last = Math.floor((to + 1) / STEP);
@@ -44,13 +44,13 @@ class Curve {
 		return best;
 	}
 
-	/* The same of each of the columns of Axis.columns(). */
+	/* Return the highest state of each column of Axis.columns(). */
 	highestOf({ first, last }) {
 		return first.map((from, x) => this.highest(from, last[x]));
 	}
 }
 
-/* What is live in every state, of lives with @weight. */
+/* Return the curve of the live bytes; @weight: bytes by life. */
 export const liveCurve = ({ born, closes, early }, weight, count) => {
 	const values = new Float64Array(count + 1);
 	let sum = 0, next = 0;
@@ -67,7 +67,7 @@ export const liveCurve = ({ born, closes, early }, weight, count) => {
 	return new Curve(values);
 };
 
-/* What the driver had given in every state: back from what the tables have at the end. */
+/* Return the curve of the bytes in segments, computed backwards from the tables' segments at the end. */
 export const reservedCurve = (source) => {
 	const { action, size } = source.events, { segments, count } = source;
 	const values = new Float64Array(count + 1);

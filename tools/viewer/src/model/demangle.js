@@ -1,6 +1,6 @@
 /*
- * demangle.js - names of C++ functions in files that are dropped: what the command's demangler says, without the arguments
- * of templates and without parameters. Of these only the ends are looked for.
+ * demangle.js - demangle names of C++ functions in dropped files. The result is that of the command's demangler without
+ * template arguments and parameters, which are only skipped.
  */
 const OPERATORS = { cl: "()", ix: "[]", pl: "+", mi: "-", ml: "*", dv: "/", eq: "==", ne: "!=", lt: "<", gt: ">", aS: "=", ls: "<<", rs: ">>",
 	pt: "->", nw: " new", dl: " delete", na: " new[]", da: " delete[]", pp: "++", mm: "--" };
@@ -31,7 +31,7 @@ class Mangled {
 		return name.startsWith("_GLOBAL__N") ? "(anonymous namespace)" : name;
 	}
 
-	/* What stands between I, J, F, X or L and its E. */
+	/* Skip the text from I, J or F to its E; @each skips one part. */
 	until(each) {
 		this.at++;
 		while (this.next !== "E")
@@ -82,7 +82,7 @@ class Mangled {
 			this.until(this.argument);
 	}
 
-	/* N parts E, or one part. */
+	/* Return the name that is "N parts E", or one part. */
 	nested() {
 		const parts = [], inside = this.next === "N";
 		this.at += inside ? 1 : 0;
@@ -109,7 +109,7 @@ class Mangled {
 				this.at++;
 				this.source();
 			} else if (two[0] === "S" && inside) {
-				this.behind("_");		/* what stood before stands here again, in types alone */
+				this.behind("_");		/* a substitution, which repeats an earlier part */
 			} else {
 				break;
 			}
@@ -121,7 +121,7 @@ class Mangled {
 	}
 }
 
-/* @name as people write it; as it is, where it is no name of C++ or one that is not understood. */
+/* Return @name demangled; unchanged if it is no name of C++ or not understood. */
 export const demangle = (name) => {
 	if (!/^_ZZ?[NL\dS]/.test(name))
 		return name;
@@ -129,7 +129,8 @@ export const demangle = (name) => {
 		const mangled = new Mangled(name);
 		mangled.skip("ZL");
 		const made = mangled.nested();
-		return !made || /undefined/.test(made) ? name : name[2] === "Z" ? `${made}::…` : made;	/* within that function */
+		/* _ZZ: a name within the function that is demangled. */
+		return !made || /undefined/.test(made) ? name : name[2] === "Z" ? `${made}::…` : made;
 	} catch {
 		return name;
 	}

@@ -1,10 +1,10 @@
 /*
- * document.js - a snapshot as the viewer has it, whatever it was read from: pack.js, or json.js for files that
- * are dropped onto the page. Everything else in model/ works on this.
+ * document.js - a snapshot in the viewer's form, read by pack.js or, for files that are dropped onto the page, by
+ * json.js. Everything else in model/ works on this.
  *
- * A document has sources: what can be looked at by itself, as a device, the host's pinned memory, or a pool of a
- * framework inside a device (level "pool"). Each source has its own events and segments, as columns. One of a pack has
- * births(name), too: what allocations have, where none has a mate, without unpacking what the other events have.
+ * A document has sources: a device, the host's pinned memory, or a pool of a framework on a device (level "pool"). Each
+ * source has its own events and segments, as columns. A source of a pack also has births(name): that column of
+ * allocations alone, without unpacking the other events; only if no allocation has a mate.
  */
 import { lazy } from "./values.js";
 
@@ -21,9 +21,9 @@ export const BLOCK_COLUMNS = ["addr", "size", "requested", "state", "kind", "sta
 export const SEGMENT_EXPANDABLE = 1, SEGMENT_REGISTERED = 2, SEGMENT_UNMAPPED = 4;
 
 /*
- * For each event how many events back the one is that it ends: of a free its allocation, of a completed free the
- * request, of an allocation the one at its address whose free was lost; 0: none. @open: of each address the last event of
- * what nothing ended. `gpumem view` has both in its packs; files that are dropped have not.
+ * Find each event's mate, the event that it ends: for a free its allocation, for a completed free its request, for an
+ * allocation an earlier one at its address whose free was lost. mates: how many events back the mate is; 0: none. open:
+ * for each address the last event that nothing ended. Packs of `gpumem view` have both already.
  */
 export const findMates = (action, addr) => {
 	const count = action.length, mates = new Uint32Array(count);
@@ -45,7 +45,7 @@ export const findMates = (action, addr) => {
 	return { mates, open: blocks };
 };
 
-/* For each of @blocks the event in @open at its address, counted from 1; 0: none. An event is that of one block. */
+/* Return for each block the event in @open at its address, counted from 1; 0: none. Each event belongs to one block. */
 export const findEvents = ({ addr, size, state }, open, inactive) => Int32Array.from(addr, (address, b) => {
 	const event = size[b] && state[b] !== inactive ? open.get(address) : undefined;
 	if (event === undefined)
@@ -69,7 +69,7 @@ export const sourceName = (source) => {
 	return source.device === null ? "host, pinned" : `GPU ${source.device}`;
 };
 
-/* A document of a pack's header and columns. */
+/* Make a document from a pack's header and columns. */
 export const documentOf = ({ header, columns }) => {
 	const { texts, numbers, root } = header;
 	const actions = texts.map((text) => ACT[text] ?? ACT.other), alloc = texts.indexOf("alloc");

@@ -1,16 +1,16 @@
 /*
- * file.js - a file that was dropped onto the page as a document: a snapshot of ours (JSON) or PyTorch's (pickle or
- * JSON). Whatever else it is gets a sentence that says so; journals are journal.js's. Runs in the worker, and in node
- * for tests.
+ * file.js - make a document of a file that was dropped onto the page: a snapshot of ours (JSON) or PyTorch's (pickle or
+ * JSON), or a trace of gpumem replay. For other files an error says what they are; journal.js reads journals. Runs in
+ * the worker, and in node for tests.
  */
 import { BadInput } from "./bad_input.js";
 import { snapshotDocument } from "./json.js";
 import { readPickle } from "./pickle.js";
 import { isTorch, torchSnapshot } from "./torch.js";
 
-export const MOST_JSON = 2 ** 29 - 24;		/* characters of a text in V8 */
+export const MOST_JSON = 2 ** 29 - 24;		/* the most characters of a string in V8 */
 
-/* By how they begin, with what to do. */
+/* Other files: how they begin, and the message for the user. */
 const OTHERS = [
 	["GPUMJNL1", "a journal, which the command reads: gpumem view FILE -o page.html"],
 	["\x1f\x8b", "compressed with gzip twice: unpack it first"],
@@ -36,7 +36,7 @@ const readJson = (bytes) => {
 	return parseJson(new TextDecoder().decode(bytes));
 };
 
-/* What gzip packed, unpacked. */
+/* Return @bytes unpacked if they are gzip, else @bytes. */
 export const unpackGzip = async (bytes) => {
 	if (bytes[0] !== 0x1f || bytes[1] !== 0x8b)
 		return bytes;
@@ -47,7 +47,7 @@ export const unpackGzip = async (bytes) => {
 	}
 };
 
-/* A history of gpumem replay (tools/replay/replay.h) as one of our snapshots: a line an event, a microsecond each. */
+/* Make a snapshot of ours from a trace of gpumem replay (tools/replay/replay.h): one event a line and a microsecond. */
 const traceSnapshot = (content) => {
 	const columns = ["action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module"], trace = Object.fromEntries(columns.map((name) => [name, []]));
 	const lives = new Map(), add = (action, addr, size, stream) => [action, addr, size, stream, trace.action.length + 1, 0, 0, "device", 0]
@@ -69,7 +69,7 @@ const traceSnapshot = (content) => {
 	};
 };
 
-/* @bytes of the file @name. */
+/* Make a document of @bytes, the content of the file @name. Throws BadInput. */
 export const fileDocument = (bytes, name) => {
 	if (!bytes.length)
 		throw new BadInput("an empty file");

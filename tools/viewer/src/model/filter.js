@@ -1,13 +1,15 @@
 /*
- * filter.js - the filter: texts that the user types or clicks together, and the lives that all of them leave.
+ * filter.js - the filter: terms that the user types or clicks, and the lives that pass them.
  *
- *   text  "text"  /regex/i      a frame, file, module, kind, stream or thread has it; an address, a name like b7f0012000_3
- *   KEY:text  KEY=text          has it, or is it: site, stack, module, stream, size, kind, thread, phase, segment; frame
+ *   text  "text"  /regex/i      a frame, file, module, kind, stream or thread contains it; an address; a block's name,
+ *                               b7f0012000_3
+ *   KEY:text  KEY=text          KEY contains the text, or is it: site, stack, module, stream, size, kind, thread,
+ *                               phase, class, segment; frame
  *   size>64MiB  size<=4096      also >=, <, =
- *   alive@MOMENT  alive@A..B    peak, end, a time (1.5s, 20ms) or an event (#123); in all of them from A to B
- *   -TERM                       what is not so
+ *   alive@MOMENT  alive@A..B    live at peak, end, a time (1.5s, 20ms) or an event (#123); live from A to B throughout
+ *   -TERM                       lives that do not pass TERM
  *
- * Terms KEY=text with one key are alternatives; of everything else all must hold.
+ * A life passes one of the terms KEY=text that have the same KEY, and all other terms.
  */
 import { BadInput } from "./bad_input.js";
 import { WAYS, streamText } from "./groups.js";
@@ -21,7 +23,7 @@ const bytesOf = (text) => {
 const TIMES = { us: 1, "µs": 1, ms: 1e3, s: 1e6, min: 60e6, h: 3600e6 };
 const COMPARE = { ">": (a, b) => a > b, "<": (a, b) => a < b, ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, "=": (a, b) => a === b };
 
-/* What is searched: text, whatever its case, or /a regular expression/. */
+/* Return a function that tests a value for @text, ignoring case, or for /a regular expression/; @plain: text only. */
 export const testOf = (text, plain = false) => {
 	const regex = plain ? null : /^\/(.+)\/(i?)$/s.exec(text);
 	if (regex) {
@@ -39,7 +41,7 @@ const momentOf = (text) => {
 	return { text, event: event ? Number(event[1]) : null, time: time ? Number(time[1]) * TIMES[time[2]] : null };
 };
 
-/* A term as { not, what, ... }; throws a BadInput that says what is wrong. */
+/* Parse a term to { not, what, ... }. Throws BadInput, or SyntaxError for a bad regular expression. */
 export const parseTerm = (term) => {
 	const not = /^-\S/.test(term), text = (not ? term.slice(1) : term).trim();
 	const size = /^size\s*(>=|<=|>|<|=)\s*(.+)$/i.exec(text), alive = /^alive@(.+?)(?:\.\.(.+))?$/i.exec(text);
@@ -67,12 +69,12 @@ export const parseTerm = (term) => {
 	};
 };
 
-/* ---- what passes -------------------------------------------------------------------------------- */
+/* ---- lives that pass ---------------------------------------------------------------------------- */
 
 const stateOf = ({ all, axis, count }, { text, event, time }) =>
 	event !== null ? Math.min(count, event) : time !== null ? axis.state("time", time) : text === "peak" ? all.peak : count;
 
-/* What says of a life whether it has what the term @of names. */
+/* Return a function that says whether life l passes the term @of, apart from its "-". */
 const passing = (model, of) => {
 	const { lives, stacks, doc } = model;
 	switch (of.what) {
@@ -80,8 +82,8 @@ const passing = (model, of) => {
 		return (l) => of.passes(lives.size[l]);
 	case "alive": {
 		if (model.isHeld === true)
-			return () => true;		/* it is of the peak, and so is alive@peak */
-		/* A peak that the history does not show was before all of its states, as far as lives can say. */
+			return () => true;		/* rows are of the peak, and only alive@peak comes here */
+		/* A peak that the history does not show counts as before all states. */
 		const states = [of.from, of.to].map((moment) => moment.text === "peak" && model.held?.place < 0 ? -1 : stateOf(model, moment));
 		const first = Math.min(...states), last = Math.max(...states), there = (l, s) => lives.born[l] < s && s <= lives.died[l];
 		return (l) => first < 0 ? model.held.hadLife(model, l) && (last < 0 || there(l, last)) : lives.born[l] < first && last <= lives.died[l];
@@ -104,7 +106,7 @@ const passing = (model, of) => {
 	}
 };
 
-/* Which lives of @model pass @terms, a byte by life; null: all of them, without a term. */
+/* Find the lives of @model that pass all @terms. Return a byte by life; null without terms. */
 export const matchOf = (model, terms) => {
 	if (!terms.length)
 		return null;

@@ -1,15 +1,16 @@
 /*
- * flame.js - stacks as a tree of functions with what they weigh: at a moment, or over a window. Frames that are called
- * alike are one, as in `gpumem flame`.
+ * flame.js - stacks as a tree of functions with weights, at a moment or over a window. Frames with the same label are
+ * one, as in `gpumem flame`.
  */
 import { shorten } from "./stacks.js";
 
-const LONG = 16;		/* fewer frames are no stack that was cut */
+const LONG = 16;		/* a stack of fewer frames was not cut */
 export const WEIGHTS = ["live", "peak", "end", "bytes", "count", "churn"];
 
 /*
- * What each life weighs: bytes that are live in state @at, at the peak, or at the end and not freed; bytes or number of
- * what was allocated from state @from to state @to; of that, bytes of what was freed again.
+ * Return a function of a life to its weight: its bytes if it is live in state @at, at the peak, or at the end and not
+ * freed; its bytes, or 1, if it was allocated between the states @from and @to; its bytes if it was also freed again
+ * ("churn").
  */
 export const weigher = (model, weigh, { at, from, to }) => {
 	const { lives, weight, count } = model, { born, died } = lives;
@@ -27,9 +28,10 @@ export const weigher = (model, weigh, { at, from, to }) => {
 };
 
 /*
- * The functions of each stack that weighs something, outermost first, as [label, frame, ...]; by number of the stack. @fold:
- * without the interpreter's own frames (unless there are no others), and what the allocator and the dispatcher call among
- * themselves as one. A stack that was cut, because it is as long as any may be, is put below the frames that others have above its outermost two.
+ * Return the functions of each stack with a weight, outermost first, as [label, frame, ...], by number of the stack.
+ * @fold: leave out the interpreter's own frames (unless there are no others), and show a run of the allocator's or the
+ * dispatcher's frames as one. A stack that the limit on depth cut gets the outer frames of another stack that has its
+ * outermost two. flame_fold.c has the same rules.
  */
 const pathsOf = (stacks, weights, fold) => {
 	const paths = new Map(), above = new Map(), roots = new Set();
@@ -64,8 +66,8 @@ const pathsOf = (stacks, weights, fold) => {
 };
 
 /*
- * @return { total, nodes }: each { label, parent, weight, self, frame } by number, parents before children; 0 is the root.
- * @fold: see above; @invert: from who allocates to who called.
+ * Return { total, nodes }; a node is { label, parent, weight, self, frame }. Parents come before children; 0 is the
+ * root. @fold: see pathsOf(). @invert: allocating functions are next to the root, their callers behind them.
  */
 export const flameOf = (model, weighs, { fold = false, invert = false } = {}) => {
 	const { stacks, lives } = model, byStack = new Float64Array(stacks.count + 1);

@@ -1,7 +1,7 @@
 /*
- * groups.js - lives by what they have in common: call site, stack, module, stream, size, kind, thread, the phase (range
- * of an annotation) that they were born in, the class that the program labelled them with, or the segment that they lay in.
- * Each way gives every life a number, and every number a text.
+ * groups.js - group lives by call site, stack, module, stream, size, kind, thread, the phase (range of an annotation)
+ * in which they were born, the class that the program gave them as a label, or the segment in which they were. Each way
+ * gives every life the number of its group, and every group a name.
  */
 import { baseName } from "./stacks.js";
 import { bytes, segmentName } from "../ui/format.js";
@@ -10,8 +10,8 @@ import { ACT } from "./document.js";
 export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phase", "class", "stack"];
 
 /*
- * Numbers for the values of @column (by life), in the order in which they first appear. All values that are not below
- * @limit are one; so are values with the same text.
+ * Number the values of @column (by life), in the order in which they first appear. Values outside 0 .. @limit - 1 share
+ * a number; so do values with the same text.
  */
 const number = (column, limit, textOf) => {
 	const group = new Uint32Array(column.length), known = new Int32Array(limit + 1).fill(-1), called = new Map(), names = [];
@@ -30,14 +30,15 @@ const number = (column, limit, textOf) => {
 	return { group, names };
 };
 
-/* The same for texts. */
+/* Number texts in the same way. */
 const numberTexts = (texts) => {
 	const ids = new Map(texts.map((text) => [text, 0])), names = [...ids.keys()];
 	names.forEach((name, i) => ids.set(name, i));
 	return { group: Uint32Array.from(texts, (text) => ids.get(text)), names };
 };
 
-/* Sizes are grouped as `gpumem summary --by size` does: up to 512, 1024 ... By the number of doublings. */
+/* Sizes are grouped as in `gpumem summary --by size`: up to 512, 1024 ... A group's value is the number of
+ * doublings. */
 const MOST_DOUBLINGS = 53;
 const doublings = (size) => {
 	let found = 0;
@@ -47,12 +48,12 @@ const doublings = (size) => {
 };
 
 const hex = (value) => BigInt.asUintN(64, BigInt(value)).toString(16);
-/* @value: a number, or a text of one that is too large. */
+/* @value: a number, or the text of a number that is too large. */
 export const streamText = (value) => value === undefined ? "(unknown)" : value === 0 ? "default stream" : `stream 0x${hex(value)}`;
 
 /*
- * What the program said about itself along the events of @source: { row, note, thread }, the note comes before that row.
- * A pool has no notes of its own: it gets those of its device, placed by their times.
+ * Return the annotations among the events of @source, as { row, note, thread }; the note comes before event row. A pool
+ * has no annotations of its own: it gets those of its device, placed by their times.
  */
 export const notesOf = (doc, source) => {
 	const all = doc.root.annotations ?? [], found = [];
@@ -75,9 +76,10 @@ export const notesOf = (doc, source) => {
 };
 
 /*
- * The range that each event is in, by thread: ranges of one thread and domain nest, ranges with a number are everybody's.
- * The text is that of the innermost. A thread without one is in that of the leading thread, which is the main thread or else
- * the first that has ranges: PyTorch runs backward in threads of its own, while that one waits within a range.
+ * Return the phase of each event: the name of the innermost range that is open in its thread. Ranges of one thread and
+ * domain nest; ranges with a number count for all threads. A thread without an open range takes that of the leading
+ * thread, which is the main thread or else the first that has ranges: PyTorch runs backward in threads of its own,
+ * while the leading thread waits within a range.
  */
 export const phasesOf = (doc, source) => {
 	const { thread } = source.events, { count } = source;
@@ -114,8 +116,8 @@ export const phasesOf = (doc, source) => {
 };
 
 /*
- * Stacks by what tells them apart in every run, as tools/show/groups.c does: functions, modules, lines of Python and the
- * kind of memory; without frames the module that asked.
+ * Group by stack as tools/show/groups.c does, by properties that are the same in every run: functions, modules, lines
+ * of Python and the kind of memory; for a stack without frames, the module that asked.
  */
 const byStack = ({ lives, stacks, doc }) => {
 	const known = new Map(), list = [];
@@ -133,7 +135,8 @@ const byStack = ({ lives, stacks, doc }) => {
 	return { ...found, labels: toldApart(stacks, ids) };
 };
 
-/* What stacks @ids are called: stacks of one call site by the first of their frames that the others have not. */
+/* Return labels of the stacks @ids: the call site and, to tell stacks of one call site apart, the first frame that
+ * differs. */
 const toldApart = (stacks, ids) => {
 	const paths = ids.map((id, g) => ({ g, site: stacks.siteText(id), path: stacks.list(id).map((f) => stacks.label(f)) }));
 	const labels = paths.map(({ site }) => site), join = ({ site, path }) => `${site}\n${path.join("\n")}`;
@@ -151,7 +154,7 @@ const toldApart = (stacks, ids) => {
 	return labels;
 };
 
-/* Of each life its group, and of each group its name; labels: what it is called where there is little room. */
+/* Return { group: of each life, names: of each group } and, if they differ from names, short labels. */
 export const groupLives = (model, by) => {
 	const { lives, stacks, doc, source } = model;
 	switch (by) {

@@ -1,7 +1,7 @@
 /*
- * held.js - who held the memory at the peak, as the library counted it when it happened: `at_peak` of a snapshot, by the
- * rules of tools/show/lives.c. A row has the bytes of one stack, module and kind of memory; nothing else is known of its
- * blocks. A model has such rows where its history does not show that moment.
+ * held.js - who held the memory at the peak, as the library counted it when the peak happened (`at_peak` of a
+ * snapshot), by the rules of tools/show/lives.c. A row has the bytes of one stack, module and kind of memory; nothing
+ * more is known of its blocks. A model has such rows if its history does not show the peak.
  */
 import { matchOf, parseTerm } from "./filter.js";
 import { groupLives, streamText } from "./groups.js";
@@ -11,14 +11,14 @@ const WAYS = new Set(["site", "stack", "module", "kind"]);
 const NONE = { names: ["(not known)"] };
 const LATE_US = 1000;		/* the peak's end is stamped a little after the event */
 
-/* What the snapshot says of the peak of @source: an object, or none. */
+/* Return the snapshot's object for the peak of @source, if it has one. */
 const peakOf = ({ root }, { device, level, pool, at_peak: given }) => given !== undefined ? given : level === "pool" ? pool?.at_peak :
 	device === null ? root.host?.at_peak : (root.devices ?? []).find((one) => one?.device === device)?.at_peak;
 
 const sumOf = (peak) => list(peak?.sites).reduce((sum, row) => sum + Math.max(0, number(row?.bytes)), 0);
 
-/* Of a whole GPU: the rows of its pools and of what is beside them, each at its own peak. null: the history is whole, and
- * its highest moment is the peak. */
+/* Return the peak of a whole GPU: the rows of its pools and of the memory outside them, each at its own peak. null: the
+ * history is complete, so its highest moment is the peak; or no peak is known. */
 export const wholePeak = (driver, pools) => {
 	const { doc } = driver, peaks = [driver, ...pools].map(({ source }) => peakOf(doc, source)), history = doc.root.history ?? {};
 	const isWhole = ["dropped", "filtered_small", "filtered_actions", "paused"].every((name) => !number(history[name])) &&
@@ -28,7 +28,7 @@ export const wholePeak = (driver, pools) => {
 	return { sites: peaks.flatMap((peak, p) => list(peak?.sites).filter((row) => p > 0 || row?.of_pool !== true)) };
 };
 
-/* Looks like a model to who groups and filters. */
+/* The rows in the form of a model, for groupLives() and matchOf(). */
 class Held {
 	constructor({ doc, source, stacks }, peak) {
 		const rows = list(peak.sites).filter((row) => isObject(row) && row.kind !== "ipc"), count = rows.length;
@@ -54,8 +54,9 @@ class Held {
 		return this.groups.get(by);
 	}
 
-	/* Find the state of @model that is this moment, place, and make it the model's peak; -1: the history does not have it.
-	 * @return whether the history shows who held what: of an allocation that it has only the end of, it does not. */
+	/* Find the state of @model at this peak (place; -1: not in the history), and make it the model's peak. Return
+	 * whether the history shows who held the memory then. It does not if an allocation was live of which it has
+	 * only the end. */
 	placeIn(model) {
 		const { lives, all } = model, s = this.place = this.stateIn(model);
 		all.peak = s >= 0 ? s : all.peak;
@@ -71,7 +72,7 @@ class Held {
 			return -1;
 		if (values[peak] === bytes)
 			return peak;
-		/* Peaks were reset: the history has higher moments before that. */
+		/* The peak was reset: the history has higher moments before that. */
 		let s = timeUs === null ? count : axis.state("time", timeUs - axis.begin + LATE_US);
 		while (s >= 0 && values[s] !== bytes)
 			s--;
@@ -80,14 +81,15 @@ class Held {
 		return s;
 	}
 
-	/* Was life @l of @model there? It was if it is still there, and older. Of what was freed since it is not known. */
+	/* Was life @l of @model there? Known only of lives that are still there and older; others count as not
+	 * there. */
 	hadLife({ lives, count, source: { blocks } }, l) {
 		if (this.timeUs === null)
 			return lives.died[l] === count + 1;
 		return lives.born[l] < 0 && lives.block[l] >= 0 && blocks.time[lives.block[l]] > 0 && blocks.time[lives.block[l]] <= this.timeUs;
 	}
 
-	/* Can rows say whether @of, a term of the filter, holds? */
+	/* Can rows answer @of, a term of the filter? */
 	knows(of) {
 		switch (of.what) {
 		case "by":
@@ -103,7 +105,7 @@ class Held {
 		}
 	}
 
-	/* Let only rows count that all @terms leave; weight is null where they cannot say it. */
+	/* Let only rows count that pass all @terms; weight is null if rows cannot answer a term. */
 	filter(terms) {
 		const match = terms.map(parseTerm).every((of) => this.knows(of)) ? matchOf(this, terms) : undefined, { size } = this.lives;
 		this.match = match ?? null;
@@ -112,7 +114,7 @@ class Held {
 	}
 }
 
-/* What the library counted at the peak of @model, in rows; null: it did not. */
+/* Return the rows of the peak of @model; null: the library did not count them. */
 export const heldOf = (model) => {
 	const peak = peakOf(model.doc, model.source);
 	return isObject(peak) ? new Held(model, peak) : null;

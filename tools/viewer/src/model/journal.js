@@ -1,18 +1,18 @@
 /*
- * journal.js - a journal that is dropped onto the page, as the JSON of its snapshot. It is read by the command's own
- * reader, which tools/viewer/journal/ makes a WebAssembly module of. Runs in the worker, and in node for tests.
+ * journal.js - make the JSON of a snapshot from a journal that was dropped onto the page. The command's own reader,
+ * which tools/viewer/journal/ compiles to WebAssembly, reads the journal. Runs in the worker, and in node for tests.
  */
 import { BadInput } from "./bad_input.js";
 import { MOST_JSON, parseJson } from "./file.js";
 import { snapshotDocument } from "./json.js";
 
 const MAGIC = "GPUMJNL1";
-const STEP = 2 ** 20;			/* bytes that are read at once */
+const STEP = 2 ** 20;			/* bytes to read at once */
 
-/* Is it one that begins with @bytes? */
+/* Does a journal begin with @bytes? */
 export const isJournal = (bytes) => String.fromCharCode(...bytes.subarray(0, MAGIC.length)) === MAGIC;
 
-/* The functions that the reader calls: one reads a part of @file, one takes the next part of the JSON. */
+/* The functions that the reader calls: get() reads a part of @file, put() takes the next part of the JSON. */
 class Page {
 	constructor(file, most) {
 		this.file = file;
@@ -57,8 +57,8 @@ const importsOf = (module, page) => {
 	return imports;
 };
 
-/* The JSON of the journal @file: { size, read(at, bytes), which returns those that there are }. @reader: the module's
- * bytes. @most: characters. */
+/* Return the JSON of the journal @file, { size, read(at, bytes) }; read() returns fewer bytes at the end. @reader: the
+ * module's bytes. @most: the most bytes of JSON. Throws BadInput. */
 export const journalJson = async (reader, file, most = MOST_JSON) => {
 	const page = new Page(file, most);
 	let why = "";
@@ -79,7 +79,7 @@ export const journalJson = async (reader, file, most = MOST_JSON) => {
 	return page.parts.join("");
 };
 
-/* The same as a document. */
+/* Make a document of the journal @file. */
 export const journalDocument = async (reader, file, name) => {
 	const doc = snapshotDocument(parseJson(await journalJson(reader, file)), name);
 	doc.note = "read from a journal: functions of C and C++ that it has no names for are shown by module and offset, since "

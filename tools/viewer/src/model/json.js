@@ -1,7 +1,7 @@
 /*
- * json.js - a snapshot of ours (docs/snapshot.md) as a document (document.js), for files that are dropped onto the
- * page. `gpumem view` does the same in C (tools/read/snapshot_read.c, tools/write/view_pack.c); names and
- * lines are those of the file (of C++ without parameters), and why memory ran out is not explained: both are the command's.
+ * json.js - make a document (document.js) from a snapshot of ours (docs/snapshot.md), for files that are dropped onto
+ * the page. `gpumem view` does the same in C (tools/read/snapshot_read.c, tools/write/view_pack.c). Only the command
+ * looks for names and lines in debug information and explains why memory ran out; here names and lines are the file's.
  */
 import { BadInput } from "./bad_input.js";
 import { ACT, BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, SEGMENT_EXPANDABLE, SEGMENT_REGISTERED,
@@ -13,7 +13,7 @@ import { index, isObject, list, number, text } from "./values.js";
 const WIDE = new Set(["time", "addr", "size", "requested", "handle"]);
 const HEAVY = new Set(["segments", "host_segments", "device_traces", "host_trace", "stacks", "frames", "external_annotations", "pools"]);
 
-/* Numbers for values, in the order in which they first appear. */
+/* Give values numbers, in the order in which they first appear. */
 class Numbering {
 	constructor() {
 		this.list = [];
@@ -58,7 +58,7 @@ class Reading {
 		return frames;
 	}
 
-	/* Stacks as a tree: see stacks.js. */
+	/* Make the tree of stacks: see stacks.js. */
 	tree(frameCount) {
 		const parent = [0], frame = [0], tip = new Int32Array(this.stackCount), known = new Map();
 		list(this.root.stacks).forEach((ids, s) => {
@@ -80,8 +80,9 @@ class Reading {
 
 	/* ---- events ---- */
 
-	/* Where each annotation goes that @trace has no event of: { note, before: the event that follows }; and of each
-	 * event its annotation. Those of a device are in the order of its events. */
+	/* Return { found, added }. found: the annotation of each event of @trace, counted from 1; 0: none. added: the
+	 * annotations without an event, { id, time, note, row: the event that follows }. Annotations of a device are in
+	 * the order of its events. */
 	annotate(trace, count, device) {
 		const found = new Int32Array(count), notes = [], added = [];
 		list(this.root.annotations).forEach((note, i) => {
@@ -182,7 +183,7 @@ class Reading {
 		return { segments, blocks };
 	}
 
-	/* @noted: whose annotations are events of it; undefined: nobody's. */
+	/* @noted: the device whose annotations are events of this source; NaN: no annotations. */
 	source(device, trace, from, noted = device) {
 		const events = this.events(trace, noted), count = events.action.length, { segments, blocks } = this.segments(from);
 		const { mates, open } = findMates(events.action, events.addr);
@@ -191,7 +192,8 @@ class Reading {
 		return { device, level: "driver", dropped: number(trace?.dropped), name: sourceName({ device }), events, count, segments, blocks };
 	}
 
-	/* What has events, segments or a peak: a history may be empty, and all memory given back. */
+	/* Return the sources that have events, segments or a peak. A peak alone is enough, because a history may be
+	 * empty and all memory given back. */
 	sources() {
 		const { root } = this, all = list(root.segments).filter(isObject), found = [];
 		const add = (source, about) => {
@@ -223,7 +225,7 @@ const checkVersion = (root) => {
 		throw new BadInput(`a snapshot of version ${root.version}; this page reads version 1`);
 };
 
-/* What is not in columns, each member of the type that the page takes it for. */
+/* Return the members that are not in columns, each of the type that the page expects. */
 const restOf = (root) => {
 	const rest = Object.fromEntries(Object.entries(root).filter(([key]) => !HEAVY.has(key)));
 	for (const key of ["devices", "failures", "modules"])
@@ -236,7 +238,7 @@ const restOf = (root) => {
 	return rest;
 };
 
-/* @root, the value of a file @name, as a document. */
+/* Make a document from @root, the value of the file @name. Throws BadInput. */
 export const snapshotDocument = (root, name) => {
 	checkVersion(root);
 	const reading = new Reading(root), modules = list(root.modules).map((module) => text(module?.path));

@@ -1,12 +1,12 @@
 /*
- * lives.js - the allocations of a source, each from its birth to its end: what events and tables say together.
- * The rules are those of tools/show/lives.c, so that every view says what `gpumem summary` and `leaks` say.
+ * lives.js - the allocations (lives) of a source, each from its birth to its end, from events and tables together. The
+ * rules are those of tools/show/lives.c, so every view agrees with `gpumem summary` and `gpumem leaks`.
  *
- * Moments are states: state s is after the first s events, 0 to count. A life is there in state s if
- * born < s <= died: born is its event, -1 before the history; died is the event that ended it, count + 1 for what is
- * live in the tables at the end, count for what was there to the end by the events alone (its free was lost).
- * Lives are in the order of their births. By event there are the life that it is about, and the one that it ends
- * (closes); -1: none.
+ * Moments are states: state s, 0 to count, is after the first s events. A life is there in state s if born < s <= died.
+ * born is the event of its birth, -1 before the history. died is the event of its end; count + 1 if it is live in the
+ * tables at the end; count if the tables do not have it and no event ended it (its free was lost). Lives are in the
+ * order of their births. about and closes, by event: the life that the event is about, and the life that it ends; -1:
+ * none.
  */
 import { ACT, SEGMENT_REGISTERED } from "./document.js";
 import { lazy } from "./values.js";
@@ -18,7 +18,7 @@ const sequence = (count) => {
 	return list;
 };
 
-/* Active blocks of the tables, as { block, segment } by number. */
+/* Return the active blocks of the tables, as { block, segment }. */
 const activeBlocks = (doc, source) => {
 	const { segments, blocks } = source, found = [];
 	const inactive = doc.texts.indexOf("inactive");
@@ -30,13 +30,12 @@ const activeBlocks = (doc, source) => {
 };
 
 /*
- * What the events say. By allocation: its birth, the request to free it and its end, as lives have them. By event: the
- * allocation that it is about, and the one that it ends (closes); -1: none. @orphans: completed frees of what no event
- * allocated. @mated: some allocation has a mate.
+ * Find the lives that the events show. By allocation: born, freed (the request) and died, as lives have them. By event:
+ * about and closes. orphans: completed frees of allocations from before the history. mated: some allocation has a mate.
  */
 const fromEvents = ({ events: { action, mate }, count }) => {
 	const about = new Int32Array(count).fill(-1), closes = new Int32Array(count).fill(-1), orphans = [];
-	const born = new Int32Array(count), freed = new Int32Array(count), died = new Int32Array(count);	/* too long */
+	const born = new Int32Array(count), freed = new Int32Array(count), died = new Int32Array(count);
 	let allocs = 0, mated = false;
 	for (let i = 0; i < count; i++) {
 		const a = action[i];
@@ -68,7 +67,8 @@ const fromEvents = ({ events: { action, mate }, count }) => {
 	return { orphans, born: all(born), freed: all(freed), died: all(died), allocs, about, closes, mated };
 };
 
-/* Column @name of lives: copied from their events or, of lives from before the history, from their blocks. */
+/* Make column @name of lives from the events of their births; for lives from before the history (@before), from their
+ * block or from the event of their end. */
 const columnOf = (name, { early, count }, { level, events, segments, blocks, births }, before, { born, mated }) => {
 	const earlier = {
 		addr: ({ row, block }) => row >= 0 ? events.addr[row] : blocks.addr[block],
@@ -93,7 +93,8 @@ const columnOf = (name, { early, count }, { level, events, segments, blocks, bir
 	return column;
 };
 
-/* @return columns by life, and counts; weight is size, or 0 of what does not count (imported, registered). */
+/* Return the lives of @source, as columns. weight is size, or 0 for memory that does not count (imported,
+ * registered). */
 export const livesOf = (doc, source) => {
 	const { segments, blocks, count } = source, found = fromEvents(source);
 	const { orphans, born, freed, died, allocs, about, closes } = found;
@@ -117,7 +118,7 @@ export const livesOf = (doc, source) => {
 	before.sort((a, b) => a.time - b.time || a.block - b.block || a.row - b.row);
 
 	const early = before.length, all = early + allocs;
-	/* Those of the events come after those from before them. */
+	/* Lives from before the history come first. */
 	const behind = (column, first) => {
 		if (!early)
 			return column;
@@ -157,10 +158,10 @@ export const livesOf = (doc, source) => {
 	return lives;
 };
 
-/* Is it there in state @s? */
+/* Is life @l there in state @s? */
 export const lifeAt = (lives, l, s) => lives.born[l] < s && s <= lives.died[l];
 
-/* Live in the tables at the end, and not freed: what `gpumem leaks` lists. */
+/* Is life @l live in the tables at the end, and not freed? `gpumem leaks` lists such lives. */
 export const isLeft = (lives, l, count) => lives.died[l] === count + 1 && !lives.pending[l];
 
 export { sequence };

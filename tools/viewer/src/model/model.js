@@ -1,6 +1,6 @@
 /*
- * model.js - one source of one document, ready to be asked: its lives, curves, groups and the filter that is set.
- * What is costly is made when it is first asked for. Runs in the worker, and in node for tests.
+ * model.js - one source of a document with its lives, curves and groups, and the present filter. Costly parts are made
+ * when they are first read. Runs in the worker, and in node for tests.
  */
 import { Axis } from "./axis.js";
 import { matchOf } from "./filter.js";
@@ -14,17 +14,18 @@ import { rangesOf, rangesOfLives } from "./segments.js";
 import { wholeOf } from "./whole.js";
 import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 
-/* The call sites of all sources of a level are decided together: what all their stacks share is left out. */
+/* Decide the call sites of all sources of a level together: frames that all their stacks share are no call sites. */
 const shareStacks = (stacks, models) => {
 	const of = new Uint8Array(stacks.count);
 	for (const { source, lives, counted } of models)
 		for (const { stack } of counted ? [lives, counted.lives] : [lives])
 			for (let l = 0; l < stack.length; l++)
-				of[stack[l]] |= source.device === null ? OF_HOST : OF_DEVICE;	/* beyond its end nothing is kept */
+				/* An index beyond the end is ignored. */
+				of[stack[l]] |= source.device === null ? OF_HOST : OF_DEVICE;
 	stacks.share(of);
 };
 
-/* The models of all sources of @doc, in their order. */
+/* Make the models of all sources of @doc, in their order. */
 export const modelsOf = (doc) => {
 	const levels = new Map();
 	const models = doc.sources.map((source) => {
@@ -39,8 +40,8 @@ export const modelsOf = (doc) => {
 	return models;
 };
 
-/* The models of whole GPUs, where @models, those of all sources of @doc, have pools. Their call sites are decided together
- * with those of what has no pool, as the command does. */
+/* Make the models of whole GPUs, for the GPUs that have pools; @models are those of all sources of @doc. Their call
+ * sites are decided together with those of GPUs without pools, as in the command. */
 export const wholesOf = (doc, models) => {
 	const driver = models.filter(({ source }) => source.level === "driver"), stacks = new Stacks(doc);
 	const poolsOf = ({ source: { device } }) => models.filter(({ source }) => source.level === "pool" && source.device === device);
@@ -67,15 +68,16 @@ export class Model {
 		this.held = this.counted?.placeIn(this) ? null : this.counted;
 	}
 
-	/* The rows of the peak that the filter leaves, where the history does not show who held it; null: it does. */
+	/* The rows of the peak, filtered; null: the history shows who held the peak, or rows cannot answer the
+	 * filter. */
 	get atPeak() { return this.held?.weight ? this.held : null; }
 	get peakBytes() { return this.atPeak?.total ?? this.curve.values[this.curve.peak]; }
 	get peakState() { return this.atPeak?.place >= 0 ? this.all.peak : this.curve.peak; }
 
-	/* Is the peak what is looked at first? Not where memory ran out, nor where what is live is all that can be seen. */
+	/* Does the page open at the peak? Not if memory ran out, and not if only live memory can be seen. */
 	get opensAtPeak() { return this.failed < 0 && (this.count > 0 || !this.lives.count); }
 
-	/* Does what @at names have rows in the place of lives? */
+	/* Has the moment @at rows in place of lives? */
 	isHeld(at) { return this.atPeak !== null && (at === "peak" || (at === null && this.opensAtPeak)); }
 
 	get reserved() { return this.reservedCurve ??= reservedCurve(this.source); }
@@ -92,7 +94,7 @@ export class Model {
 		return this.groups.get(by);
 	}
 
-	/* Of each life how many had its address before: PyTorch's page calls it so. */
+	/* Of each life, how many earlier ones had its address; PyTorch's page names blocks by this. */
 	get generations() {
 		const known = new Map();
 		return this.generationList ??= Uint32Array.from(this.lives.addr, (addr) => {
@@ -103,8 +105,8 @@ export class Model {
 	}
 
 	/*
-	 * The state at the refused call that the snapshot is of, after its event where it has one; -1: it is of none of this
-	 * device. Of PyTorch's own snapshots the last such call is explained.
+	 * The state at the refused call for which the snapshot was written, after its event if it has one; -1: no
+	 * refused call on this device. In PyTorch's own snapshots it is the last refused call, if it is explained.
 	 */
 	get failed() {
 		const { source, doc: { root: { failure }, explanation } } = this, { action, time } = source.events;
@@ -120,31 +122,31 @@ export class Model {
 		return this.failedAt = failure ? this.axis.state("time", failure.time_us - this.axis.begin) : -1;
 	}
 
-	/* What the refused call asked for; null: there is none. */
+	/* The bytes that the refused call asked for; null: no such call. */
 	get asked() {
 		const { failed } = this;
 		return failed < 0 ? null : this.doc.root.failure?.requested_bytes ?? this.source.events.size[failed - 1];
 	}
 
-	/* The refused call, as it is drawn: upon what the driver had given. */
+	/* The refused call as the timeline draws it: on top of the reserved bytes. */
 	get ghost() {
 		const { failed, asked } = this;
 		return failed < 0 ? null : { state: failed, base: this.reserved.values[failed], bytes: asked };
 	}
 
-	/* The state that @at names: null is what is asked for first, the refused call or the peak. */
+	/* The state that @at names; null: that of the refused call, else the peak. */
 	state(at) {
 		if (at === null || at === "peak")
 			return at === null && this.failed >= 0 ? this.failed : this.peakState;
 		return Math.max(0, Math.min(this.count, at));
 	}
 
-	/* The states from the place @from to @to of the axis; null: of all of it. */
+	/* The states at the places @from and @to of the axis; null: the axis' ends. */
 	states({ mode, from, to }) {
 		return { from: from === null ? 0 : this.axis.state(mode, from), to: to === null ? this.count : this.axis.state(mode, to) };
 	}
 
-	/* Let only lives count that all @terms leave. */
+	/* Let only lives count that pass all @terms. */
 	filter(terms) {
 		const key = JSON.stringify(terms);
 		if (key !== this.terms) {
@@ -154,7 +156,7 @@ export class Model {
 		this.terms = key;
 	}
 
-	/* Let only lives with @match (bytes by life) count; null: all. */
+	/* Let only lives count that have a 1 in @match, by life; null: all. */
 	setFilter(match) {
 		const { weight, count } = this.lives;
 		this.match = match;
@@ -173,7 +175,8 @@ export class Model {
 		return draw(this.stripes, this.curve, this.axis, { color, edge: edgeOf, pale: paleOf(background) }, view);
 	}
 
-	/* The most and the reserved bytes of each of @width columns of the axis. */
+	/* Return the most live bytes, filtered and of all lives, and the reserved bytes of each of @width columns of
+	 * the axis. */
 	strip(mode, from, to, width) {
 		const columns = this.axis.columns(mode, from, to, width);
 		const of = (curve) => Float64Array.from(curve.highestOf(columns), (state) => curve.values[state]);

@@ -1,6 +1,6 @@
 /*
- * pack.js - a snapshot as `gpumem view` packs it: unpacked into the columns of a document (document.js).
- * The format is in README.md. Runs in the worker, and in node for tests.
+ * pack.js - unpack a snapshot that `gpumem view` packed into the columns of a document (document.js). README.md has the
+ * format. Runs in the worker, and in node for tests.
  */
 import { BadInput } from "./bad_input.js";
 
@@ -15,7 +15,7 @@ const fromBase64 = (text) => {
 	return bytes;
 };
 
-/* What is written to it, unpacked, for @take: part by part as it comes. */
+/* Unpack gzip: @take gets each part as soon as it is unpacked. */
 class Gunzip {
 	constructor(take) {
 		const { readable, writable } = new DecompressionStream("gzip"), reader = readable.getReader();
@@ -24,7 +24,7 @@ class Gunzip {
 			for (let part = await reader.read(); !part.done; part = await reader.read())
 				take(part.value);
 		})();
-		this.done.catch(() => {});		/* whoever asks for the end is told */
+		this.done.catch(() => {});		/* end() reports the error */
 	}
 
 	write(packed) {
@@ -37,11 +37,11 @@ class Gunzip {
 	}
 }
 
-/* Room for a column that is needed only until its numbers are made of it. It is used again, since new memory takes time. */
+/* Room for the differences of a column. It is reused, because new memory takes time. */
 let room = new Int32Array(0);
 
-/* The differences of a column, @from to @to - 1 in the order of the pack: their planes joined, their signs taken back.
- * In @room if they fit into 32 bits, else in an array of their own. */
+/* Return the differences @from to @to - 1 of a column, in the order of the pack: join the planes and restore the signs.
+ * They are in @room, until the next call, if they fit into 32 bits; else in an array of their own. */
 const join = (bytes, { at, width, count }, from, to) => {
 	const length = to - from;
 	if (room.length < length)
@@ -70,8 +70,8 @@ const join = (bytes, { at, width, count }, from, to) => {
 	return all;
 };
 
-/* Events come those of one action together: where each of them belongs, and where each action begins. @texts: how many
- * actions there may be. */
+/* The pack has the events of one action together. Return for each event of the pack its index in the source, and where
+ * each action begins. @texts: the number of actions. */
 const orderOf = (action, texts) => {
 	const count = action.length, begin = new Uint32Array(texts + 1), order = new Int32Array(count);
 	for (let i = 0; i < count; i++)
@@ -84,7 +84,7 @@ const orderOf = (action, texts) => {
 	return { order, begin };
 };
 
-/* Put each of @numbers into @found where @order says that it belongs. */
+/* Put each of @numbers into @found at the index that @order has for it. */
 const place = (numbers, order, found) => {
 	for (let i = 0; i < numbers.length; i++)
 		found[order[i]] = numbers[i];
@@ -103,8 +103,8 @@ const matedOf = (found, mates) => {
 	return found;
 };
 
-/* The addresses of events: those of their mates, those that @addresses brings, and those that were left behind. @keeps has
- * 1 of an action that leaves none, 2 if it has a mate. */
+/* Return the addresses of events: a mate's, the next of @addresses, or one that an earlier event left behind. @keeps,
+ * by action: 0, the event leaves its address behind; 1, it does not; 2, it does not if it has a mate. */
 const addressesOf = (numbers, mates, addresses, action, keeps) => {
 	const count = numbers.length, found = new Float64Array(count), behind = new Float64Array(count);
 	for (let i = 0, next = 0, left = 0; i < count; i++) {
@@ -118,7 +118,8 @@ const addressesOf = (numbers, mates, addresses, action, keeps) => {
 };
 
 /*
- * The columns of a pack. Each is unpacked when it is first asked for: the first picture needs fewer than half of them.
+ * The columns of a pack. Each is unpacked when it is first read, because the first picture needs fewer than half of
+ * them.
  */
 class Columns {
 	constructor({ columns, texts }, bytes, begin) {
@@ -140,18 +141,19 @@ class Columns {
 		return this.known.get(name);
 	}
 
-	/* Where the events of the source with columns @of belong. */
+	/* orderOf() of the source whose columns begin with @of. */
 	orderOf(of) {
 		if (!this.known.has(`${of}order`))
 			this.known.set(`${of}order`, orderOf(this.get(`${of}action`), this.keeps.length));
 		return this.known.get(`${of}order`);
 	}
 
-	/* The numbers of column @name, of its differences from what was to be expected. */
+	/* Return the numbers of column @name. */
 	unpack(name) {
 		const lies = this.places.get(name), { coding, width, count, ordered, base } = lies, of = `${name.split(".")[0]}.`;
 		const needs = coding === "plain" || coding === "delta" ? [] : ["mate", "action", ...coding === "listed" ? ["addresses"] : []];
-		const [mates, action, addresses] = needs.map((other) => this.get(of + other));	/* before @room is used */
+		/* Read these first, because get() may use @room. */
+		const [mates, action, addresses] = needs.map((other) => this.get(of + other));
 		const order = ordered ? this.orderOf(of).order : null, lying = join(this.bytes, lies, 0, count);
 		const numbers = new (width > 4 || coding === "mated" || coding === "delta" ? Float64Array : Int32Array)(count);
 		if (ordered)
@@ -173,8 +175,8 @@ class Columns {
 		return numbers;
 	}
 
-	/* Column @name of the events of action @text alone, which lie side by side. None of them may have a mate, so that their
-	 * numbers are what is written. null: the column can only be unpacked as a whole. */
+	/* Return column @name of only the events with action @text, which are side by side in the pack. None of them
+	 * may have a mate, because then the pack has differences. null: this column can only be unpacked as a whole. */
 	ofAction(of, name, text) {
 		const lies = this.places.get(of + name), { begin } = this.orderOf(of);
 		return lies?.ordered && lies.coding !== "listed" ? join(this.bytes, lies, begin[text], begin[text + 1]).slice() : null;
@@ -192,18 +194,19 @@ const joined = (parts, length) => {
 };
 
 /*
- * A pack that comes in parts, as base64 of gzip. Its header says how long it is: what is unpacked is put where it belongs.
+ * Read a pack that arrives in parts, as base64 of gzip. The header says how long the pack is, so its bytes are put into
+ * one array at once.
  */
 export class PackReader {
 	constructor() {
-		this.parts = [];		/* until the header is whole */
+		this.parts = [];		/* until the header is complete */
 		this.have = 0;
 		this.bytes = null;
 		this.gunzip = new Gunzip((part) => this.take(part));
 		this.error = null;
 	}
 
-	/* Four letters are three bytes: but for the last, parts have a multiple of four. */
+	/* Add a part. All but the last must have a multiple of four letters, because four letters are three bytes. */
 	add(base64) {
 		try {
 			this.gunzip.write(fromBase64(base64));
@@ -239,7 +242,7 @@ export class PackReader {
 		this.parts = null;
 	}
 
-	/* All parts are there: { header, columns: by name, by get() }. */
+	/* Call after the last part. Return { header, columns }; columns.get(name) is a column. Throws BadInput. */
 	async end() {
 		try {
 			await this.gunzip.end();
@@ -254,7 +257,7 @@ export class PackReader {
 	}
 }
 
-/* What was packed by gzip and written as base64. */
+/* Return the bytes of @base64, which is gzip written as base64. */
 export const unpackText = async (base64) => {
 	const parts = [], gunzip = new Gunzip((part) => parts.push(part));
 	gunzip.write(fromBase64(base64));

@@ -1,9 +1,9 @@
 /*
- * pickle.js - pickles as values of JavaScript, for PyTorch's snapshots that are dropped onto the page.
+ * pickle.js - read a pickle as a value of JavaScript, for snapshots of PyTorch that are dropped onto the page.
  *
- * Nothing in a pickle is ever run. Only what builds None, booleans, numbers, texts, lists, tuples and dicts is known
- * (protocols 2 to 5), as in tools/read/pickle_read.c, whose messages these are. An integer is a number: beyond 2^53 it
- * is the nearest one. Runs in the worker, and in node for tests.
+ * Nothing in a pickle is ever run. Only operations that build None, booleans, numbers, texts, lists, tuples and dicts
+ * are known (protocols 2 to 5), as in tools/read/pickle_read.c, which has the same messages. An integer becomes a
+ * number, beyond 2^53 the nearest one. Runs in the worker, and in node for tests.
  */
 import { BadInput } from "./bad_input.js";
 
@@ -26,7 +26,7 @@ class Machine {
 		throw new BadInput(`not a pickle that this page reads: ${why} (byte ${this.at})`);
 	}
 
-	/* Where the next @count bytes begin. */
+	/* Move past the next @count bytes. Return where they begin. */
 	skip(count) {
 		if (count > this.bytes.length - this.at)
 			throw new BadInput(CUT);
@@ -47,7 +47,7 @@ class Machine {
 		}
 	}
 
-	/* Of any length, little-endian, two's complement. What needs all 64 bits is taken as a signed number. */
+	/* Read an integer of @length bytes, little-endian, two's complement. From 2^63 on it becomes negative. */
 	integer(length) {
 		const from = this.skip(length);
 		let value = 0n;
@@ -86,7 +86,7 @@ class Machine {
 		return dict;
 	}
 
-	/* Add @items to the list, or the dict, that is on top. */
+	/* Add @items to the list (@list) or dict on top of the stack. */
 	add(items, list) {
 		const to = this.stack.length > this.floor() ? this.stack.at(-1) : null;
 		if (!to || typeof to !== "object" || Array.isArray(to) !== list)
@@ -158,7 +158,7 @@ class Machine {
 	}
 }
 
-/* The value that the pickle @bytes is. */
+/* Return the value of the pickle @bytes. Throws BadInput. */
 export const readPickle = (bytes) => {
 	const machine = new Machine(bytes);
 	if (bytes[0] !== 0x80)

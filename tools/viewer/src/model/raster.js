@@ -1,26 +1,26 @@
 /*
  * raster.js - the picture of the timeline, pixel by pixel, exactly.
  *
- * A column shows the state of its part of the axis that has the most bytes, so that no peak is ever lost. A pixel
- * shows the allocation that has the byte at the pixel's middle, where the allocations of the state lie upon each
- * other in the order of their births. The topmost pixel of an allocation of three pixels or more is its edge; one
- * that waits for the GPU after its free is drawn paler.
+ * A column shows the state with the most bytes of its part of the axis, so no peak is lost. The allocations of the
+ * state are stacked in the order of their births; a pixel shows the allocation at the pixel's middle. The topmost pixel
+ * of an allocation of three pixels or more is its edge. An allocation that waits for the GPU after its free is drawn
+ * paler.
  *
- * Sums of 16, 256 and 4096 neighbours make it quick: what lies between two pixels is passed over as a whole.
+ * Sums of 16, 256 and 4096 neighbours make this quick: allocations between two pixels are skipped together.
  */
 export const NOBODY = 0xffffffff;
 
 const BITS = 4, WAY = 1 << BITS;
 
 export class Stripes {
-	/* @weight: bytes by life, which may leave some out (0). */
+	/* @weight: bytes by life; 0: the life is not shown. */
 	constructor(lives, weight) {
 		this.lives = lives;
 		this.weight = weight;
 		this.one = new Float64Array((lives.count >> BITS) + 1);
 		this.two = new Float64Array((this.one.length >> BITS) + 1);
 		this.three = new Float64Array((this.two.length >> BITS) + 1);
-		this.there = new Int32Array(this.one.length);	/* a bit for each of 16 lives: it is in the state */
+		this.there = new Int32Array(this.one.length);	/* a bit for each of 16 lives: is it in the state? */
 		this.state = -1;
 		this.next = 0;		/* the first life that is born after the state */
 	}
@@ -52,7 +52,7 @@ export class Stripes {
 		this.state = s;
 	}
 
-	/* Let the sums be those of state @s. */
+	/* Make the sums those of state @s. */
 	move(s) {
 		if (this.state < 0 || Math.abs(s - this.state) * 4 > this.lives.count) {
 			if (this.state !== s)
@@ -82,7 +82,7 @@ export class Stripes {
 		this.next = next;
 	}
 
-	/* Bytes below life @life in the state of the sums. */
+	/* Return the bytes below life @life in the present state. */
 	below(life) {
 		const { born, died } = this.lives, s = this.state;
 		let sum = 0;
@@ -98,7 +98,7 @@ export class Stripes {
 		return sum;
 	}
 
-	/* Draw the column @x of the picture: @ids and @pixels from the bottom row up. */
+	/* Draw column @x of the picture, ids and pixels, from the bottom row up. */
 	column(picture, x) {
 		const { width, height, low, high, ids, pixels, paint } = picture;
 		const { freed } = this.lives, { weight, one, two, three, there } = this, s = this.state;
@@ -155,9 +155,9 @@ export const paleOf = (background) => (color) =>
 	(((color >>> 1) & 0x7f7f7f) + ((background >>> 1) & 0x7f7f7f) + 0xff000000) >>> 0;
 
 /*
- * The picture of @view: { mode, from, to (places on the axis), low, high (bytes), width, height, background, mark }.
- * @return ids (lives by pixel, NOBODY), pixels, states (of each column), and of the life @mark its lower and upper
- * edge in each column, -1 where it is not.
+ * Draw the picture of @view: { mode, from, to (places on the axis), low, high (bytes), width, height, background, mark
+ * }. Return ids (the life of each pixel, or NOBODY), pixels, states (of each column; -1: beyond the axis), and edges:
+ * the lower and upper edge of the life @mark in each column, -1 where it is not; null without a mark.
  */
 export const draw = (stripes, curve, axis, paint, view) => {
 	const { mode, from, to, low, high, width, height, background, mark } = view;

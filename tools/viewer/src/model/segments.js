@@ -1,18 +1,18 @@
 /*
- * segments.js - what the driver gave, over time, and where the allocations lie in it in any state.
+ * segments.js - the driver's segments over time, and where the allocations are in them in any state.
  *
- * A range is a piece of memory from the event that brought it to the one that took it: a segment, or what was mapped
- * of an expandable one. As with lives, a range is there in state s if born < s <= died. Of an expandable segment all pieces
- * have the same base, the lowest address of any of them. priv is the private pool, as CUDA graphs have one; "": none;
- * undefined: the tables alone have it, and all of the segment was given back before.
+ * A range is a piece of memory from the event that added it to the event that removed it: a segment, or a mapped part
+ * of an expandable segment. As with lives, a range is there in state s if born < s <= died. All pieces of an expandable
+ * segment have the same base, the lowest address of any of them. priv is the private pool, such as a CUDA graph's; "":
+ * none; undefined: unknown, because only the tables tell it, and the whole segment was given back before the end.
  */
 import { ACT, SEGMENT_EXPANDABLE } from "./document.js";
 import { hex, segmentName } from "../ui/format.js";
 import { countBefore } from "./values.js";
 
-const ROUND = 512;		/* what sizes are rounded up to, where the tables do not say it */
+const ROUND = 512;		/* sizes are rounded up to this if the tables do not have the block */
 
-/* Ranges that are open, by address: they do not overlap. */
+/* The open ranges, by address; they do not overlap. */
 class Open {
 	constructor() { this.list = []; }
 
@@ -26,7 +26,8 @@ class Open {
 		return range && range.addr <= addr ? range : undefined;
 	}
 
-	/* Take what is between @from and @to; @return the pieces, cut out of their ranges, and the gaps. */
+	/* Remove the ranges that overlap [@from, @to). Return these whole ranges, as pieces, and the gaps between
+	 * them. */
 	take(from, to) {
 		const first = this.find(from), pieces = [], gaps = [];
 		let last = first, at = from;
@@ -44,11 +45,11 @@ class Open {
 	}
 }
 
-/* Of these kinds an address may be a handle: what has it begins and ends as a whole, and says nothing of its neighbours. */
+/* Kinds whose address may be a handle: such memory begins and ends as a whole, and has no neighbours. */
 const WHOLE = new Set(["array", "external", "graph", "ipc", "vmm"]);
 
-/* Find what belongs together in @ranges, those of expandable segments: what lies side by side at one time, and a piece that is
- * left of another. Each gets base and priv. */
+/* Join the pieces of expandable segments in @ranges: pieces that are adjacent at one time, and a piece with the range
+ * that it is the rest of (left). Set base and priv of each. */
 const joinPieces = (ranges) => {
 	const ends = new Map(), rootOf = (one) => {
 		while (one.of)
@@ -84,7 +85,8 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 		return range;
 	};
 	const begin = (...what) => open.add(make(...what));
-	/* End what is in [from, to): what reaches beyond it goes on as another range; what nobody had seen was there before. */
+	/* End the ranges in [from, to). A part outside goes on as a new range; a gap was there since before the
+	 * history. */
 	const end = (row, from, to, more) => {
 		const { pieces, gaps } = open.take(from, to);
 		for (const piece of pieces) {
@@ -120,7 +122,7 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 			end(i, addr[i], addr[i] + size[i], more);
 		}
 	}
-	/* What the tables have and no event brought was there before the history. */
+	/* A segment of the tables that no event added was there before the history. */
 	for (let s = 0; s < segments.addr.length; s++) {
 		const from = segments.addr[s], to = from + segments.size[s];
 		const priv = segments.pool0[s] || segments.pool1[s] ? `${segments.pool0[s]}, ${segments.pool1[s]}` : "";
@@ -142,7 +144,7 @@ export const rangesOf = ({ doc: { texts }, source }) => {
 	return found.sort((a, b) => a.addr - b.addr || a.born - b.born);
 };
 
-/* The range in which each life of @model lay when it began, or the history; undefined: in none. */
+/* Return the range in which each life of @model was when the life, or the history, began; undefined: in none. */
 export const rangesOfLives = ({ lives, ranges }) => {
 	const coming = [...ranges].sort((a, b) => a.born - b.born), going = [...ranges].sort((a, b) => a.died - b.died);
 	const open = new Open(), handles = new Map(), found = [];
@@ -164,8 +166,9 @@ export const rangesOfLives = ({ lives, ranges }) => {
 };
 
 /*
- * State @s: segments by address, { name, addr, size, stream, kind, expandable } with blocks { life, addr, size (with what
- * rounding takes), requested, waiting }; allocations outside of all segments have one to themselves.
+ * Return the segments of state @s by address, { name, addr, size, stream, kind, expandable } with blocks { life, addr,
+ * size (rounded), requested, waiting }. An allocation outside all segments gets a segment of its own, behind the
+ * others.
  */
 export const stateAt = (model, ranges, s) => {
 	const { lives, source } = model, segments = [];
@@ -173,7 +176,7 @@ export const stateAt = (model, ranges, s) => {
 		if (!(range.born < s && s <= range.died))
 			continue;
 		const last = segments.at(-1);
-		/* What is mapped side by side is one segment. */
+		/* Adjacent mapped pieces are one segment. */
 		if (last?.expandable && range.expandable && last.addr + last.size === range.addr && last.stream === range.stream)
 			last.size += range.size;
 		else
@@ -208,10 +211,11 @@ export const stateAt = (model, ranges, s) => {
 	return segments.concat(strays);
 };
 
-/* The same of @model, whose ranges are made when they are first asked for. */
+/* stateAt() with the ranges of @model. */
 export const segmentsAt = (model, s) => stateAt(model, model.ranges, s);
 
-/* Sums of a state: what is free, in how many holes, and the largest; what waits; what rounding takes. */
+/* Return sums over the segments of a state, in bytes: reserved, live, waiting, lost by rounding, free; the number of
+ * holes and the largest; the number of segments and blocks. */
 export const sumsOf = (segments) => {
 	const sums = { reserved: 0, live: 0, waiting: 0, rounding: 0, free: 0, holes: 0, largest: 0, segments: segments.length, blocks: 0 };
 	for (const { addr, size, blocks } of segments) {

@@ -1,9 +1,9 @@
 /*
- * stacks.js - the stacks of a document: frames, and who asked. The rules of what a call site is are those of
+ * stacks.js - the stacks of a document: their frames and call sites. The rules for call sites are those of
  * tools/show/stacks.c and show.c.
  *
- * Stacks are a tree: a node is a frame below its parent, which called it; a stack's number names the node of its
- * innermost frame. Node 0 is no frame.
+ * Stacks are a tree. A node is a frame, and its parent is the frame that called it. tip has for each stack the node of
+ * its innermost frame. Node 0 is no frame.
  */
 const PLUMBING = 0, NATIVE = 1, BACKWARD = 2, PYTHON_OTHER = 3, PYTHON_OWN = 4;
 /* What a stack allocated. */
@@ -16,22 +16,22 @@ const PLUMBING_MODULES = ["libcudart", "libcuda.", "libgpumem", "libc10_cuda."];
 
 const isPlumbing = (name, module) => PLUMBING_MODULES.some((word) => module.startsWith(word)) ||
 	PLUMBING_NAMES.some((word) => name.startsWith(word)) || /^cuda[A-Z]/.test(name);
-/* A step of PyTorch's backward, which runs in a thread without Python: the name that PyTorch has for it; null for others. */
+/* Return PyTorch's name for a step of backward, which runs in a thread without Python; null for other functions. */
 const backwardOf = (name) => /^torch::autograd::generated::([^:]{1,200})::apply(?:\(|$)/.exec(name)?.[1] ?? null;
 const isInstalled = (file) => /-packages\/|\/lib(64)?\/python3\.|^<|\/tools\/python\/gpumem\//.test(file);
-/* Of Python that only runs the program: pytest and its plugins, unittest, runpy, the interpreter's own import. */
+/* Files of Python that only run the program: pytest and its plugins, unittest, runpy, the interpreter's own import. */
 const RUNNER = /\/_pytest\/|-packages\/(pytest[/_]|pluggy\/|xdist\/|execnet\/)|\/gpumem\/pytest_plugin\.py|\/lib(64)?\/python3\.[^/]*\/(unittest\/|runpy\.py$)|^<frozen |\/bin\/(pytest|py\.test)$/;
 
 export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 
-/* What stands between the user's code and the allocation: frames of the interpreter's own, and of the dispatcher. */
+/* Frames between the user's code and the allocation: the interpreter's own, and PyTorch's dispatcher. */
 const INTERPRETER = /^(python|libpython|libffi\.so|_ctypes\.)/;
 const DISPATCHER = /^(void |auto )?(c10::(impl|Dispatcher|KernelFunction|BoxedKernel)|at::(_ops|redispatch)|torch::autograd::(VariableType|THPVariable|ADInplaceOrView)|at::\(anonymous namespace\)::.*wrapper_|pybind11::|_ZNK?3c10(4impl|10Dispatcher)|_ZN2at4_ops|_ZN5torch8autograd(12VariableType|L\d+THPVariable))/;
 
-/* The names of operators, of which no letter is a bracket: see operator_length() of fold.c. */
+/* Names of operators, whose letters are not brackets: see operator_length() of fold.c. */
 const OPERATOR = /operator(?:\(\)|\[\]|<=>|<<=|>>=|->\*|<<|>>|<=|>=|->|<|>)(?=[(<: ,)>[]|$)/y;
 
-/* The place behind the bracket that closes the one at @open of @text; the end, if none does. */
+/* Return the place behind the bracket that closes the one at @open in @text; the end if it is not closed. */
 const closed = (text, open) => {
 	for (let at = open, depth = 0; at < text.length; at++) {
 		depth += text[at] === "(" ? 1 : text[at] === ")" ? -1 : 0;
@@ -41,7 +41,7 @@ const closed = (text, open) => {
 	return text.length;
 };
 
-/* A name of C++ without the arguments of its templates and without its parameters. */
+/* Return a name of C++ without template arguments and parameters. */
 export const shorten = (name) => {
 	if (name.length < 40 || name[0] === "<" || /:\d+\)$/.test(name))
 		return name;
@@ -110,7 +110,8 @@ export class Stacks {
 		return isPlumbing(this.name(f), this.module(f)) || (this.inlined(f) && HEADERS.test(this.file(f))) ? PLUMBING : backwardOf(this.name(f)) ? BACKWARD : NATIVE;
 	}
 
-	/* What frame @f belongs to that is not the user's: "interpreter", "allocator", "dispatcher"; "": nothing. */
+	/* Return the part of the machinery that frame @f belongs to: "interpreter", "allocator", "dispatcher"; "":
+	 * none. */
 	foldOf(f) {
 		if (this.sorts[f] === PLUMBING)
 			return this.python(f) ? "interpreter" : "allocator";
@@ -119,7 +120,7 @@ export class Stacks {
 		return INTERPRETER.test(this.module(f)) ? "interpreter" : DISPATCHER.test(this.name(f)) ? "dispatcher" : "";
 	}
 
-	/* How a frame is called where there is one line for it; files of Python from the directory in which the process ran. */
+	/* The name of a frame on one line. Files of Python are named from the directory in which the process ran. */
 	label(f) {
 		return this.labels[f] ??= this.python(f) || this.line(f) > 0 ?
 			`${this.name(f)} (${this.python(f) ? this.shortFile(f) : baseName(this.file(f))}:${this.line(f)})` : this.functionLabel(f);
@@ -131,10 +132,11 @@ export class Stacks {
 			file.slice(this.directory.length) : file;
 	}
 
-	/* The same without its line. */
+	/* The name of a function, with its module, without a line. */
 	functionLabel(f) { return `${this.name(f)}${this.module(f) ? ` (${this.module(f)})` : ""}`; }
 
-	/* How a flame graph calls it, and `gpumem flame`: a native function is one, wherever it calls from. */
+	/* The name of a frame in flame graphs, as in `gpumem flame`. A native function has one name for all its
+	 * lines. */
 	flameLabel(f) {
 		return this.python(f) ? `${this.name(f)} (${baseName(this.file(f)) || this.file(f)}:${this.line(f)})` : this.name(f);
 	}
@@ -175,7 +177,8 @@ export class Stacks {
 		return shared === Infinity ? 0 : shared;
 	}
 
-	/* What all stacks of some memory begin with, { frames, sort }. Where some have frames of a better sort, those are meant. */
+	/* Return the innermost frames that all stacks @ids share, { frames, sort }. Only stacks with frames of the best
+	 * sort count, and only these frames. */
 	sharedOf(ids) {
 		const all = ids.map((id) => this.list(id)), sorts = all.map((frames) => this.best(frames));
 		const sort = sorts.reduce((best, here) => Math.max(best, here), PLUMBING);
@@ -188,8 +191,9 @@ export class Stacks {
 		return { frames: isLonger(shared) && shared ? lists[0].slice(0, shared) : [], sort };
 	}
 
-	/* The innermost frames that all stacks of device memory share tell no caller from another, so they are no sites, nor are
-	 * those of pinned host memory, nor those of both. Of each stack @of says what it allocated: OF_DEVICE | OF_HOST, 0 nothing. */
+	/* Find the innermost frames that all stacks of device memory share. They do not tell callers apart, so they are
+	 * no call sites. The same holds for stacks of pinned host memory, and for all of both. @of, by stack: what it
+	 * allocated, OF_DEVICE | OF_HOST; 0: nothing. */
 	share(of) {
 		const ids = [...of.keys()].filter((id) => id > 0 && of[id]);
 		this.of = of;
@@ -197,7 +201,7 @@ export class Stacks {
 		this.siteCache.fill(-2);
 	}
 
-	/* The frame of stack @id that says who asked; -1: there is no stack. */
+	/* Return the frame that is the call site of stack @id; -1: there is no stack. */
 	site(id) {
 		if (!(id > 0 && id < this.count))
 			return -1;
@@ -232,9 +236,10 @@ export class Stacks {
 	}
 
 	/*
-	 * What stack @id is called where every stack has a name of its own, the same in every run: its call site and a number of
-	 * its functions, modules and lines of Python, and of the text @about it. Neither depends on inlined functions, which are
-	 * known only where debug information is at hand: such a call site is called as the function that it was inlined into.
+	 * Return a name of stack @id that no other stack has, and that is the same in every run: its call site and a
+	 * hash of its functions, modules and lines of Python, and of the text @about. Neither depends on inlined
+	 * functions, which are known only with debug information: a call site that was inlined is named by the function
+	 * that it was inlined into.
 	 */
 	stackText(id, about) {
 		this.keys ??= Uint32Array.from({ length: this.frameCount }, (_, f) =>
@@ -246,7 +251,7 @@ export class Stacks {
 		return `${name} #${key.toString(16).padStart(8, "0")}`;
 	}
 
-	/* A stack as a page shows it. */
+	/* Return the frames of stack @id, innermost first, for the page. */
 	lines(id) {
 		return this.list(id).map((f) => ({
 			name: this.name(f), file: this.file(f), line: this.line(f), module: this.module(f),
@@ -254,12 +259,12 @@ export class Stacks {
 		}));
 	}
 
-	/* Which stacks have a frame that flame graphs call @label: a byte by stack. */
+	/* Find the stacks with a frame called @label, here or in flame graphs. Return a byte by stack. */
 	calling(label) {
 		return this.having((f) => this.flameLabel(f) === label || this.label(f) === label);
 	}
 
-	/* Which stacks have a frame whose name, file or line passes @test. */
+	/* Find the stacks with a frame whose name, label or file passes @test. Return a byte by stack. */
 	matching(test) {
 		return this.having((f) => test(this.name(f)) || test(this.label(f)) || test(this.file(f)));
 	}

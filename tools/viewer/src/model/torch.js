@@ -1,7 +1,7 @@
 /*
- * torch.js - a snapshot of PyTorch as one of ours (docs/snapshot.md), by the rules of tools/read/snapshot_read.c and
- * tools/torch/torch_read.c: equal stacks get one number, events become columns, and of memory_stats there is what is
- * current. What it does not know is what "not known" is in ours.
+ * torch.js - turn a snapshot of PyTorch's into one of ours (docs/snapshot.md), by the rules of
+ * tools/read/snapshot_read.c and tools/torch/torch_read.c: equal stacks get one number, events become columns, and
+ * memory_stats has only current values. Unknown values are written as our snapshots write unknown values.
  */
 import { isObject, list, number, text } from "./values.js";
 
@@ -13,7 +13,8 @@ class Interning {
 		this.stacks = [[]];
 		this.frameIds = new Map();
 		this.stackIds = new Map();
-		this.known = new Map();		/* lists and frames by identity: a pickle names the same one again */
+		/* Lists and frames by identity, because a pickle refers to one several times. */
+		this.known = new Map();
 	}
 
 	frame(from) {
@@ -124,7 +125,7 @@ const statsOf = (segments) => {
 export const isTorch = (root) => isObject(root) && root.format === undefined &&
 	(Array.isArray(root.segments) || Array.isArray(root.device_traces));
 
-/* @root, a dict of PyTorch's, as a snapshot of ours. */
+/* Make a snapshot of ours from @root, the dict of PyTorch's. */
 export const torchSnapshot = (root) => {
 	const interning = new Interning(), annotations = [];
 	const segments = list(root.segments).map((one) => segmentOf(one, interning));

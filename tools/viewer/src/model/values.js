@@ -1,12 +1,14 @@
-/* values.js - values from a file, as the type that they should have: nothing that is read is trusted to be of it; and a search. */
+/*
+ * values.js - convert values of a file, which may have any type, to the type that they should have; small helpers.
+ */
 export const number = (value) => typeof value === "number" && Number.isFinite(value) ? Math.trunc(value) : value === true ? 1 : 0;
 export const text = (value) => typeof value === "string" ? value : "";
 export const list = (value) => Array.isArray(value) ? value : [];
-/* A number of a row, or 0: none. */
+/* An index, or 0 for none. */
 export const index = (value) => Number.isInteger(value) && value > 0 && value < 2 ** 31 ? value : 0;
 export const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-/* How many of @count things in their order are @before something. */
+/* Return how many of @count sorted things pass @before; those that pass come first. */
 export const countBefore = (count, before) => {
 	let low = 0, high = count;
 	while (low < high) {
@@ -19,7 +21,8 @@ export const countBefore = (count, before) => {
 	return low;
 };
 
-/* Give @object a member @name that is made when it is first asked for: most of a large snapshot is not, at first. */
+/* Give @object a member @name that is made when it is first read, because most of a large snapshot is not read at
+ * first. */
 export const lazy = (object, name, make) => {
 	let made;
 	Object.defineProperty(object, name, {
@@ -28,15 +31,15 @@ export const lazy = (object, name, make) => {
 };
 
 /*
- * Control characters, line breaks and what steers the direction of writing are '?', one for each byte, as gm_show_clean()
- * of the command has it: a name can then neither hide nor turn around what stands beside it.
+ * Replace control characters, line breaks and marks of writing direction by '?', one for each byte, as the command's
+ * gm_show_clean() does. So a name can neither hide nor reverse the text beside it.
  */
 const ODD = /[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/;
 const EVERY = new RegExp(ODD, "g");
 export const clean = (text) => ODD.test(text) ?
 	text.replace(EVERY, (one) => "?".repeat(one < "\x80" ? 1 : one < "\u0800" ? 2 : 3)) : text;
 
-/* The same of all texts in the object @value, in place; of a pickle an object may be within itself. */
+/* Clean all texts in the object @value, in place. An object of a pickle may contain itself. */
 export const cleanAll = (value) => {
 	const seen = new Set([value]);
 	for (const object of seen)

@@ -1,7 +1,7 @@
 /*
- * whole.js - a whole GPU as a source: what pools handed out in the place of the pieces of memory that they have for it, and
- * everything else beside that, by the rules of tools/read/level.c. A block that the driver gave is a pool's piece if the pool
- * told of an address in it while the block lived.
+ * whole.js - a whole GPU as a source: the blocks of its pools in place of the pools' pieces, and all other memory of
+ * the driver, by the rules of tools/read/level.c. A block of the driver's is a pool's piece if the pool reported an
+ * address in it while the block lived.
  */
 import { ACT, BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS } from "./document.js";
 import { wholePeak } from "./held.js";
@@ -9,7 +9,7 @@ import { countBefore, lazy } from "./values.js";
 
 const WIDE = new Set(["time", "addr", "size", "requested", "handle"]);
 
-/* All addresses that @pools tell, with their moments, and what they hold in the end: which says what is a piece. */
+/* All addresses that @pools reported, with their times, and the memory that the pools hold at the end. */
 class Words {
 	constructor(pools) {
 		const addr = [], time = [];
@@ -36,7 +36,8 @@ class Words {
 		return countBefore(this.addr.length, (i) => this.addr[i] < addr || (this.addr[i] === addr && this.time[i] < time));
 	}
 
-	/* Did a pool tell of [@addr, +@size) between two moments, or does it hold all of that in the end? */
+	/* Did a pool report an address in [@addr, @addr + @size) between the times @from and @to? With @to of Infinity:
+	 * or does a pool hold all of it at the end? */
 	isPiece(addr, size, from, to) {
 		const held = ([low, high]) => low <= addr && addr + size <= high;
 		if (to === Infinity && size > 0 && this.spans.some(held))
@@ -50,14 +51,14 @@ class Words {
 	}
 }
 
-/* Which events of @driver are of pools' pieces: a byte by event. */
+/* Find the events of @driver that are about pools' pieces. Return a byte by event. */
 const piecesOf = ({ source: { events, count }, lives }, words) => {
 	const { action, addr, size, time } = events, { about, born, freed, died, early } = lives, gone = new Uint8Array(count);
 	const endOf = (l) => died[l] < count && action[died[l]] === ACT.free_completed ? time[died[l]] : freed[l] < count ? time[freed[l]] : Infinity;
 	const isGone = new Uint8Array(lives.count);
 	for (let l = early; l < lives.count; l++)
 		isGone[l] = words.isPiece(lives.addr[l], size[born[l]], time[born[l]], endOf(l)) ? 1 : 0;
-	/* Memory that changes its place, as expandable memory does when it is mapped, is a piece in both places or in none. */
+	/* Memory that moves, as expandable memory does when it is mapped, is a piece in both places or in none. */
 	for (let i = 2; i + 1 < count; i++)
 		if (action[i] === ACT.segment_map && action[i - 2] === ACT.free_completed && action[i - 1] === ACT.segment_unmap && action[i + 1] === ACT.alloc &&
 				addr[i + 1] === addr[i] && time[i - 2] === time[i] && time[i + 1] === time[i]) {
@@ -71,16 +72,17 @@ const piecesOf = ({ source: { events, count }, lives }, words) => {
 	return gone;
 };
 
-/* What whole GPUs there are in @doc: those whose program has pools. */
+/* Return the sources for whole GPUs in @doc: one for each GPU that has pools. */
 export const wholeNames = ({ sources }) => sources.filter(({ level, device }) => level === "driver" && device !== null &&
 	sources.some((one) => one.level === "pool" && one.device === device)).map(({ device }) => ({ device, level: "whole", name: `GPU ${device}, whole` }));
 
-/* A source of the device of @driver, whose pools are @pools: models all. */
+/* Make the source of the whole GPU of @driver and its @pools, all of them models. */
 export const wholeOf = (driver, pools) => {
 	const words = new Words(pools), parts = [driver.source, ...pools.map(({ source }) => source)], gone = piecesOf(driver, words);
 	const actions = parts.map(({ events }) => events.action);
 	const keeps = (p, i) => p ? actions[p][i] <= ACT.free_completed || actions[p][i] === ACT.oom : !gone[i];
-	/* Events by time, the driver's first: which part each is of, and its place there; and where those of a part have come to. */
+	/* Merge the events by time, the driver's first. part and row: the part of each event and its row there; places:
+	 * the reverse, by part and row. */
 	const most = parts.reduce((sum, { count }) => sum + count, 0), part = new Uint8Array(most), row = new Uint32Array(most);
 	const places = parts.map(({ count }) => new Int32Array(count).fill(-1)), next = parts.map(() => -1), times = parts.map(({ events }) => events.time);
 	const advance = (p) => {
@@ -111,12 +113,12 @@ export const wholeOf = (driver, pools) => {
 				const value = from[part[i]][row[i]];
 				column[i] = name !== "mate" || !value ? value : i - places[part[i]][row[i] - value];
 				if (name === "mate" && column[i] > i)
-					column[i] = 0;		/* what it ends is gone */
+					column[i] = 0;		/* its mate was left out */
 			}
 			return column;
 		});
 	lazy(events, "pool", () => part.subarray(0, count));
-	/* Segments of pools lie in those of the driver: they have blocks, and no bytes of their own. */
+	/* Segments of pools are within the driver's: they keep their blocks, but no bytes of their own. */
 	const inactive = driver.doc.texts.indexOf("inactive"), chosen = [], counts = [];
 	parts.forEach(({ segments, blocks }, p) => {
 		for (let s = 0, b = 0; s < segments.addr.length; s++) {

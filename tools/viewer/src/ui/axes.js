@@ -1,13 +1,13 @@
-/* axes.js - round numbers along an axis, and how they are written. */
+/* axes.js - marks along an axis, at round numbers. */
 import { count, moment, roundBytes } from "./format.js";
 
-/* A step of 1, 2 or 5 times a power of ten that gives about @wanted marks. */
+/* Return a step of 1, 2 or 5 times a power of ten that gives about @wanted marks. */
 const decimal = (length, wanted) => {
 	const raw = Math.max(length / Math.max(1, wanted), 1e-9), power = 10 ** Math.floor(Math.log10(raw));
 	return [1, 2, 5, 10].map((k) => k * power).find((step) => step >= raw);
 };
 
-/* Of minutes and hours as clocks have them. */
+/* Steps from a minute on are those of clocks. */
 const CLOCK = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400].map((seconds) => seconds * 1e6);
 const timeStep = (length, wanted) => {
 	const raw = length / Math.max(1, wanted);
@@ -22,7 +22,7 @@ export const alongTicks = (mode, from, to, wanted) => {
 	return ticks;
 };
 
-/* Bytes: steps of powers of two. */
+/* Return marks for bytes; their steps are powers of two. */
 export const byteTicks = (low, high, wanted) => {
 	const raw = Math.max(1, (high - low) / Math.max(1, wanted)), step = 2 ** Math.ceil(Math.log2(raw));
 	const ticks = [];

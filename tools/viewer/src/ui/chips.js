@@ -1,8 +1,11 @@
-/* chips.js - what restricts the numbers of all views, at their head: filters, the window, the cursor; each can be taken away. */
+/*
+ * chips.js - the line above all views that shows what restricts their numbers: filters, the window, the cursor. Each
+ * can be removed.
+ */
 import { h, pressable, replace } from "./dom.js";
 import { brief, bytes, count, duration } from "./format.js";
 
-/* How a term of the filter reads where there is little room. */
+/* Return a short text for a term of the filter. */
 const words = (term) => /^-?[a-z]+[:=@<>]/.test(term) ? brief(term) : `“${term}”`;
 
 export class Chips {
@@ -11,7 +14,7 @@ export class Chips {
 		this.element = h("div", { class: "terms", role: "group", "aria-label": "what is left out" });
 	}
 
-	/* As [text, hint, what takes it away]. */
+	/* Return the restrictions, as [text, hint, function that removes it]. */
 	list() {
 		const { app } = this, { state, window: { from, to } } = app;
 		const place = (x) => state.mode === "order" ? `event ${count(x)}` : duration(x);
@@ -24,20 +27,22 @@ export class Chips {
 		].filter(Boolean);
 	}
 
-	/* Why memory ran out, where the moment of that is looked at: in full in a view that has no side to say it. */
+	/* Return why memory ran out, if the cursor is at that moment; in full in a view without the side, which says
+	 * it. */
 	refused() {
 		const { refusal, state, doc: { explanation }, side } = this.app, { asked, reason } = refusal ?? {};
 		return !refusal || state.at !== null ? "" : side.element.hidden && explanation?.why ? explanation.why : `${bytes(asked)} was refused${reason && `: ${reason}`}.`;
 	}
 
-	/* Why this source has no events; "" where it has. */
+	/* Return why this source has no events; "" if it has some. */
 	still() {
 		const { source, doc: { history } } = this.app, { enabled, max_events: most, actions, events } = history ?? {};
 		return source.events ? "" : events ? `The history has nothing of ${source.name}` : `No history was recorded${
 			most === 0 ? " (history=0)" : ["state", "none"].includes(enabled) ? ` (history_enabled=${enabled})` : actions?.length === 0 ? " (history_actions=none)" : ""}`;
 	}
 
-	/* What nobody can take away: where the history begins late, and what is known of a peak that it does not show. */
+	/* Return what the user cannot remove: lost events, and what is known of a peak that the history does not
+	 * show. */
 	late() {
 		const { dropped, counted, lives } = this.app.source, { held } = this.app.filtered ?? this.app.source, still = this.still();
 		if (still)
@@ -50,7 +55,7 @@ export class Chips {
 		return lost && (counted ? `${lost}; the peak came after them.` : `${lost}, and the snapshot does not say who held the peak: ${highest}.`);
 	}
 
-	/* While a window moves its text alone is another. */
+	/* While a window moves, only its text is changed. */
 	update() {
 		const list = this.list(), late = this.late(), refused = this.refused(), key = [...list.map(([, title]) => title), late, refused].join("\n");
 		if (key !== this.key)

@@ -1,8 +1,8 @@
 /*
  * color.js - the colours of stripes, flames and chips (OKLCH). Colours are 0xAABBGGRR, as a canvas has them in memory.
  *
- * The first twelve, for the largest groups, were searched for by a computer: they differ in lightness, and stay apart for
- * people who see no red, no green or no blue, which test_looks.mjs computes.
+ * The first twelve, for the largest groups, were found by a computer search: they differ in lightness, and people who
+ * see no red, no green or no blue can tell them apart. test_looks.mjs checks that.
  */
 export const PALETTE = [
 	[0.713, 0.114, 249], [0.803, 0.086, 30], [0.603, 0.115, 97], [0.578, 0.152, 349], [0.86, 0.09, 223], [0.472, 0.17, 263],
@@ -24,28 +24,29 @@ export const oklch = (light, chroma, hue) => {
 		channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)) >>> 0;
 };
 
-/* Colours are made for so many ranks: those beyond have again what the pale ones of them have. */
+/* The number of ranks with colours of their own. Ranks beyond repeat the pale colours of these. */
 export const RANKS = 128;
 export const rankOf = (rank) => rank < RANKS ? rank : PALETTE.length + (rank - RANKS) % (RANKS - PALETTE.length);
 
-/* Group of rank @rank, 0 the largest; @shade, 0 to 6, tells neighbours of one group apart. */
+/* Return the colour of the group of rank @rank, 0 for the largest. @shade, 0 to 6, tells neighbours of a group
+ * apart. */
 export const groupColor = (rank, shade, dark) => {
 	const by = (shade - 3) * 0.007;
 	if (rank < PALETTE.length) {
 		const [light, chroma, hue] = PALETTE[rank];
 		return oklch(light + by, chroma, hue);
 	}
-	/* Beyond those, hues are near to one another: they are paler, and say only that there is another. */
+	/* Beyond the palette, hues are close together. They are pale, and only show that it is another group. */
 	return oklch((dark ? 0.5 : 0.78) + by, 0.03, (rankOf(rank) * 137.508) % 360);
 };
 
 export const css = (color) =>
 	`rgb(${color & 255} ${(color >>> 8) & 255} ${(color >>> 16) & 255})`;
 
-/* A number from 0 to 6 that differs among neighbours, and does not depend on what else there is. */
+/* Return a number from 0 to 6 that differs between neighbours and depends on @n alone. */
 export const shadeOf = (n) => (Math.imul(n + 1, 0x9e3779b1) >>> 8) % 7;
 
-/* A number of a name, that is always the same. */
+/* Return a number for a name, always the same for the same name. */
 export const hueOf = (text) => {
 	let hash = 0;
 	for (let i = 0; i < text.length; i++)

@@ -6,7 +6,7 @@ import { shorten } from "../model/stacks.js";
 
 const FRAMES_MOST = 12;
 
-/* What it did last: as a table. */
+/* Return a table of the thread's last events. */
 const eventsTable = (events) => h("div", { class: "scroll" }, h("table", { "aria-label": "the last events of that thread" }, h("tbody", {}, events.map((event) =>
 	h("tr", {}, [`${event.seconds} s`, ACTIONS[event.action], bytes(event.size), event.block || `at ${hex(event.addr)}`, event.site].map((cell) => h("td", {}, cell)))))));
 

@@ -1,5 +1,5 @@
 /*
- * dom.js - making elements. Text is always text: nothing of a snapshot is ever read as HTML.
+ * dom.js - make elements. Text stays text: nothing of a snapshot is ever read as HTML.
  */
 export const h = (tag, props = {}, ...children) => {
 	const element = document.createElement(tag);
@@ -25,7 +25,7 @@ export const h = (tag, props = {}, ...children) => {
 export const replace = (element, ...children) =>
 	element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
 
-/* What is no button and can be pressed, by mouse and keyboard. */
+/* Return properties that let mouse and keyboard press an element that is no button. */
 export const pressable = (press) => ({
 	tabindex: "0", role: "button", onclick: press,
 	onkeydown: (event) => {
@@ -36,7 +36,7 @@ export const pressable = (press) => ({
 	},
 });
 
-/* A row of buttons of which one is pressed; @choices: [value, text, hint]. */
+/* Make a row of buttons, of which one is pressed; show(value) presses one. @choices: [value, text, hint]. */
 export const switcher = (choices, chosen, choose, label) => {
 	const buttons = choices.map(([value, text, title]) =>
 		h("button", { type: "button", title, "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text));
@@ -50,25 +50,25 @@ export const switcher = (choices, chosen, choose, label) => {
 	return element;
 };
 
-/* A button that is pressed or not. */
+/* Make a button that stays pressed; show(on) sets that. */
 export const toggle = (text, title, press) => {
 	const element = h("button", { class: "button", type: "button", title, "aria-pressed": "false", onclick: press }, text);
 	element.show = (on) => element.setAttribute("aria-pressed", String(Boolean(on)));
 	return element;
 };
 
-/* The way that the wheel was turned, in pixels, and by how much it brings things closer or farther. */
+/* turned(): the distance that the wheel was turned, in pixels. wheelFactor(): the factor by which that zooms. */
 export const turned = ({ deltaMode }, delta) => delta * (deltaMode === 1 ? 30 : 1);
 export const wheelFactor = (event) => Math.exp(Math.max(-200, Math.min(200, turned(event, event.deltaY))) * 0.002);
 
-/* Show @tip beside (x, y) of @box: at the right and below, or where there is room. */
+/* Place @tip beside (x, y) of @box, to the right and below if there is room. */
 export const placeTip = (tip, box, x, y) => {
 	const right = x + 18 + tip.offsetWidth > box.clientWidth, low = y + 18 + tip.offsetHeight > box.clientHeight;
 	tip.style.left = `${Math.max(4, right ? x - 14 - tip.offsetWidth : x + 18)}px`;
 	tip.style.top = `${Math.max(4, low ? y - 14 - tip.offsetHeight : y + 18)}px`;
 };
 
-/* A canvas of the size of its box, in device pixels; @return { context, width, height, ratio } in CSS pixels. */
+/* Make @canvas as large as its box, in device pixels. Return { context, width, height, ratio }, in CSS pixels. */
 export const fit = (canvas) => {
 	const ratio = window.devicePixelRatio || 1, box = canvas.getBoundingClientRect();
 	const width = Math.max(1, Math.floor(box.width)), height = Math.max(1, Math.floor(box.height));
@@ -80,7 +80,7 @@ export const fit = (canvas) => {
 	return { context, width, height, ratio };
 };
 
-/* @paint, once in the next frame, however often it is called before. */
+/* Return a function that runs @paint once in the next frame, however often it is called before. */
 export const inFrame = (paint) => {
 	let waiting = 0;
 	return () => {
@@ -91,7 +91,7 @@ export const inFrame = (paint) => {
 	};
 };
 
-/* @text, cut to @room pixels of canvas @c; "": there is room for less than three letters. */
+/* Return @text cut to @room pixels of canvas @c; "" if fewer than three letters fit. */
 export const cut = (c, text, room) => {
 	if (text.length * 4 <= room && c.measureText(text).width <= room)
 		return text;
@@ -108,7 +108,7 @@ export const cut = (c, text, room) => {
 	return low < 3 ? "" : `${text.slice(0, low)}…`;
 };
 
-/* A color of the page's styles; to ask the browser takes longer than to draw with it. */
+/* Return a colour of the page's styles. It is kept, because asking the browser takes longer than drawing. */
 const colors = new Map();
 export const variable = (name) => {
 	const key = `${document.documentElement.dataset.theme} ${name}`;

@@ -1,9 +1,9 @@
-/* format.js - numbers as people read them: bytes in binary units, durations, counts. */
+/* format.js - write numbers for people: bytes in binary units, durations, counts; names. */
 import { shorten } from "../model/stacks.js";
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/* @value in the largest unit that leaves it at 1 or more; @digits(number, unit) writes the number. */
+/* Write @value in the largest unit in which it is 1 or more; @digits(number, unit) writes the number. */
 const inUnits = (value, digits) => {
 	let rest = Math.abs(value), unit = 0;
 	while (rest >= 1024 && unit < UNITS.length - 1) {
@@ -13,13 +13,13 @@ const inUnits = (value, digits) => {
 	return `${value < 0 ? "-" : ""}${digits(rest, unit)} ${UNITS[unit]}`;
 };
 
-/* As `gpumem` itself writes them. Of an eighth C rounds to the even digit, and toFixed() up. */
+/* Write bytes as the command does. At an eighth, C rounds to the even digit, but toFixed() rounds up. */
 export const bytes = (value) => inUnits(value, (rest, unit) => unit ? (rest * 8 % 4 === 1 ? rest - 0.005 : rest).toFixed(2) : rest);
 
-/* The same for an axis, whose numbers are round. */
+/* Write the bytes of a mark on an axis, which are round. */
 export const roundBytes = (value) => inUnits(value, (rest) => Number(rest.toFixed(3)));
 
-/* Thousands apart. The browser's own needs 20 ms before the first number. */
+/* Write a number with commas between thousands. The browser's own function takes 20 ms before the first number. */
 const grouped = (number) => {
 	const [whole, part] = String(number).split(".");
 	return whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
@@ -30,7 +30,7 @@ export const count = (value) => value === null || Number.isNaN(value) ? "–" : 
 /* "1 segment", "1,000 segments". */
 export const plural = (value, what) => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
 
-/* @us microseconds. */
+/* Write a duration of @us microseconds. */
 export const duration = (us) => {
 	const sign = us < 0 ? "-" : "", rest = Math.abs(us);
 	if (Math.round(rest) < 1000)
@@ -46,7 +46,7 @@ export const duration = (us) => {
 };
 const trim = (value) => Number(value.toPrecision(4)).toString();
 
-/* A moment on the axis, as fine as the @step between two of its marks, in microseconds. */
+/* Write the moment @us on the axis, as precisely as the @step between two marks needs; both in microseconds. */
 export const moment = (us, step) => {
 	if (step >= 60e6) {
 		const minutes = Math.round(us / 60e6);
@@ -58,21 +58,21 @@ export const moment = (us, step) => {
 	return `${grouped(Number((us / scale).toFixed(3)))} ${unit}`;
 };
 
-/* A time that no calendar has is none. */
+/* Write a date and time; "" for a time outside the calendar. */
 export const clock = (us) => us > 0 && us < 2.534e17 ? `${new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19)} UTC` : "";
 
 export const hex = (value) => value < 0 ?
 	`0x${BigInt.asUintN(64, BigInt(value)).toString(16)}` : `0x${value.toString(16)}`;
 
-/* A block, as PyTorch's page calls it: its address, and how many had it before. */
+/* Name a block as PyTorch's page does: its address, and how many earlier blocks had the address. */
 export const blockName = (addr, generation) => `b${hex(addr).slice(2)}_${generation}`;
 
-/* A segment, by its address. */
+/* Name a segment by its address. */
 export const segmentName = (addr) => `s${hex(addr).slice(2)}`;
 
 /*
- * A call site, "name (module or file:line)", where there is little room: its name without templates and parameters, its file
- * without the folders, so that the line is not what is cut off.
+ * Shorten a call site, "name (module or file:line)": the name without template arguments and parameters, the file
+ * without folders, so that the line is not cut off.
  */
 export const brief = (site) => {
 	const [, name, place, more] = /^(.+?)( \([^()]*\))?( #[0-9a-f]{8}| ← .*)?$/.exec(site) ?? ["", site];
@@ -81,7 +81,7 @@ export const brief = (site) => {
 
 const NAME_MOST = 24;
 
-/* Of @names of files, what tells them apart where there is little room: without what all of them begin or end with. */
+/* Shorten names of files to what tells them apart: remove what all of them begin or end with. */
 export const shortNames = (names) => {
 	const parts = names.map((name) => name.match(/[^-._/]*[-._/]|[^-._/]+$/g) ?? [name]), least = Math.min(...parts.map(({ length }) => length)) - 1;
 	const same = (at) => parts.every((list) => list.at(at) === parts[0].at(at));
@@ -106,5 +106,5 @@ export const percent = (part, whole) => {
 	return share > 0 && share < 0.1 ? "<0.1%" : `${share.toFixed(share < 10 ? 1 : 0)}%`;
 };
 
-/* When a peak was that the history does not show. */
+/* Say when a peak was that the history does not show. */
 export const beforeText = ({ before }) => before === null ? "not in the history" : `${duration(before)} before the history`;

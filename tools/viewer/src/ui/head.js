@@ -1,4 +1,4 @@
-/* head.js - the line at the top: what program it is, which source, the views, the filter, the theme. */
+/* head.js - the line at the top: the program, the source, the views, the filter, the theme. */
 import { h, replace, toggle } from "./dom.js";
 import { bytes, clock, count } from "./format.js";
 import { openFile } from "./drop.js";
@@ -21,7 +21,7 @@ const aboutOf = (doc) => {
 	return parts.filter(Boolean).join(" · ");
 };
 
-/* Where a program hands its memory out a second time, the driver's level is called so. */
+/* Name a source. If the program has pools, the driver's level is marked as such. */
 const sourceText = (source, doc) => {
 	const driver = source.level === "driver" && source.device !== null && doc.sources.some(({ level }) => level === "pool");
 	return `${source.name}${driver ? ", driver" : ""}${source.pending ? "" : `: peak ${bytes(source.peakBytes)}`}`;

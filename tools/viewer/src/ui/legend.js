@@ -1,6 +1,6 @@
 /*
- * legend.js - by what stripes and blocks are coloured, and what the colours are: those of the window, the largest first,
- * each with the bytes that it has where the window has most.
+ * legend.js - the choice of how stripes and blocks are coloured, and the colours of the groups in the window, the
+ * largest first, each with its bytes at the window's highest state.
  */
 import { css } from "./color.js";
 import { h, replace } from "./dom.js";
@@ -10,7 +10,7 @@ const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["str
 	["thread", "thread"], ["phase", "phase"], ["class", "class"], ["stack", "stack"]];
 const MOST = 14;
 
-/* What colours and sums are by: one choice of all views. */
+/* Make the choice of groups for colours and sums, which all views share. */
 export const byChoice = (app, label) => {
 	const element = h("select", { "aria-label": label, onchange: () => app.set({ by: element.value }) },
 		BY.map(([value, text]) => h("option", { value }, text)));
@@ -18,7 +18,7 @@ export const byChoice = (app, label) => {
 };
 
 export class Legend {
-	/* @keys: elements that stand before the colours. */
+	/* @keys: elements to show before the colours. */
 	constructor(app, keys = []) {
 		this.app = app;
 		this.keys = keys;
@@ -26,7 +26,8 @@ export class Legend {
 		this.want = app.wants("legend", (legend) => this.show(legend));
 	}
 
-	/* As many colours as three rows of @width have room for where names are long. While the window moves they stay. */
+	/* Show as many colours as fit into three rows of @width with long names. While the window moves, nothing
+	 * changes. */
 	update(width) {
 		const { app } = this;
 		if (!app.store.timer)

@@ -1,17 +1,17 @@
-/* save.js - what a view shows as a file: a table as CSV, everything else as a picture. */
+/* save.js - save a view to a file: a table as CSV, everything else as a picture. */
 const download = (blob, name) => {
 	const url = URL.createObjectURL(blob), link = Object.assign(document.createElement("a"), { href: url, download: name });
 	link.click();
 	setTimeout(() => URL.revokeObjectURL(url), 10000);
 };
 
-/* A text that a spreadsheet would take for a formula is given a quote in front. */
+/* Return a cell. A text that a spreadsheet would take for a formula gets a leading apostrophe. */
 const cell = (value) => {
 	const text = String(value ?? "");
 	return /^[=+\-@\t]/.test(text) && typeof value === "string" ? `"'${text.replaceAll('"', '""')}"` : /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 
-/* @rows, all objects with the same members. */
+/* Return @rows, objects with the same members, as CSV. */
 export const csvOf = (rows) => {
 	const keys = Object.keys(rows[0] ?? {});
 	return [keys, ...rows.map((row) => keys.map((key) => row[key]))].map((row) => row.map(cell).join(",")).join("\n");

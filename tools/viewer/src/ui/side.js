@@ -1,6 +1,6 @@
 /*
- * side.js - the panel at the right: the allocation that is pinned, with both its stacks; else the moment of the cursor,
- * or of the peak, and who holds the memory then.
+ * side.js - the panel at the right: the pinned allocation, with both its stacks; else the moment of the cursor, or of
+ * the peak, and who holds the memory then.
  */
 import { h, pressable, replace } from "./dom.js";
 import { crashCard } from "./crash.js";
@@ -61,10 +61,11 @@ export class Side {
 				h("button", { class: "button", type: "button", onclick: () => this.whole(life) }, "Its whole life")),
 			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
 			this.stack("Allocated by", life.stack),
-			end?.hasOwnStack ? this.stack("Freed by", end.stack) : null);	/* pools, and context:alloc, do not say who freed */
+			/* Pools, and context:alloc, do not record who freed. */
+			end?.hasOwnStack ? this.stack("Freed by", end.stack) : null);
 	}
 
-	/* The window from an allocation's birth to its end, with a margin. */
+	/* Set the window to an allocation's birth and end, with a margin. */
 	whole(life) {
 		const { app } = this, from = app.place(life.born) ?? 0, to = app.place(life.died + 1) ?? app.span;
 		const end = life.ended ? to : app.span, margin = Math.max((end - from) * 0.05, 1);
@@ -75,7 +76,7 @@ export class Side {
 		const { app } = this;
 		if (!frames.length)
 			return [h("div", { class: "sub" }, title), h("div", { class: "note" }, "(no stack)")];
-		/* What is folded is a row for each run of it, which a click opens. */
+		/* A run of folded frames is one row, which a click opens. */
 		const runs = [];
 		for (const frame of frames)
 			if (app.state.fold && frame.fold && frame.fold === runs.at(-1)?.fold)

@@ -1,6 +1,6 @@
 /*
- * strip.js - the whole axis, small, above every view: what is live, the window, the cursor, the peak. Dragging chooses
- * a window, or moves it; a click moves the cursor of views that show a moment.
+ * strip.js - the whole axis, small, above every view: live bytes, the window, the cursor, the peak. Dragging chooses a
+ * window or moves it; a click moves the cursor.
  */
 import { fit, h, inFrame, variable } from "./dom.js";
 import { beforeText, bytes } from "./format.js";
@@ -62,7 +62,7 @@ export class Strip {
 		this.paintMoment(c, height, y);
 	}
 
-	/* The curve as it is within the window and outside of it, drawn once for many windows. */
+	/* Draw the curve once as it is inside and once as it is outside a window, for all positions of the window. */
 	prepare(width, height, bottom, y) {
 		const { data, app } = this, ratio = window.devicePixelRatio || 1, filtered = app.state.terms.length > 0, key = `${width} ${height} ${ratio} ${app.dark} ${filtered}`;
 		if (this.prepared === data && this.preparedKey === key)
@@ -91,7 +91,7 @@ export class Strip {
 		this.inside = draw([...all, [data.most, "--accent"]]);
 	}
 
-	/* The cursor; and the peak, with what it is, where there is room. */
+	/* Draw the cursor, and the peak with its bytes on the side that has room. */
 	paintMoment(c, height, y) {
 		const { app } = this;
 		const peak = app.filtered ?? app.source;

@@ -1,13 +1,14 @@
 /*
- * vlist.js - a list of any number of rows, of which only those in sight exist. Browsers do not make an element of more
- * than some ten million pixels: a longer list maps the scroll bar to its rows in proportion, and the wheel moves by rows.
+ * vlist.js - a list of any number of rows, of which only those in sight exist as elements. Browsers limit an element to
+ * some ten million pixels: in a longer list the scroll bar is proportional to the rows, and the wheel moves by rows.
  *
- * What is said where there is no row is the text of this.empty. @row(row, i) makes the element of a row. Rows come by take(); @ask(first, count) is
- * called where rows in sight have not come.
+ * An empty list shows the text of this.empty. @row(row, i) makes the element of a row. @ask(first, count) is called if
+ * rows in sight are missing; take() adds rows.
  */
 import { h, replace } from "./dom.js";
 
-const MOST = 8e6, KEPT = 4000, BESIDE = 40;		/* rows that are kept, and those that are asked for with what is in sight */
+/* MOST: pixels of the element; KEPT: rows; BESIDE: rows to ask for before and behind those in sight */
+const MOST = 8e6, KEPT = 4000, BESIDE = 40;
 
 export class VirtualList {
 	constructor({ rowHeight, row, ask, label }) {
@@ -29,7 +30,7 @@ export class VirtualList {
 	get isLong() { return this.count * this.rowHeight > MOST; }
 	get whole() { return Math.min(MOST, this.count * this.rowHeight); }
 
-	/* Rows @first and those behind it, of a list of @count. */
+	/* Take rows from row @first on, of a list of @count. */
 	take(first, rows, count) {
 		if (this.rows.size > KEPT)
 			this.rows.clear();
@@ -65,7 +66,7 @@ export class VirtualList {
 		this.moveTo(this.first + (event.deltaMode === 1 ? event.deltaY : event.deltaY / this.rowHeight));
 	}
 
-	/* Let row @first be the uppermost. */
+	/* Scroll so that row @first is the uppermost. */
 	moveTo(first) {
 		const { element } = this;
 		this.first = Math.max(0, Math.min(Math.max(0, this.count - this.inSight + 1), first));
@@ -78,7 +79,7 @@ export class VirtualList {
 		this.paint();
 	}
 
-	/* Bring row @i into sight, if it is not. */
+	/* Scroll row @i into sight, unless it is. */
 	reveal(i) {
 		if (i < this.first || i >= this.first + this.inSight - 1.5)
 			this.moveTo(i - this.inSight / 2);

@@ -1,6 +1,6 @@
 /*
- * allocator.js - the allocator at the cursor: every segment and the blocks in it, laid out as one ribbon that is as
- * long as all the memory that the driver gave; and the list of events beside it.
+ * allocator.js - the allocator at the cursor: all segments with their blocks, laid out as one ribbon that wraps over
+ * rows; and the list of events beside it.
  */
 import { css } from "../ui/color.js";
 import { cut, fit, h, inFrame, placeTip, replace, switcher, variable, wheelFactor } from "../ui/dom.js";
@@ -84,7 +84,7 @@ export class Allocator {
 				refusal.refusedBy && refusal.refusedBy !== "driver" ? ` Refused by ${refusal.refusedBy}.` : "");
 	}
 
-	/* ---- where what lies ---- */
+	/* ---- layout ---- */
 
 	sorted() {
 		const { size, first, blockSize } = this.data, free = Float64Array.from(size);
@@ -99,13 +99,13 @@ export class Allocator {
 		return list;
 	}
 
-	/* The bytes in sight of all that the driver gave, segment by segment. */
+	/* The bytes in sight, counted over all segments in a row. */
 	get part() {
 		const { first, last } = this.app.state, total = this.data?.sums.reserved || 1;
 		return first === null || first >= total ? { first: 0, last: total } : { first, last: Math.min(last, total) };
 	}
 
-	/* Show the bytes @first to @last, held within what there is. */
+	/* Show the bytes from @first to @last, within the ribbon. */
 	zoom(first, last) {
 		const total = this.data.sums.reserved || 1, length = Math.max(512, Math.min(total, last - first)), from = Math.max(0, Math.min(total - length, first));
 		this.app.set(length >= total ? { first: null, last: null } : { first: from, last: from + length });
@@ -120,14 +120,15 @@ export class Allocator {
 		this.zoom(at - (at - first) * factor, at + (last - at) * factor);
 	}
 
-	/* The scale at which the part in sight fits, and the rows that each of them takes: { segment, from, to, x, y }. */
+	/* Find the scale at which the part in sight fits, and the pieces of segments in each row: { segment, from, to,
+	 * x, y }. */
 	lay() {
 		const { data } = this, box = this.canvas.getBoundingClientRect();
 		const width = Math.floor(box.width) - 2 * SIDE, height = Math.floor(box.height) - 12;
 		if (!data || width < 50 || height < 30)
 			return;
 		const order = this.sorted();
-		/* Rows as tall as may be, while the segments, with a gap each, find room. */
+		/* Make rows as tall as possible while all segments, with a gap each, fit. */
 		for (this.tall = 30; this.tall > 4; this.tall -= 2) {
 			const rows = Math.floor(height / (this.tall + 6)), room = rows * width - order.length * GAP;
 			if (room > 0.6 * rows * width)
@@ -138,7 +139,7 @@ export class Allocator {
 		this.scale = closer * (rows * width - Math.min(order.length * GAP, 0.4 * rows * width)) / total / 1.002;
 		const gap = Math.min(GAP, (0.4 * rows * width) / Math.max(1, order.length));
 		this.pieces = [];
-		let x = 0, row = -above;		/* rows above what is in sight are counted, and not drawn */
+		let x = 0, row = -above;		/* rows above those in sight are counted, but not drawn */
 		for (const segment of order) {
 			let from = 0;
 			while (from < data.size[segment]) {
@@ -221,7 +222,8 @@ export class Allocator {
 		}
 	}
 
-	/* A segment's edges: open where it goes on in another row, and joined at the left of those rows. */
+	/* Draw a segment's edges: open where it continues in another row, with a joining line at the left of that
+	 * row. */
 	outline(c, { x, y, wide, whole: [begins, ends] }, line) {
 		const { tall } = this, left = x - 0.5, right = x + wide + 0.5, top = y - 0.5, bottom = y + tall + 0.5;
 		c.strokeStyle = line;
@@ -262,7 +264,7 @@ export class Allocator {
 
 	/* ---- the pointer ---- */
 
-	/* What is at (x, y): { segment, block } by number, block -1 for what is free; null: nothing. */
+	/* Return { segment, block } at (x, y), by number; block is -1 for free memory. null: nothing is there. */
 	under(x, y) {
 		const { data, tall, scale } = this;
 		const piece = this.pieces?.find((one) => y >= one.y - 2 && y < one.y + tall + 2 && x >= one.x && x < one.x + Math.max(1, (one.to - one.from) * scale));
@@ -311,7 +313,7 @@ export class Allocator {
 		placeTip(tip, this.canvas, event.offsetX, event.offsetY);
 	}
 
-	/* How large the hole at @at is. */
+	/* Return the size of the hole at address @at. */
 	hole(segment, at) {
 		const { data } = this;
 		let low = data.addr[segment], high = low + data.size[segment];

@@ -1,6 +1,6 @@
 /*
- * compare.js - snapshots side by side, as of the ranks of a job, on one scale; and below them the difference of two by call
- * site, module and so on.
+ * compare.js - snapshots side by side on one scale, for example the ranks of a job; below them the difference of two by
+ * call site, module and so on.
  */
 import { alongTicks, byteTicks } from "../ui/axes.js";
 import { fit, h, replace, switcher, variable } from "../ui/dom.js";
@@ -58,7 +58,8 @@ export class Compare {
 		this.app.shown();
 	}
 
-	/* All snapshots, with one scale of bytes; each has its own time. The two that are compared come first. */
+	/* Draw all snapshots with one scale of bytes, each with its own time axis. The two that are compared come
+	 * first. */
 	draw() {
 		const { app, data } = this;
 		if (!data)

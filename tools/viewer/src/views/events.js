@@ -1,4 +1,4 @@
-/* events.js - the list of events beside the allocator's state: filtered as everything is, and by what they do. */
+/* events.js - the list of events beside the allocator, filtered as all views are, and by the kind of event. */
 import { h } from "../ui/dom.js";
 import { brief, bytes, count, duration } from "../ui/format.js";
 import { VirtualList } from "../ui/vlist.js";
@@ -26,7 +26,7 @@ export class Events {
 		this.want = app.wants("events", (answer, args) => this.take(answer, args));
 	}
 
-	/* What is listed: without what is in sight of it. */
+	/* The question to the worker, without the range of rows and the cursor. */
 	get wanted() { return { ...this.app.of, which: this.app.state.events }; }
 
 	ask(first, many) { this.want({ ...this.wanted, first, count: many, at: this.app.state.at }); }
@@ -44,7 +44,7 @@ export class Events {
 		}
 	}
 
-	/* Another list begins where the cursor is, and a cursor that moves stays in sight. */
+	/* A new list begins at the cursor; a cursor that moves is scrolled into sight. */
 	update() {
 		const listed = JSON.stringify(this.wanted), { at, events } = this.app.state;
 		this.choice.value = events;
@@ -70,7 +70,7 @@ export class Events {
 		h("div", { class: "what" }, [row.action === "annotate" ? "" : row.stream, brief(row.name)].filter(Boolean).join(" · ") + waits));
 	}
 
-	/* The next or the previous of those that are listed. */
+	/* Move the cursor to the next or previous event of the list. */
 	key(event) {
 		const by = { ArrowDown: 1, ArrowUp: -1, PageDown: this.list.inSight, PageUp: -this.list.inSight }[event.key];
 		if (!by)

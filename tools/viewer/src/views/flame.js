@@ -1,6 +1,6 @@
 /*
- * flame.js - the flame graph, hanging: callers above, what they call below, as wide as what it holds. A click brings a
- * function to the full width, a double click filters every view by it.
+ * flame.js - the flame graph, hanging: callers are above the functions that they call, and the width is the weight. A
+ * click makes a function fill the width; a double click filters every view by it.
  */
 import { css, hueOf, oklch } from "../ui/color.js";
 import { cut, fit, h, inFrame, placeTip, replace, switcher, toggle, variable } from "../ui/dom.js";
@@ -14,7 +14,7 @@ const WEIGHTS = [
 	["count", "count", "allocations in the window"], ["churn", "freed again", "bytes allocated in the window and freed again"],
 ];
 
-/* A colour of a name, that is always the same: Python warmer than native code. */
+/* Return the colour of a label, always the same; Python is warmer than native code. */
 const colorOf = (label, dark) => {
 	const hash = hueOf(label.replace(/:\d+\)$/, "")), python = /\.py:\d+\)$/.test(label);
 	return css(oklch(dark ? 0.5 + (hash % 5) * 0.012 : 0.83 + (hash % 5) * 0.012, dark ? 0.075 : 0.07, (python ? 35 : 220) + (hash >>> 4) % 55));
@@ -67,7 +67,7 @@ export class Flame {
 		this.app.shown();
 	}
 
-	/* The function that is as wide as the page: it stays in sight when the numbers change. */
+	/* Find the function that fills the width, by its path, so that it stays when the numbers change. */
 	findRoot() {
 		this.root = 0;
 		for (const label of this.app.state.path) {
@@ -109,7 +109,7 @@ export class Flame {
 		if (!data)
 			return;
 		let matched = 0;
-		if (found)		/* the outermost of those that call each other */
+		if (found)		/* of nested functions only the outermost counts */
 			for (let n = 0, end = -1; n < found.length; n++)
 				if (found[n] && data.begin[n] >= end) {
 					matched += data.weight[n];
@@ -156,7 +156,8 @@ export class Flame {
 		for (let n = root; n >= 0; n = data.parent[n])
 			ancestors.add(n);
 		const ink = variable("--ink"), faint = variable("--sunken"), mark = variable("--mark"), found = variable("--found");
-		const drawn = new Float64Array(deepest + 1);		/* how far each row is: of what is narrow, one in each pixel stands for all */
+		/* By row, where it ends so far: of narrow boxes, one in each pixel is enough. */
+		const drawn = new Float64Array(deepest + 1);
 		for (let n = 0; n < data.labels.length; n++) {
 			const above = ancestors.has(n), begin = data.begin[n], end = begin + data.weight[n];
 			if (!above && (begin >= rootEnd || end <= rootBegin || data.depth[n] <= data.depth[root]))
@@ -183,7 +184,8 @@ export class Flame {
 		}
 	}
 
-	/* Red of what has grown since the other snapshot, blue of what has shrunk: by how much of the larger of the two. */
+	/* Return red for a function that has grown since the other snapshot, blue for one that has shrunk, stronger for
+	 * a larger change relative to the larger weight. */
 	grown(n) {
 		const { weight, before } = this.data, now = weight[n], was = before[n], share = (now - was) / Math.max(now, was, 1), { dark } = this.app;
 		return css(oklch((dark ? 0.5 : 0.9) - Math.abs(share) * (dark ? 0.05 : 0.18), 0.01 + Math.abs(share) * 0.13, share > 0 ? 27 : 255));

@@ -1,5 +1,5 @@
 /*
- * summary.js - what a snapshot says about itself: why memory ran out, the process, each device with its holders and its
+ * summary.js - the snapshot as a whole: why memory ran out, the process, each device with its holders and its
  * statistics, settings, modules. Nothing here depends on the cursor.
  */
 import { crashCard } from "../ui/crash.js";
@@ -7,7 +7,7 @@ import { h, replace } from "../ui/dom.js";
 import { bytes, clock, count, duration, percent, plural } from "../ui/format.js";
 
 const MOST = 12;
-/* As torch.cuda.memory_summary() has them. */
+/* The rows of torch.cuda.memory_summary(): title, statistic, format. */
 const METRICS = [["Allocated memory", "allocated_bytes", bytes], ["Active memory", "active_bytes", bytes], ["Requested memory", "requested_bytes", bytes],
 	["Reserved memory", "reserved_bytes", bytes], ["Non-releasable memory", "inactive_split_bytes", bytes], ["Allocations", "allocation", count],
 	["Active allocations", "active", count], ["Reserved segments", "segment", count], ["Non-releasable allocations", "inactive_split", count]];
@@ -88,7 +88,7 @@ export class Summary {
 			h("div", { class: "pair" }, this.holders("By module", device.by_module, (row) => word(row.path) || "(unknown)"), this.holders("By kind", device.by_kind, (row) => word(row.kind))));
 	}
 
-	/* What frameworks handed out of the memory that the devices' cards count as live. */
+	/* Make the cards of the pools. Their memory is also part of the devices' live memory. */
 	pools(doc) {
 		const rows = doc.sources.filter(({ level }) => level === "pool").map(({ name, pool }) => {
 			const stats = pool?.memory_stats ?? {}, of = (key) => stats[key] ?? 0;

@@ -1,6 +1,7 @@
 /*
- * tables.js - sums by call site, module, stream and so on, allocations and segments one by one: sorted by any column, searched
- * in all frames of all stacks. A click on a row filters every view by it, or pins the allocation.
+ * tables.js - tables of sums by call site, module, stream and so on, of single allocations and of segments, sorted by
+ * any column and searched in all frames of all stacks. A click on a row filters every view by it, or pins the
+ * allocation.
  */
 import { h, replace } from "../ui/dom.js";
 import { brief, bytes, count, duration, plural } from "../ui/format.js";
@@ -8,7 +9,7 @@ import { VirtualList } from "../ui/vlist.js";
 
 const GROUPS = [["site", "Call sites"], ["stack", "Stacks"], ["module", "Modules"], ["stream", "Streams"], ["size", "Sizes"],
 	["kind", "Kinds"], ["thread", "Threads"], ["phase", "Phases"], ["class", "Classes"]];
-/* name of the tab, what it sets, and what it is sorted by at first */
+/* The name of each tab, and the changes to the store that it makes. */
 const TABS = [
 	...GROUPS.map(([by, title]) => [title, { table: "groups", by, sort: "" }]), ["Never freed", { table: "leaks", sort: "" }],
 	["Longest-lived", { table: "longest", sort: "" }], ["Churn", { table: "groups", by: "site", sort: "allocs" }],
@@ -20,7 +21,7 @@ const GROUP_COLUMNS = [
 	["label", "name", brief], ["live", "at the cursor", bytes], ["blocks", "blocks", count], ["peak", "at the peak", bytes],
 	["left", "never freed", bytes], ["bytes", "allocated", bytes], ["allocs", "allocations", count], ["longest", "longest life", (us) => us ? duration(us) : "–"],
 ];
-/* Streams differ in the last digits of their handles. */
+/* Shorten a stream to the last digits of its handle, in which streams differ. */
 const shortStream = (name) => name.replace(/ ?stream ?/, "").replace(/^(0x).{10,}(.{6})$/, "$1…$2");
 const LIFE_COLUMNS = [
 	["label", "call site", brief], ["size", "size", bytes], ["lifetime", "lived", duration], ["born", "from", duration],
@@ -50,14 +51,14 @@ export class Tables {
 	}
 
 	get isLives() { return ["leaks", "longest"].includes(this.app.state.table); }
-	/* What its rows are: "groups", "segments" or "lives". */
+	/* The kind of rows: "groups", "segments" or "lives". */
 	get rowsAre() { return this.isLives ? "lives" : this.app.state.table; }
 	get columns() { return { groups: GROUP_COLUMNS, segments: SEGMENT_COLUMNS, lives: LIFE_COLUMNS }[this.rowsAre]; }
 	get sort() {
 		const { sort, table } = this.app.state;
 		return this.columns.some(([key]) => key === sort) && !(this.isLives && UNSORTED.has(sort)) ? sort : SORTS[table];
 	}
-	/* What the table is of: without what is in sight of it. */
+	/* The question to the worker, without the range of rows. */
 	get wanted() {
 		const { app } = this, { table, by, up, find, at } = app.state;
 		return { ...app.of, what: table, by, sort: this.sort, up: up === 1, search: find.trim(), at, window: app.part };
@@ -119,7 +120,7 @@ export class Tables {
 		}, text(row[key]))));
 	}
 
-	/* The filter that leaves what @row has; "": it is one allocation. */
+	/* Return the term of the filter for @row; "": the row is one allocation. */
 	termOf({ name, example }) {
 		const { rowsAre } = this;
 		return rowsAre === "groups" ? `${this.app.state.by}=${name}` : rowsAre === "segments" && example < 0 ? `segment=${name}` : "";

@@ -1,6 +1,6 @@
 /*
- * timeline.js - every allocation a stripe over time. The worker draws (raster.js); here the last picture is stretched
- * until the next one is there, and axes, lines and marks are drawn over it.
+ * timeline.js - the timeline: every allocation is a stripe over time. The worker draws the stripes (raster.js). This
+ * file stretches the last picture until the next one arrives, and draws axes, lines and marks over it.
  */
 import { css, hueOf, oklch } from "../ui/color.js";
 import { alongTicks, byteTicks } from "../ui/axes.js";
@@ -12,7 +12,7 @@ import { Pointer } from "./timeline_pointer.js";
 const MARGIN = { left: 78, right: 16, top: 12, bottom: 30 }, LANE = 17;
 const NONE = { points: [], ranges: [], ghost: null }, WHOLE = { from: null, to: null, low: null, high: null };
 
-/* 0xAABBGGRR of a style's color. */
+/* Return the colour "#rrggbb" of a style as 0xAABBGGRR. */
 const packed = (text) => {
 	const [r, g, b] = /^#(..)(..)(..)$/.exec(text).slice(1).map((part) => parseInt(part, 16));
 	return (0xff000000 | b << 16 | g << 8 | r) >>> 0;
@@ -45,7 +45,7 @@ export class Timeline {
 		this.measure();
 	}
 
-	/* ---- what changes ---- */
+	/* ---- updates ---- */
 
 	update() {
 		const { app } = this, { state } = app, of = `${state.doc} ${state.source}`;
@@ -56,7 +56,7 @@ export class Timeline {
 		}
 		this.measure();
 		this.follow();
-		this.ask();		/* the picture before what is around it */
+		this.ask();		/* before the questions of the legend and the marks */
 		this.legend.update(this.box.width);
 		this.wantMarks({ doc: state.doc, source: state.source });
 		this.mode.show(state.mode);
@@ -76,7 +76,8 @@ export class Timeline {
 		this.paint();
 	}
 
-	/* Where the picture lies. To ask the browser takes longer than to draw with it: once for each painting. */
+	/* Measure the picture's place. Only once for each painting, because asking the browser takes longer than
+	 * drawing. */
 	measure() {
 		const width = this.canvas.clientWidth, height = this.canvas.clientHeight, top = MARGIN.top + (this.lanes ?? 0) * LANE;
 		this.box = {
@@ -111,7 +112,7 @@ export class Timeline {
 		this.app.shown();
 	}
 
-	/* The bytes in sight: those that are chosen, or those of the picture. */
+	/* Set the range of bytes in sight: the chosen one, or the picture's. */
 	follow() {
 		const { low, high } = this.app.state, view = this.picture?.view;
 		if (view && high === null)
@@ -120,20 +121,21 @@ export class Timeline {
 		this.high = high ?? this.fits;
 	}
 
-	/* Show the bytes from @low to @high, held above nothing. */
+	/* Show the bytes from @low to @high, but none below 0. */
 	stretch(low, high) {
 		const least = Math.max(0, low), most = Math.max(least + 512, high + least - low);
 		this.app.set(least === 0 && most >= this.fits && this.fits ? { low: null, high: null } : { low: least, high: most });
 	}
 
-	/* Filter out what is there from the beginning of the window to its end: the base that everything else stands on. */
+	/* Filter out allocations that are live from the beginning of the window to its end, on which all others are
+	 * stacked. */
 	fitChanges() {
 		const { app } = this, { from, to } = app.window, [first, last] = [from, to].map((place) => app.stateAt(place));
 		if (app.axis)
 			app.addTerm(`-alive@#${Math.max(1, first)}..#${last}`);
 	}
 
-	/* Along the bytes; with Shift closer and farther. */
+	/* Arrow keys move along the bytes, with Shift they zoom. */
 	key({ key, shiftKey }) {
 		const by = { ArrowUp: 1, ArrowDown: -1 }[key], { low, high } = this, length = high - low;
 		if (by && shiftKey)
@@ -166,7 +168,7 @@ export class Timeline {
 
 	paint = inFrame(() => this.picture && this.element.isConnected && this.paintNow());
 
-	/* Draw nothing beyond the picture, until restore(). */
+	/* Clip drawing to the picture, until restore(). */
 	clip(c) {
 		const { box } = this;
 		c.save();
@@ -177,7 +179,7 @@ export class Timeline {
 
 	paintNow() {
 		this.measure();
-		this.ask();		/* if the legend has taken room, or given it back */
+		this.ask();		/* the legend may have changed the picture's size */
 		const { picture, box, app } = this, { context: c, width, height } = fit(this.base);
 		if (picture.view.mode !== app.state.mode)
 			return;
@@ -226,7 +228,7 @@ export class Timeline {
 		c.strokeRect(box.left - 0.5, box.top - 0.5, box.width + 1, box.height + 1);
 	}
 
-	/* What lies over the stripes: lines, marks, what is pinned or pointed at. */
+	/* Draw over the stripes: lines, marks, the allocations that are pinned or under the pointer. */
 	paintOver() {
 		const { context: c, width, height } = fit(this.top);
 		c.clearRect(0, 0, width, height);
@@ -241,7 +243,8 @@ export class Timeline {
 		this.paintPoints(c);
 	}
 
-	/* The lines over the stripes, by the class of their keys: the bytes in a column of the picture, colour and dash. */
+	/* Return the lines over the stripes, by the class of their keys: [bytes in a column of the picture, colour,
+	 * dash]. */
 	lines() {
 		const { reserved, all } = this.picture.lines, limit = this.limit();
 		return {
@@ -257,7 +260,8 @@ export class Timeline {
 		for (const [bytesAt, color, dash] of Object.values(this.lines())) {
 			c.strokeStyle = variable(color);
 			c.setLineDash(dash);
-			/* What is live goes up and down in every column: a browser takes longer than a frame for more than a pixel of it. */
+			/* Dashed lines go up and down in every column; wider than a pixel they take longer than a
+			 * frame. */
 			c.lineWidth = dash.length ? 1 / (window.devicePixelRatio || 1) : 1.5;
 			c.beginPath();
 			for (let x = 0; x < count; x++)
@@ -277,7 +281,8 @@ export class Timeline {
 		const { edges, view } = this.picture;
 		if (!edges || view.mark !== this.app.state.life)
 			return;
-		/* The outline of each run of columns that it is in: along its lower edge, and back along its upper one. */
+		/* Outline each run of columns with the allocation: along the lower edge, and back along the upper
+		 * one. */
 		const at = (x) => this.x(view.from + ((view.to - view.from) * x) / view.width);
 		c.strokeStyle = variable("--mark");
 		c.lineWidth = 1.5;
@@ -319,7 +324,7 @@ export class Timeline {
 		c.setLineDash([]);
 	}
 
-	/* Ranges of annotations, in lanes above the stripes; those that are too small are not drawn. */
+	/* Draw ranges of annotations in lanes above the stripes, except those that are too small. */
 	paintRanges(c) {
 		const { box, app } = this;
 		c.font = "11px system-ui, sans-serif";
@@ -344,7 +349,7 @@ export class Timeline {
 		}
 	}
 
-	/* The request that was refused: upon what the driver had given, where it would have reached above what there is. */
+	/* Draw the refused request on top of the reserved bytes. */
 	paintGhost(c) {
 		const { box, app, marks: { ghost } } = this, x = ghost && app.axis ? this.x(app.place(ghost.state)) : NaN;
 		if (!(x >= box.left && x <= box.left + box.width + 1))
@@ -352,7 +357,7 @@ export class Timeline {
 		const wide = Math.min(120, box.width / 4), left = Math.max(box.left + 1, x - wide), top = Math.max(box.top + 2, this.y(ghost.base + ghost.bytes));
 		const tall = this.y(ghost.base) - top;
 		if (tall <= 0)
-			return;		/* it is above the bytes in sight, as those that a filter leaves */
+			return;		/* it is above the bytes in sight, for example with a filter */
 		c.fillStyle = variable("--ghost");
 		c.fillRect(left, top, wide, tall);
 		c.strokeStyle = c.fillStyle = variable("--bad");
@@ -371,7 +376,7 @@ export class Timeline {
 		c.textAlign = "left";
 	}
 
-	/* The range or the mark on the axis at (x, y) of the canvas, as { title, text }; null. */
+	/* Return the range or mark at (x, y) of the canvas as { title, text }, or null. */
 	markAt(x, y) {
 		const { app, box, marks } = this, depth = Math.floor((y - MARGIN.top + 4) / LANE);
 		if (!app.axis || x < box.left || x > box.left + box.width)
@@ -389,7 +394,7 @@ export class Timeline {
 		return range ? { title: range.name || "(unnamed)", text: `${duration(at(range.to) - at(range.from))}, from ${duration(at(range.from))}` } : null;
 	}
 
-	/* Refused calls and snapshots; the peak. */
+	/* Draw refused calls, snapshots and marks, and the peak. */
 	paintPoints(c) {
 		const { box, app } = this, bottom = box.top + box.height;
 		if (!app.axis)
@@ -424,9 +429,9 @@ export class Timeline {
 		c.fillText(text, left + 6, up + 9.5);
 	}
 
-	/* ---- around it ---- */
+	/* ---- the legend ---- */
 
-	/* A line is explained while it is in the picture. */
+	/* Show the key of each line that is in the picture. */
 	explainLines() {
 		const lines = this.picture ? this.lines() : {};
 		this.keys.limit.title = bytes(this.limit());

@@ -1,13 +1,13 @@
 /*
- * timeline_pointer.js - the mouse over the timeline: pointing at an allocation, pinning it, moving and zooming.
- * What is under the pointer is read from the picture itself, so that it is what is seen.
+ * timeline_pointer.js - the mouse over the timeline: point at an allocation, pin it, move and zoom. The allocation
+ * under the pointer is read from the picture itself, so it is always the one that is seen.
  */
 import { NOBODY } from "../model/raster.js";
 import { h, placeTip, replace, turned, variable, wheelFactor } from "../ui/dom.js";
 import { bytes, duration } from "../ui/format.js";
 import { lifeText } from "./timeline.js";
 
-/* A part that is chosen higher than this is of the bytes, too. */
+/* Pixels. A selection higher than this also selects bytes. */
 const BOX = 24;
 
 export class Pointer {
@@ -25,7 +25,7 @@ export class Pointer {
 		this.want = this.app.wants("life", (life) => { this.about = life; this.showTip(life); });
 	}
 
-	/* What the picture has at (x, y) of the canvas: { life, column }. */
+	/* Return { life, column } at (x, y) of the canvas. */
 	under(x, y) {
 		const { timeline } = this, { picture } = timeline, { view } = picture;
 		const left = timeline.x(view.from), right = timeline.x(view.to), top = timeline.y(view.high), bottom = timeline.y(view.low);
@@ -156,7 +156,7 @@ export class Pointer {
 		this.placeTip();
 	}
 
-	/* The picture is another: what is under the pointer may be, too. */
+	/* A new picture has arrived: look again what is under the pointer. */
 	refresh() {
 		if (this.last && this.life !== NOBODY && !this.drag)
 			this.point(this.last);
@@ -187,7 +187,7 @@ export class Pointer {
 		this.placeTip();
 	}
 
-	/* What a range above the stripes is, and a mark below them. */
+	/* Describe the range above the stripes, or the mark below them, at (x, y). */
 	showMark(x, y) {
 		const { timeline } = this, mark = timeline.picture ? timeline.markAt(x, y) : null;
 		if (!mark)
@@ -204,7 +204,7 @@ export class Pointer {
 			placeTip(tip, canvas, this.x, this.y);
 	}
 
-	/* The allocation under the pointer, and the part that is being chosen, over the stripes. */
+	/* Draw the allocation under the pointer and the present selection over the stripes. */
 	paint(c) {
 		const { timeline, drag } = this, { picture } = timeline, { view, ids } = picture;
 		if (drag?.to_x !== undefined) {
@@ -231,7 +231,8 @@ export class Pointer {
 				c.fillRect(left + x * wide, top + first * tall, wide, (last - first + 1) * tall);
 			return first >= 0;
 		};
-		/* In between, columns may have none of its pixels: a stripe of less than a pixel comes and goes. */
+		/* A stripe thinner than a pixel comes and goes, so up to 7 columns without its pixels are passed
+		 * over. */
 		for (let x = this.column, missed = 0; x < view.width && missed < 8; x++)
 			missed = column(x) ? 0 : missed + 1;
 		for (let x = this.column - 1, missed = 0; x >= 0 && missed < 8; x--)

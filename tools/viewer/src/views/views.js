@@ -1,7 +1,7 @@
 /*
- * views.js - the views, in the order of their tabs. A view is a class: made with the page's App, it has `element`, and
- * `update()` is called when it is shown, and then whenever something changes. `wide`: without the side but for what is
- * pinned; `timeless`: without side and strip.
+ * views.js - the views, in the order of their tabs. A view is a class that is made with the App. It has `element`;
+ * `update()` is called when it is shown and, while it is shown, after every change. `wide`: without the side, unless an
+ * allocation is pinned; `timeless`: without side and strip.
  */
 import { Allocator } from "./allocator.js";
 import { Compare } from "./compare.js";

@@ -1,8 +1,8 @@
-/* compare.js - two snapshots, and their difference by what lives have in common: what `gpumem diff` says. */
+/* compare.js - the difference of two snapshots by group, as `gpumem diff` prints it. */
 import { isLeft, lifeAt } from "../model/lives.js";
 import { modelOf, openDocuments, wholes } from "./open.js";
 
-/* The source of document @other that corresponds to the source of @model in its own; -1: there is none. */
+/* Return the source of document @other that corresponds to the source of @model; -1: there is none. */
 export const matching = (model, other) => {
 	const { source } = model;
 	if (source.level === "whole" && openDocuments()[other])
@@ -13,14 +13,15 @@ export const matching = (model, other) => {
 	return same >= 0 ? same : alike((one) => one.device === source.device && one.level === source.level);
 };
 
-/* Bytes and blocks by the name of the group, added to @rows under the keys @bytes and @blocks. */
+/* Add to @rows, by the name of the group, the bytes and blocks of @model, under the keys @bytes and @blocks. */
 const addTo = (rows, model, { by, when }, bytes, blocks) => {
 	const held = when === "peak" ? model.atPeak : null, { lives, weight } = held ?? model, { group, names } = (held ?? model).grouped(by), { peak } = model.curve;
 	for (let l = 0; l < lives.count; l++) {
 		const there = held ? true : when === "peak" ? lifeAt(lives, l, peak) : isLeft(lives, l, model.count);
 		if (!there || !weight[l])
 			continue;
-		/* Call sites are decided in each snapshot by itself: a stack is known by its number. */
+		/* Each snapshot decides its call sites alone, so a stack is matched by the hash at the end of its
+		 * name. */
 		const name = names[group[l]], key = by === "stack" ? name.slice(-8) : name;
 		if (!rows.has(key))
 			rows.set(key, { name, a: 0, b: 0, blocksA: 0, blocksB: 0 });
@@ -30,7 +31,7 @@ const addTo = (rows, model, { by, when }, bytes, blocks) => {
 	}
 };
 
-/* Every snapshot's source that corresponds to that of @model: its curve in @width columns, and what is said of it. */
+/* Return, for each snapshot with a source that corresponds to @model's, its numbers and its curve in @width columns. */
 const sidesOf = (model, { doc, source, terms }, width) => openDocuments().map((entry, number) => {
 	const at = !entry ? -1 : number === doc ? source : matching(model, number);
 	if (at < 0)
@@ -43,8 +44,8 @@ const sidesOf = (model, { doc, source, terms }, width) => openDocuments().map((e
 }).filter(Boolean);
 
 /*
- * What source @source of @doc and the same of @other have, by @by: "end", what is live and not freed, or "peak", each at
- * its own. Rows that differ, the largest growth first.
+ * Compare a source with the same of snapshot @other, grouped by @by. @when: "end", memory that is live and not freed,
+ * or "peak", each at its own peak. Return the rows that differ, the largest growth first.
  */
 export const compare = ({ other, by, when, width, ...of }) => {
 	const model = modelOf(of), number = matching(model, other), rows = new Map(), sides = sidesOf(model, of, width);

@@ -1,5 +1,5 @@
 /*
- * details.js - what the page shows of one allocation, of one moment, and along the axis; and what the filter leaves.
+ * details.js - answers about one allocation, one moment, the marks along the axis, and the filter.
  */
 import { ACT, ACTIONS } from "../model/document.js";
 import { notesOf, streamText } from "../model/groups.js";
@@ -17,7 +17,7 @@ const eventOf = (model, row) => {
 	};
 };
 
-/* All that is known of life @life. */
+/* Return all that is known of life @life; null: there is no such life. */
 export const life = ({ doc, source, life: l }) => {
 	const model = modelOf({ doc, source }), { lives, count, stacks } = model;
 	if (!(l >= 0 && l < lives.count))
@@ -47,7 +47,7 @@ const blocksAt = ({ lives, match }, s) => {
 	return sum;
 };
 
-/* What is there at @at, and its event. */
+/* Return the memory at the moment @at, by group, and its event. */
 export const moment = ({ at, by, most, ...of }) => {
 	const model = modelOf(of), held = model.isHeld(at) ? model.atPeak : null, isUnseen = held?.place < 0, from = held ?? model, { lives, weight, match } = from, s = model.state(at);
 	const { group, names, labels } = from.grouped(by), bytes = new Float64Array(names.length), counts = new Float64Array(names.length);
@@ -66,10 +66,10 @@ export const moment = ({ at, by, most, ...of }) => {
 	};
 };
 
-/* The times of all events, in microseconds since 1970: the page's own copy. */
+/* Return a copy of the times of all events, in microseconds since 1970. */
 export const times = ({ doc, source }) => ({ time: Float64Array.from(modelOf({ doc, source }).source.events.time) });
 
-/* What lies along the axis: calls that were refused, snapshots, and the ranges of annotations. */
+/* Return the marks along the axis: refused calls, snapshots, marks and ranges of annotations. */
 export const marks = ({ doc, source }) => {
 	const model = modelOf({ doc, source }), { events } = model.source, { action } = events;
 	const points = [], ranges = [], open = new Map();
@@ -101,7 +101,7 @@ export const marks = ({ doc, source }) => {
 	return { points, ranges, ghost };
 };
 
-/* What the filter leaves: how many lives, its peak, and the state that is looked at first. */
+/* Return how many lives pass the filter, and their moments (momentsOf). */
 export const find = (args) => {
 	const model = modelOf(args), { match } = model;
 	const lives = match ? match.reduce((sum, one) => sum + one, 0) : model.lives.count;

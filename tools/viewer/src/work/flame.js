@@ -1,11 +1,11 @@
-/* flame.js - a flame graph, laid out: of very many functions the smallest are left out. */
+/* flame.js - lay out a flame graph. Of very many functions the smallest are left out. */
 import { flameOf, weigher } from "../model/flame.js";
 import { matching } from "./compare.js";
 import { modelOf } from "./open.js";
 
-const MOST = 60000;		/* nodes that are sent */
+const MOST = 60000;		/* nodes to send to the page */
 
-/* What each function of @nodes weighs in @others, by the labels above it. */
+/* Return the weight of each of @nodes in the tree @others; nodes are matched by their labels from the root. */
 const beside = (nodes, others) => {
 	const keys = new Map(), places = others.map(() => 0), found = nodes.map(() => 0);
 	others.forEach(({ label, parent }, n) => {
@@ -20,16 +20,16 @@ const beside = (nodes, others) => {
 	return found;
 };
 
-/* The tree of what @weigh asks for; of a peak that the history does not show, of its rows. */
+/* Return the tree for @weigh; for a peak that the history does not show, the tree of its rows. */
 const weighed = (model, weigh, at, part, ways) => {
 	const held = weigh === "peak" ? model.atPeak : weigh === "live" && model.isHeld(at) ? model.atPeak : null;
 	return held ? flameOf(held, (l) => held.weight[l], ways) : flameOf(model, weigher(model, weigh, { at: model.state(at), ...part }), ways);
 };
 
 /*
- * @return by node, parents first: label, depth, where it begins and how much it weighs; the largest first among those of
- * one parent; left: how many nodes are left out. @window: a part of the axis. @other: a snapshot, of which before is what
- * each function weighs in it, at its own moment; -1: none.
+ * Return by node, parents first, then the largest child first: label, depth, begin, weight and so on; left: how many
+ * nodes are left out. @window: a part of the axis. @other: another snapshot, -1 for none; before is then each
+ * function's weight in it, at that snapshot's own moment.
  */
 export const flame = ({ weigh, at, window, fold, invert, other, ...of }) => {
 	const model = modelOf(of), ways = { fold, invert }, number = other >= 0 ? matching(model, other) : -1;

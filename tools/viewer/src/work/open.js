@@ -1,5 +1,5 @@
 /*
- * open.js - snapshots into models, and what the page is told of them at first. The list of open documents is here.
+ * open.js - open snapshots: make their models, and tell the page about them. Owns the list of open documents.
  */
 /* global JOURNAL_READER, FileReaderSync */
 import { BadInput } from "../model/bad_input.js";
@@ -14,7 +14,7 @@ import { clean, cleanAll } from "../model/values.js";
 
 const open = [];
 
-/* The model of source @source of document @doc; of which what @terms leave counts. */
+/* Return the model of source @source of document @doc, filtered by @terms. Throws BadInput if there is none. */
 export const modelOf = ({ doc, source, terms }) => {
 	const model = open[doc]?.models[source];
 	if (!model)
@@ -25,14 +25,14 @@ export const modelOf = ({ doc, source, terms }) => {
 };
 export const openDocuments = () => open;
 
-/* Of a peak that the history does not show: how long before its beginning it ended, null where that is not known; whether it
- * is what is looked at first; whether rows can say what the filter leaves of it; whether the history has that moment, without
- * who held what. null: the history shows the peak. */
+/* Describe a peak of which the history does not show who held it; null: the history does. before: microseconds from the
+ * peak's end to the history's beginning, null if unknown; first: does the page open at it? known: can rows answer the
+ * filter? shown: has the history that moment? */
 export const heldAbout = ({ held, opensAtPeak, axis, count }) => held && {
 	before: count && held.timeUs > 0 && held.timeUs < axis.begin ? axis.begin - held.timeUs : null, first: opensAtPeak, known: held.weight !== null, shown: held.place >= 0,
 };
 
-/* The moments that have names. @return counted: whether the library counted who held the peak. */
+/* Return the named moments of a model. counted: did the library count who held the peak? */
 export const momentsOf = (model) => ({
 	peak: model.peakState, peakBytes: model.peakBytes, held: heldAbout(model), counted: model.counted !== null,
 	endBytes: model.curve.values[model.count], focus: model.state(null), asked: model.asked,
@@ -50,7 +50,7 @@ const makeWholes = ({ doc, models }) => {
 	return models.slice(doc.sources.length);
 };
 
-/* The models of what `gpumem summary` adds up: whole GPUs, where there are pools. */
+/* Return the models that `gpumem summary` adds up: whole GPUs in the place of GPUs with pools. */
 const summed = ({ doc, models }) => {
 	const wholes = makeWholes({ doc, models });
 	return models.filter(({ source: { level, device } }) => level === "driver" && !wholes.some(({ source }) => source.device === device)).concat(wholes);
@@ -70,7 +70,8 @@ const about = (entry, number) => {
 	};
 };
 
-/* Whole GPUs as further sources of document @doc. They take time: they are made when one is asked for. */
+/* Make the whole GPUs of document @doc as further sources. The page asks for them only when the user chooses one,
+ * because they take time. */
 export const wholes = ({ doc: number }) => {
 	const first = open[number].doc.sources.length;
 	return makeWholes(open[number]).map((model, i) => aboutSource(model, first + i));
@@ -81,7 +82,8 @@ const add = (doc) => {
 		throw new BadInput(`${doc.name}: nothing is in it: neither events nor segments`);
 	const { root, texts, modules, sources } = doc;
 	if (typeof root.process?.command_line === "string")
-		root.process.command_line = root.process.command_line.replace(/\s+/g, " ");	/* python3 -c has lines */
+		/* The command line of python3 -c may have line ends. */
+		root.process.command_line = root.process.command_line.replace(/\s+/g, " ");
 	cleanAll({ root, texts, modules, pools: sources.map(({ pool }) => pool) });
 	for (const one of [doc, ...sources])
 		one.name = clean(one.name);
@@ -92,14 +94,14 @@ const add = (doc) => {
 
 const coming = new Map();
 
-/* A part of the pack number @number in the page: it is unpacked while the browser reads the next. */
+/* Take a part of pack @number of the page. It is unpacked while the browser reads the next part. */
 export const packPart = ({ number, text }) => {
 	if (!coming.has(number))
 		coming.set(number, new PackReader());
 	coming.get(number).add(text);
 };
 
-/* Open the pack number @number, of which @text is the last part. */
+/* Open pack @number; @text is its last part. */
 export const openPack = async ({ number, text }) => {
 	const began = performance.now(), reader = coming.get(number) ?? new PackReader();
 	coming.delete(number);
@@ -108,13 +110,13 @@ export const openPack = async ({ number, text }) => {
 	return { ...made, took: { unpack: read - began, model: performance.now() - read } };
 };
 
-/* The file's parts as they are asked for: a journal is mostly holes. */
+/* Read parts of the file when they are asked for, because a journal is mostly holes. */
 const partsOf = (file) => {
 	const reader = new FileReaderSync();
 	return { size: file.size, read: (at, bytes) => new Uint8Array(reader.readAsArrayBuffer(file.slice(at, at + bytes))) };
 };
 
-/* @file: as it was dropped. */
+/* Open a dropped file; @file: a File of the browser's. */
 export const openFile = async ({ name, file }) => {
 	const journal = JOURNAL_READER && isJournal(new Uint8Array(await file.slice(0, 8).arrayBuffer()));
 	if (journal)

@@ -1,12 +1,12 @@
 /*
- * pictures.js - the pictures of the timeline: colours, the raster, the strip above every view, and the legend.
+ * pictures.js - answers for pictures: the timeline and its colours, the strip above every view, the legend.
  */
 import { RANKS, groupColor, rankOf, shadeOf } from "../ui/color.js";
 import { modelOf } from "./open.js";
 
 const SHADES = 7;
 
-/* Groups by the bytes that they have at the peak, then by what they ever allocated: the largest first. */
+/* Rank groups by their bytes at the peak, then by the bytes that they ever allocated, the largest first. */
 const ranksOf = (model, by) => {
 	const { group, names } = model.grouped(by), { lives, all } = model;
 	const atPeak = new Float64Array(names.length), ever = new Float64Array(names.length);
@@ -29,7 +29,7 @@ const ranked = (model, by) => {
 	return model.ranks.get(by);
 };
 
-/* A colour for each life, by the group that it is in. */
+/* Return a colour for each life, by its group. */
 export const colorsOf = (model, by, dark) => {
 	const key = `${by} ${dark}`;
 	model.colors ??= new Map();
@@ -48,7 +48,8 @@ export const colorsOf = (model, by, dark) => {
 	return model.colors.get(key);
 };
 
-/* The upper end of the picture: a little above what is live; what the driver gave, and the refused call, where they are near. */
+/* Return the upper end of the picture: a little above the live bytes, the reserved bytes if these are at most twice as
+ * many, and the refused call if it is not too far above. */
 const topOf = ({ most, reserved }, ghost) => {
 	let live = 0, given = 0;
 	for (let x = 0; x < most.length; x++) {
@@ -59,7 +60,7 @@ const topOf = ({ most, reserved }, ghost) => {
 	return Math.max(1, (upper <= 4 * top ? Math.max(top, upper) : top) * 1.06);
 };
 
-/* A picture of @view (raster.js), with the highest bytes in it. */
+/* Draw the picture of @view (raster.js); without view.high, up to the highest bytes in it. */
 export const frame = async ({ view, by, dark, ...of }) => {
 	const model = modelOf(of);
 	const began = performance.now();
@@ -77,7 +78,7 @@ export const strip = ({ mode, from, to, width, ...of }) => {
 	return { ...model.strip(mode, from, to, width), mode, from, to, width };
 };
 
-/* The groups that have most where the window has most, for the legend; how many others it has. */
+/* Return the groups with the most bytes at the window's highest state, and how many others the window has. */
 export const legend = ({ by, dark, most, window, ...of }) => {
 	const model = modelOf(of);
 	const { names, labels, group } = model.grouped(by), { rank } = ranked(model, by), { from, to } = model.states(window), { lives, curve } = model;

@@ -1,4 +1,4 @@
-/* state.js - the allocator in one state, and the list of events. */
+/* state.js - answers about the allocator in one state, and the list of events. */
 import { ACT, ACTIONS } from "../model/document.js";
 import { streamText } from "../model/groups.js";
 import { segmentsAt, sumsOf } from "../model/segments.js";
@@ -7,7 +7,8 @@ import { blockName, segmentName } from "../ui/format.js";
 import { modelOf } from "./open.js";
 import { colorsOf } from "./pictures.js";
 
-/* Why a call was not served: what it asked for, and what there was. Only where the event is a refused call. */
+/* Describe the refused call before state @s: what it asked for, and what was free; null: the event is no refused
+ * call. */
 const refusal = (model, s, sums) => {
 	const { events } = model.source;
 	if (!s || events.action[s - 1] !== ACT.oom)
@@ -56,13 +57,14 @@ export const allocator = ({ at, by, dark, ...of }) => {
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Which events are listed, by the names that the store has for it. */
+/* The actions of each choice of events in the store; an empty list: all. */
 const CHOICES = {
 	all: [], raw: [], blocks: ["alloc", "free_requested", "free_completed"], allocs: ["alloc"], refused: ["oom"], annotations: ["annotate"],
 	segments: ["segment_alloc", "segment_free", "segment_map", "segment_unmap"],
 };
 
-/* A free is one row: the request, where there is one, stands for its completion, too. */
+/* List the chosen events. Except for "raw", a free is one row: its request, if there is one, stands for its
+ * completion. */
 const chosenEvents = (model, which) => {
 	const { action } = model.source.events, { about: of, freed, died } = model.lives, wanted = new Set(CHOICES[which]), found = [];
 	const { size: actions } = wanted, once = which !== "raw";
@@ -73,8 +75,8 @@ const chosenEvents = (model, which) => {
 };
 
 /*
- * Events @first and the @count next of those that @which names and the filter leaves; near: the place in the list of the
- * last that is not after the moment @at.
+ * Return @count events from @first on, of those that @which chooses and that pass the filter; near: the index in the
+ * list of the last event that is not after the moment @at.
  */
 export const events = ({ which, first, count, at, ...of }) => {
 	const model = modelOf(of), { events: e } = model.source, near = model.state(at) - 1;

@@ -1,4 +1,4 @@
-/* tables.js - the tables: lives summed by what they have in common, or one by one. Sorted and searched here. */
+/* tables.js - make, search and sort the tables: lives summed by group, single lives, segments. */
 import { streamText } from "../model/groups.js";
 import { isLeft, lifeAt } from "../model/lives.js";
 import { blockName, hex } from "../ui/format.js";
@@ -6,7 +6,8 @@ import { segmentsAt } from "../model/segments.js";
 import { modelOf } from "./open.js";
 import { testOf } from "../model/filter.js";
 
-/* Sums by group of what is live at @at and at the peak, left at the end, allocated and freed from @from to @to (states). */
+/* Sum by group the memory that is live in state @at and at the peak, left at the end, and allocated and freed between
+ * the states @from and @to. */
 const sumGroups = (model, by, { at, from, to }) => {
 	const { group, names } = model.grouped(by), { lives, weight, count } = model;
 	const { born, died } = lives, n = names.length, make = () => new Float64Array(n), peak = model.peakState;
@@ -40,7 +41,7 @@ const sumGroups = (model, by, { at, from, to }) => {
 	return sums;
 };
 
-/* Put what held a peak that the history does not show in the place of what it has of it. @rows: by group. */
+/* Replace the sums at a peak that the history does not show by those of the peak's rows. @rows: by group. */
 const addHeld = (model, { by, moment }, rows) => {
 	const held = model.atPeak, { group, names, labels } = held.grouped(by), known = new Map(rows.map((row) => [row.name, row])), there = model.isHeld(moment);
 	for (const row of rows) {
@@ -64,10 +65,11 @@ const addHeld = (model, { by, moment }, rows) => {
 	return rows;
 };
 
-/* Does a life of @model have what is searched for in a frame, its name or its address? Names are made where it may be one. */
+/* Return a function that says whether a life has @search in a frame, its name or its address. Names are made only if
+ * @search may be one. */
 const searched = ({ lives, stacks, generations }, search) => {
 	const test = testOf(search), has = stacks.matching(test), isName = generations && /^(b|0x)?[0-9a-f]{5,16}(_\d*)?$/i.test(search);
-	const ends = /_\d+$/.test(search) ? "\n" : "";		/* a whole name is that of one block */
+	const ends = /_\d+$/.test(search) ? "\n" : "";		/* a complete name finds one block only */
 	const named = isName ? testOf(search + ends, true) : null;
 	return (l) => has[lives.stack[l]] === 1 || (named?.(`${blockName(lives.addr[l], generations[l])}\n${hex(lives.addr[l])}`) ?? false);
 };
@@ -81,7 +83,7 @@ const groupRows = (model, args) => {
 		addHeld(model, args, rows);
 	if (!args.search)
 		return rows;
-	/* Of a site all stacks are looked into, not only the one that is shown. */
+	/* Search all stacks of a group, not only the one that is shown. */
 	const test = testOf(args.search), found = new Set();
 	for (const one of [model, model.atPeak].filter(Boolean)) {
 		const groups = one.grouped(args.by), has = searched(one, args.search);
@@ -92,7 +94,7 @@ const groupRows = (model, args) => {
 	return rows.filter(({ name }) => test(name) || found.has(name));
 };
 
-/* One by one: what was never freed, or what lived longest. */
+/* Return single lives: those never freed ("leaks"), or all, to find the longest. */
 const lifeRows = (model, { what, search }) => {
 	const { lives, weight, count } = model, { time } = model.source.events, rows = [];
 	const last = Math.max(model.axis.end, count ? time[count - 1] : 0);
@@ -109,7 +111,7 @@ const lifeRows = (model, { what, search }) => {
 	return rows;
 };
 
-/* What the driver gave, at state @at; with a filter, where it leaves something, or names the segment. */
+/* Return the segments of state @at; with a filter, those with a life that passes, or that the filter names. */
 const segmentRows = (model, { at, search, terms }) => {
 	const { doc, match } = model, test = search ? testOf(search) : () => true, rows = [];
 	for (const { name, addr, size, stream, kind, priv, stray, blocks } of segmentsAt(model, at)) {
@@ -130,7 +132,7 @@ const complete = (model, row) => row.life === undefined ? row : {
 	stream: streamText(model.doc.numbers[model.lives.stream[row.life]]), kind: model.doc.texts[model.lives.kind[row.life]],
 };
 
-/* Rows @first and the @count next, sorted by @sort, the largest first unless @up; with the sums of all. */
+/* Return @count rows from @first on, sorted by @sort, the largest first unless @up, and the sums of all rows. */
 export const table = (args) => {
 	const model = modelOf(args), { what, sort, up, first, count } = args, at = model.state(args.at);
 	const key = JSON.stringify([what, args.by, args.at, at, args.window, args.search, sort, up]);

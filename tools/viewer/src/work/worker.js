@@ -1,8 +1,8 @@
 /*
- * worker.js - everything that takes time: reading snapshots, drawing, sums. It has the models; the page asks.
+ * worker.js - the worker, which has the models and does everything that takes time: read snapshots, draw, sum.
  *
- * A question is { id, what, ...its arguments }, the answer { id, result } or { id, error }. Each question is a
- * function of `answers` in one of the files here; what it returns goes to the page, arrays without being copied.
+ * A question is { id, what, args }, the answer { id, result } or { id, error }. Each question is a function of
+ * `answers`, in one of the files here. Its result goes to the page; arrays are moved, not copied.
  */
 import { openPack, openFile, packPart, wholes } from "./open.js";
 import { frame, legend, strip } from "./pictures.js";
