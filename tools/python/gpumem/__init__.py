@@ -1,9 +1,9 @@
 """See and explain the GPU memory of a program, from within: the Python side of libgpumem.
 
-Run the program under the library (``gpumem run -- python train.py`` or ``python -m gpumem run -- ...``)
-and these functions ask the recorder of this process. Without the library, and in a process that has
-made no CUDA call yet, they do nothing: a figure is 0, a table is empty, and what does something
-returns False. So they may stay in a program for good::
+Run the program under the library (``gpumem run -- python train.py`` or ``python -m gpumem run -- ...``),
+and these functions ask the recorder of this process. Without the library, and before the process's first
+CUDA call, they do nothing: a number is 0, a table is empty, and an action returns False. So they may stay
+in a program for good::
 
     import gpumem
 
@@ -14,12 +14,12 @@ returns False. So they may stay in a program for good::
     print(gpumem.max_memory_allocated())
     gpumem.snapshot("after.json")
 
-Sizes are bytes, devices are CUDA ordinals (a ``torch.device`` with an index will do). "Allocated" is
-what the program holds at the driver's level, "reserved" what was taken from the driver for it. An
-argument that the library refuses raises ValueError, anything else that goes wrong OSError.
+Sizes are in bytes; a device is a CUDA ordinal, or a ``torch.device`` with an index. "Allocated" memory is
+held by the program at the driver's level; "reserved" memory was taken from the driver for that. An argument
+that the library refuses raises ValueError; other errors raise OSError.
 
-Every function may be called from any thread, at any time but in a signal handler that interrupted
-another of them. In a child of fork() whose parent has used CUDA nothing is recorded.
+Every function may be called from any thread and at any time, except in a signal handler that interrupted
+one of these functions. In a child of fork() whose parent has used CUDA, nothing is recorded.
 """
 import atexit
 import contextlib
@@ -47,7 +47,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _ordinal(device: Device) -> int:
-    """The number of a device: itself, or the index of a torch.device or a cupy Device."""
+    """Return the number of a device: a number, or the index of a torch.device or a cupy Device."""
     for name in ("index", "id"):
         number = getattr(device, name, None)
         if isinstance(number, int):
@@ -72,7 +72,7 @@ def _figure(name: str, device: Device) -> int:
 
 
 def _done(result: int, doing: str) -> bool:
-    """Whether it was done: False where nothing is recorded."""
+    """Return whether the call took effect: False where nothing is recorded. Raises for an error."""
     if _library.quiet(result):
         return False
     if result < 0:
@@ -87,7 +87,7 @@ def _refused(result: int, doing: str) -> None:
 
 
 def available() -> bool:
-    """Is the library in this process? Something is recorded from the first CUDA call on."""
+    """Is the library in this process? Recording begins with the first CUDA call."""
     return version() is not None
 
 
@@ -98,15 +98,15 @@ def version() -> Optional[str]:
 
 
 def snapshot(path: Union[None, str, "os.PathLike[str]"] = None) -> bool:
-    """Write a snapshot of now, as JSON, and wait until it is written.
+    """Write a snapshot of this moment, as JSON, and wait until it is written.
 
-    Without ``path`` it goes where the option ``output`` says. A relative path is taken from the current
-    directory; %c %p %h %k %r %t stand for command, pid, host, rank, reason and time. An existing file is
-    never replaced: -2, -3 ... are put before the suffix. It takes milliseconds for small programs, half a
-    second for a million events; other Python threads go on meanwhile.
+    Without ``path`` the option ``output`` names the file. A relative path begins at the current directory;
+    %c %p %h %k %r %t stand for command, pid, host, rank, reason and time. An existing file is never
+    replaced: the new name gets -2, -3 ... before the suffix. This takes milliseconds for small programs, and
+    half a second for a million events; other Python threads run meanwhile.
 
-    Returns True, or False where nothing is recorded. A file that cannot be written there is written beside the
-    journal, and a line on stderr says so. Raises OSError when it could be written nowhere.
+    Returns True, or False where nothing is recorded. If the file cannot be written there, it is written beside
+    the journal, and a line on stderr says so. Raises OSError if it cannot be written there either.
     """
     name = None if path is None else os.fsencode(path)
     if name is not None and (not name or b"\0" in name):
@@ -115,7 +115,7 @@ def snapshot(path: Union[None, str, "os.PathLike[str]"] = None) -> bool:
 
 
 def memory_stats(device: Device = 0) -> Dict[str, int]:
-    """Every statistic of a device, by the names of torch.cuda.memory_stats(); {} where nothing is recorded."""
+    """All statistics of a device, by the names of torch.cuda.memory_stats(); {} where nothing is recorded."""
     return dict(_library.stats("gpumem_memory_stats", _ordinal(device)))
 
 
@@ -126,7 +126,7 @@ def memory_summary(device: Device = 0) -> str:
 
 
 def memory_allocated(device: Device = 0) -> int:
-    """Bytes that the program holds now. 0 for a device that was not used."""
+    """Bytes that the program holds now; 0 for a device that was not used."""
     return _figure("gpumem_memory_allocated", device)
 
 
@@ -151,15 +151,15 @@ def reset_peak_memory_stats(device: Device = 0) -> bool:
 
 
 def reset_accumulated_memory_stats(device: Device = 0) -> bool:
-    """Set what was allocated and freed in all, and the counters of calls, to 0."""
+    """Set the sums of allocated and freed memory, and the counters of calls, to 0."""
     return _done(_library.call("gpumem_reset_accumulated_memory_stats", _ordinal(device)), "reset of sums")
 
 
 def empty_cache() -> int:
-    """Give memory that the library caches and nobody uses back to the driver, on all devices.
+    """Give unused memory of the library's cache back to the driver, on all devices.
 
-    Returns how many bytes that was; 0 with the option ``allocator:native``, which caches nothing. What a
-    framework's own cache keeps is in use, as seen from here.
+    Returns the number of bytes; 0 with the option ``allocator:native``, which caches nothing. Memory in a
+    framework's own cache counts as used here.
     """
     freed = int(_library.call("gpumem_empty_cache"))
     return freed if _done(freed, "empty_cache") else 0
@@ -175,9 +175,9 @@ def set_per_process_memory_fraction(fraction: float, device: Device = 0) -> bool
 
 
 def get_per_process_memory_fraction(device: Device = 0) -> float:
-    """The fraction that is in force: as set last, else by the options; 1.0 is all of the device.
+    """The fraction in force: the one that was set last, else that of the options; 1.0 is all of the device.
 
-    1.0 also where nothing is recorded. Raises OSError (ENOTSUP) with ``allocator:native``.
+    Also 1.0 where nothing is recorded. Raises OSError (ENOTSUP) with ``allocator:native``.
     """
     value = float(_library.call("gpumem_get_per_process_memory_fraction", _ordinal(device)))
     return value if _done(int(value), "fraction of the device") else 1.0
@@ -185,16 +185,16 @@ def get_per_process_memory_fraction(device: Device = 0) -> float:
 
 def record_memory_history(enabled: Optional[str] = "all", context: Optional[str] = "all",
                           stacks: Optional[str] = "all", max_entries: int = sys.maxsize) -> bool:
-    """Say what is recorded from now on, with the words of torch.cuda.memory._record_memory_history().
+    """Choose what is recorded from now on, with the words of torch.cuda.memory._record_memory_history().
 
-    ``enabled``: "all", events and the stacks of what is live; "state", those stacks and no events; None
-    or "none", neither. ``context``: what gets a stack: "all", every event its own; "alloc"; "state";
-    None. ``stacks``: "all", "python", "native" or None. ``max_entries``: how many events are kept, the
-    newest; sys.maxsize: as many as the option ``history`` has room for. Events so far are dropped when
-    events are switched on or off.
+    ``enabled``: "all", events and the stacks of live blocks; "state", those stacks and no events; None or
+    "none", neither. ``context``: what gets a stack: "all", every event its own; "alloc"; "state"; None.
+    ``stacks``: "all", "python", "native" or None. ``max_entries``: how many events, the newest ones, are
+    kept; sys.maxsize: as many as the option ``history`` has room for. Switching events on or off drops the
+    events so far.
 
-    Raises ValueError for another word; OSError with everything else switched: ENOSPC for more
-    entries than there is room for, ENOTSUP for events where ``history`` is 0.
+    Raises ValueError for another word. Raises OSError, but switches everything else, with ENOSPC for more
+    entries than there is room for, and ENOTSUP for events if ``history`` is 0.
     """
     max_entries = operator.index(max_entries)
     if max_entries < 1:
@@ -205,16 +205,16 @@ def record_memory_history(enabled: Optional[str] = "all", context: Optional[str]
 
 
 def mark(text: str) -> bool:
-    """Put a text into the history at this moment, of this thread.
+    """Put a text into the history, with the present time and thread.
 
-    At most 16,384 bytes of UTF-8 are kept. Returns False where nothing is recorded, and where
-    annotations have had their share of the history for now, which the snapshot counts.
+    At most 16,384 bytes of UTF-8 are kept. Returns False where nothing is recorded, and if annotations have
+    used up their share of the history; the snapshot counts the lost ones.
     """
     return int(_library.call("gpumem_annotate", _library.text(text))) == 0
 
 
 class annotate(contextlib.ContextDecorator):
-    """A range of the history with a name: what its thread allocates meanwhile counts to it.
+    """A range of the history with a name: allocations of its thread meanwhile count to it.
 
     ::
 
@@ -224,10 +224,11 @@ class annotate(contextlib.ContextDecorator):
         @gpumem.annotate("optimizer")
         def step(): ...
 
-    One object is for one thread at a time. As a decorator it covers each call of a function, all of a coroutine and each generator, an
-    asynchronous one, too, from its first to its last item. ``gpumem summary --by annotation`` shows what each range holds, and the
-    peak in it. Ranges nest, and may overlap in coroutines and threads. One that begins before
-    the first CUDA call begins with the record. Never raises; costs about two microseconds.
+    One object is for one thread at a time. As a decorator it covers each call of a function, a whole
+    coroutine, and a generator, also an asynchronous one, from its first to its last item.
+    ``gpumem summary --by annotation`` shows what each range holds, and the peak in it. Ranges nest, and may
+    overlap in coroutines and threads. A range that begins before the first CUDA call begins with the record.
+    Never raises; costs about two microseconds.
     """
 
     def __init__(self, text: str) -> None:
@@ -265,7 +266,7 @@ class annotate(contextlib.ContextDecorator):
                     inner = func(*args, **kwargs)
                     try:
                         item = await inner.__anext__()
-                        while True:         # what "yield from" does, which these have not
+                        while True:         # as "yield from", which asynchronous generators lack
                             try:
                                 sent = yield item
                             except GeneratorExit:
@@ -286,17 +287,17 @@ class annotate(contextlib.ContextDecorator):
 # ---- pools ---------------------------------------------------------------------------------------
 
 class Pool:
-    """Memory that is handed out a second time: what a pool of the program's own gives to whom.
+    """Report what a memory pool of the program hands out.
 
-    The driver sees the large pieces that a pool takes, and not the small ones that it hands out. PyTorch's
-    pool is recorded with nothing called, CuPy's by gpumem.cupy.install(); this is for all others::
+    The driver sees the large pieces that a pool takes, but not the blocks that the pool hands out. PyTorch's
+    pool is recorded without a call, CuPy's after gpumem.cupy.install(); this class is for all other pools::
 
         pool = gpumem.Pool("frames", device=0)
-        pool.allocated(address, size)       # after the pool has taken it for itself
-        pool.freed(address)                 # before anybody else can be given it
+        pool.allocated(address, size)       # after the pool has chosen the block
+        pool.freed(address)                 # before the pool can hand the block out again
 
-    The same name and device are the same pool. Nothing is recorded before the first CUDA call. Nothing here
-    calls CUDA, so that a pool may hold its locks.
+    The same name and device are the same pool. Nothing is recorded before the first CUDA call. No method
+    calls CUDA, so a pool may hold its locks.
     """
 
     def __init__(self, name: str, device: Device = 0) -> None:
@@ -306,24 +307,24 @@ class Pool:
 
     @property
     def number(self) -> int:
-        """The library's number for it; 0 while nothing is recorded."""
+        """The library's number of the pool; 0 while nothing is recorded."""
         if not self._number:
             self._number = max(0, int(_library.call("gpumem_pool_create", self._text, self.device)))
         return self._number
 
     def allocated(self, address: int, size: int, stream: int = 0) -> bool:
-        """The pool has handed out @size bytes at @address, in the order of @stream (a cudaStream_t as a
-        number; 0 where it is not known). Returns whether it was recorded; raises for nothing but what is no
+        """Report that the pool has handed out @size bytes at @address, in the order of @stream (a cudaStream_t
+        as a number; 0: unknown). Returns whether the block was recorded. Raises only if an argument is no
         integer."""
         number = self._number or self.number
         try:
             return int(_library.call("gpumem_pool_allocated", number, address, size, stream)) == 0
-        except ctypes.ArgumentError:    # an integer of numpy's, or none
+        except ctypes.ArgumentError:    # an integer of numpy's, or no integer
             return int(_library.call("gpumem_pool_allocated", number, *map(operator.index, (address, size, stream)))) == 0
 
     def freed(self, address: int) -> bool:
-        """The pool is about to take back what it handed out at @address. Returns whether that was
-        recorded: False for an address that was not handed out, which the library counts."""
+        """Report that the pool is about to take back the block at @address. Returns whether that was recorded:
+        False for an address that was not handed out; the library counts these."""
         try:
             return self._number > 0 and int(_library.call("gpumem_pool_freed", self._number, address)) == 0
         except ctypes.ArgumentError:
@@ -339,14 +340,14 @@ class Pool:
 
 
 def pool_memory_stats(name: str = "pytorch", device: Device = 0) -> Dict[str, int]:
-    """The statistics of a pool, by the names of torch.cuda.memory_stats(), as far as they can be known from
-    what the pool tells; {} for one that has told nothing. PyTorch's pool is "pytorch", CuPy's "cupy"."""
+    """The statistics of a pool, by the names of torch.cuda.memory_stats(), as far as the pool's reports tell
+    them; {} for a pool without reports. PyTorch's pool is "pytorch", CuPy's "cupy"."""
     number = int(_library.call("gpumem_pool_find", _library.text(name), _ordinal(device)))
     return dict(_library.stats("gpumem_pool_memory_stats", number)) if number > 0 else {}
 
 
 def reset_pool_peak_memory_stats(name: str = "pytorch", device: Device = 0) -> bool:
-    """Set every peak of a pool to its current value. False where there is no such pool."""
+    """Set every peak of a pool to its current value. Returns False if there is no such pool."""
     number = int(_library.call("gpumem_pool_find", _library.text(name), _ordinal(device)))
     return number > 0 and _done(_library.call("gpumem_pool_reset_peak_memory_stats", number), "reset of peaks")
 
@@ -357,12 +358,12 @@ _observers: Dict[Callable[..., Any], Any] = {}
 
 
 def register_oom_observer(observer: Callable[[int, int, int, int], Any]) -> bool:
-    """Have ``observer(device, requested_bytes, total_bytes, free_bytes)`` called when an allocation fails.
+    """Call ``observer(device, requested_bytes, total_bytes, free_bytes)`` whenever an allocation fails.
 
-    It is called in the failing thread, before the failing call returns; total and free are 0 where the
-    driver did not say. It may make CUDA calls. What it raises is printed and goes no further. At most 8
-    observers; the same one counts once. They are gone when the interpreter ends. Also before the
-    first CUDA call. Returns False without the library; raises OSError (ENOSPC) for a ninth.
+    The observer runs in the failing thread, before the failing call returns; total and free are 0 if the
+    driver did not tell them. It may make CUDA calls. An exception in it is printed and goes no further. At
+    most 8 observers; the same one counts once. They are removed when the interpreter ends. May be called
+    before the first CUDA call. Returns False without the library; raises OSError (ENOSPC) for a ninth.
     """
     if not callable(observer):
         raise TypeError("not a function: %r" % (observer,))
@@ -382,7 +383,7 @@ def register_oom_observer(observer: Callable[[int, int, int, int], Any]) -> bool
 
 
 def unregister_oom_observer(observer: Callable[[int, int, int, int], Any]) -> bool:
-    """Have it called no more. Returns False for one that is not registered."""
+    """Remove an observer. Returns False if it is not registered."""
     function = _observers.pop(observer, None)
     if function is None:
         return False
@@ -390,7 +391,7 @@ def unregister_oom_observer(observer: Callable[[int, int, int, int], Any]) -> bo
     return _done(_library.call("gpumem_unregister_oom_observer", function, None), "unregister_oom_observer")
 
 
-_gone: List[Any] = []       # another thread may be in a call of one
+_gone: List[Any] = []       # kept, because another thread may still be in a call
 
 
 def _forget_observers() -> None:

@@ -11,17 +11,17 @@ from typing import List, NoReturn, Optional
 
 
 def places() -> List[str]:
-    """Where the command may be, the first one first: a wheel, a source tree's build."""
+    """Return the paths to look for the command, in order: in a wheel, in the build of a source tree."""
     here = os.path.dirname(os.path.abspath(__file__))
     return [os.path.join(here, "bin", "gpumem"), os.path.normpath(os.path.join(here, "../../../build/gpumem"))]
 
 
 def find() -> Optional[str]:
-    """The path of the command; None when it is not installed."""
+    """Return the path of the command; None if it is not installed."""
     for path in places():
         if os.access(path, os.X_OK) and os.path.isfile(path):
             return path
-    # The script that pip makes for this package is named gpumem, too, and would start itself for ever.
+    # pip's script for this package is also named gpumem, and would start itself for ever.
     own = os.path.realpath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
     for directory in os.get_exec_path():
         path = shutil.which("gpumem", path=directory)
@@ -36,7 +36,7 @@ def _is_program(path: str) -> bool:
 
 
 def _restore_signals() -> None:
-    """Undo what Python did at its start: a signal that is ignored stays so in the next program (as subprocess does)."""
+    """Stop ignoring the signals that Python ignores, as subprocess does; the next program would ignore them, too."""
     for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ"):
         number = getattr(signal, name, None)
         if number is not None:
@@ -44,7 +44,7 @@ def _restore_signals() -> None:
 
 
 def main() -> NoReturn:
-    """Become the command; exit 127 when there is none."""
+    """Become the command. Exits with a message if there is none."""
     command = find()
     if not command:
         sys.exit("gpumem: no command gpumem here: looked for %s, and on the PATH. "

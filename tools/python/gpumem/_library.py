@@ -1,8 +1,8 @@
 """The functions of libgpumem.so in this process, found with ctypes.
 
-The library is there when it was preloaded (``gpumem run``, ``LD_PRELOAD``); it is never loaded from
-here, because what was allocated before would be missing. Without it every function answers -ENOSYS,
-as the C header's do.
+The library is there if it was preloaded (``gpumem run``, ``LD_PRELOAD``). It is never loaded from here,
+because earlier allocations would be missing. Without the library every function returns -ENOSYS, as the C
+header's functions do.
 """
 import ctypes
 import errno
@@ -24,7 +24,7 @@ OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 
 _TEXT, _INT, _I64, _U64 = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64
 
-# name: result, arguments. preload/api/gpumem.h is what they follow; test/python compares the two.
+# name: result, arguments. They follow preload/api/gpumem.h; test/python compares the two.
 PROTOTYPES: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "gpumem_version": (_TEXT, ()),
     "gpumem_snapshot": (_INT, (_TEXT,)),
@@ -54,8 +54,8 @@ PROTOTYPES: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "gpumem_pool_reset_peak_memory_stats": (_INT, (_INT,)),
 }
 
-# These only note something and return. The interpreter's lock is kept over them: giving it away and
-# getting it back takes longer than the call, and on a busy program much longer.
+# These only note something and return. They keep the interpreter's lock, because releasing and taking it
+# again takes longer than the call, in a busy program much longer.
 SHORT = {"gpumem_annotate", "gpumem_range_start", "gpumem_range_end", "gpumem_pool_create", "gpumem_pool_find",
          "gpumem_pool_allocated", "gpumem_pool_freed", "gpumem_pool_label"}
 
@@ -69,7 +69,7 @@ def _no_version() -> None:
 
 
 def _load() -> Dict[str, Callable[..., Any]]:
-    """Every function by name; one that the library lacks answers that it is absent."""
+    """Return every function by name. A function that the library lacks returns ABSENT."""
     found: Dict[str, Callable[..., Any]] = {}
     releasing: Optional[ctypes.CDLL] = None
     keeping: Optional[ctypes.PyDLL] = None
@@ -93,30 +93,31 @@ FUNCTIONS = _load()
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """The result of the C function; below 0 it is an error."""
+    """Call the C function @name. Returns its result; below 0 it is an error."""
     return FUNCTIONS[name](*arguments)
 
 
 def fail(result: int, doing: str) -> NoReturn:
-    """Raise what a negative result means."""
+    """Raise the OSError of a negative result."""
     number = -int(result)
     raise OSError(number, "%s (%s)" % (os.strerror(number), doing))
 
 
 def quiet(result: int) -> bool:
-    """Is it one of the two answers of a process in which nothing is recorded?"""
+    """Is it one of the two results of a process in which nothing is recorded?"""
     return result in (ABSENT, NO_DATA)
 
 
 def text(value: Optional[str]) -> Optional[bytes]:
-    """A C string; NULL of None. What has no UTF-8 is replaced, and a NUL ends it. Raises TypeError."""
+    """Return a C string; NULL for None. Characters without UTF-8 become '?', and a NUL ends the text. Raises
+    TypeError."""
     if value is not None and not isinstance(value, str):
         raise TypeError("not a text: %r" % (value,))
     return None if value is None else value.encode("utf-8", "replace")
 
 
 def stats(name: str, number: int) -> List[Tuple[str, int]]:
-    """All statistics of a device or a pool, by the function @name; none where nothing is recorded."""
+    """Return all statistics of a device or a pool, from the function @name; none where nothing is recorded."""
     room = 0
     while True:
         items = (Stat * room)()
@@ -133,7 +134,7 @@ def stats(name: str, number: int) -> List[Tuple[str, int]]:
 
 
 def summary(device: int) -> str:
-    """What gpumem_memory_summary() prints; "" where nothing is recorded."""
+    """Return the text that gpumem_memory_summary() prints; "" where nothing is recorded."""
     libc = ctypes.CDLL(None)
     libc.open_memstream.restype = ctypes.c_void_p
     libc.open_memstream.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t))

@@ -1,7 +1,7 @@
-"""What a snapshot says of a stretch of time: the most that was held at once, what is left of it, and whose it is.
+"""Read a snapshot, and find for an interval of time the peak, the memory that is left, and its call sites.
 
-docs/snapshot.md describes the file. Counted is what was allocated within the stretch. Where a pool tells what it
-hands out (PyTorch's, CuPy's), that counts, and the pieces that the pool took from the driver for it do not.
+docs/snapshot.md describes the file. Only allocations within the interval count. Where a pool reports its blocks
+(PyTorch's, CuPy's), these count, and the pieces that the pool took from the driver do not.
 """
 import bisect
 import json
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, O
 
 
 class StackFrame(NamedTuple):
-    """A frame, as pytest-memray calls its parts."""
+    """A frame; its parts have pytest-memray's names."""
 
     function: str
     filename: str
@@ -26,7 +26,7 @@ class Stack(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A line of the program, and what it holds."""
+    """A call site, and the memory that it holds."""
 
     place: str
     bytes: int
@@ -34,17 +34,17 @@ class Site(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Of one device and one stretch of time. Bytes."""
+    """The use of one device in one interval."""
 
     device: int
-    peak: int                   # the most that was held at once
+    peak: int                   # bytes: the most that was held at once
     allocations: int
-    sites: List[Site]           # who held that, largest first
-    complete: bool              # False: the history of the stretch is not whole, and all this is the least it was
+    sites: List[Site]           # who held the peak, largest first
+    complete: bool              # False: events of the interval are missing, and the true values may be larger
 
 
 class Leak(NamedTuple):
-    """What is left of one stack's allocations."""
+    """The memory that allocations of one stack have left."""
 
     device: int
     stack: Stack
@@ -56,36 +56,36 @@ class Leak(NamedTuple):
 class _Event(NamedTuple):
     time: int
     born: bool
-    level: int          # whose address space: 0 the driver's, else the pool's place + 1
+    level: int          # of the address: 0, the driver's; else that of a pool of the device, from 1
     address: int
     size: int
     stack: int
 
 
 CALLERS_SHOWN = 4
-FRAMES_SHOWN = 8            # of a stack without a line of the program's
-_END = float("inf")         # of a snapshot's time
+FRAMES_SHOWN = 8            # of a stack without a line of the program
+_END = float("inf")         # the time of the snapshot
 _OF_BLOCKS = ("alloc", "free_requested", "free_completed")
 
 _ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")} |
                {os.path.dirname(os.path.abspath(__file__)) + os.sep})     # this package in a source tree
 
 
-# Modules that run Python's code, and call C for it.
+# Modules that run Python code and call C functions for it.
 _INTERPRETER = ("python", "libpython", "libffi.so", "_ctypes.", "libc.so", "ld-linux")
 
-# Files that only run the program: gm_stack_runner() of tools/show/show.c has the same.
+# Files that only run the program; gm_stack_runner() in tools/show/show.c has the same rule.
 _RUNNER = re.compile(r"/_pytest/|-packages/(pytest[/_]|pluggy/|xdist/|execnet/)|/gpumem/pytest_plugin\.py|"
                      r"/lib(64)?/python3\.[^/]*/(unittest/|runpy\.py$)|^<frozen |/bin/(pytest|py\.test)$")
 
 
 def _is_installed(path: str) -> bool:
-    """Is it a file of the interpreter's or of an installed package, or no file at all?"""
+    """Is it a file of the interpreter or of an installed package, or no file?"""
     return path.startswith(("<",) + _ROOTS) or "/site-packages/" in path or "/dist-packages/" in path
 
 
 class Snapshot:
-    """A snapshot that was read; raises OSError or ValueError for what is none."""
+    """A snapshot read from a file. Raises OSError or ValueError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         with open(path, encoding="utf-8") as file:
@@ -102,11 +102,12 @@ class Snapshot:
             self.traces.setdefault(pool["device"], [{}]).append(pool["trace"])
 
     def devices(self) -> List[int]:
-        """Those that something happened on."""
+        """Return the devices with events."""
         return sorted(device for device, traces in self.traces.items() if any(trace.get("action") for trace in traces))
 
     def range_of(self, prefix: str) -> Tuple[Optional[int], Optional[int]]:
-        """When the range whose name begins with @prefix began and ended, in microseconds since 1970."""
+        """Return when the range whose name begins with @prefix began and ended, in microseconds since 1970; None:
+        not in the history."""
         began = ended = None
         for one in self.data["annotations"]:
             if one["name"].startswith(prefix):
@@ -117,8 +118,8 @@ class Snapshot:
         return began, ended
 
     def not_whole_since(self, time_us: int, began: bool, named: bool) -> Optional[str]:
-        """Why events since that moment may be missing, in words; None: there are all. @began: a range that began then
-        is in the history; @named: the library took that range."""
+        """Return in words why events since @time_us may be missing; None: none is missing. @began: the start of a
+        range at that time is in the history. @named: the library recorded that range."""
         history = self.data["history"]
         if not history["max_events"]:
             return "the library keeps no events (option history:0)"
@@ -130,7 +131,7 @@ class Snapshot:
             return None
         first = [trace["time_us"][0] for traces in self.traces.values() for trace in traces if trace.get("time_us")]
         if named and "annotate" in history["actions"] and not history["annotations_lost"]:
-            whole = False       # the range was dropped, and what was before its end with it
+            whole = False       # the start of the range was dropped, and with it earlier events
         else:
             whole = not history["paused"] and (not history["dropped"] or bool(first) and min(first) <= time_us)
         return None if whole else "its events were dropped (option history, or record_memory_history())"
@@ -138,7 +139,7 @@ class Snapshot:
     # ---- stacks ----
 
     def stack(self, number: int) -> Stack:
-        """The Python frames; where there are none, the native ones but the interpreter's."""
+        """Return the Python frames; without any, the native ones except the interpreter's; else all."""
         frames = [self.data["frames"][i] for i in self.data["stacks"][number]]
         chosen = [frame for frame in frames if frame.get("python")] or [
             frame for frame in frames if not self._is_interpreter(frame)] or frames
@@ -152,7 +153,7 @@ class Snapshot:
         return str(self.data["modules"][frame["module"]]["path"])
 
     def place(self, number: int) -> str:
-        """The call site: the innermost lines that belong to no installed package, each called by the next."""
+        """Return the call site: the innermost lines outside installed packages, each called by the next."""
         if number not in self._places:
             frames = self.stack(number).frames
             own = [frame for frame in frames if frame.lineno and not _is_installed(frame.filename)]
@@ -162,7 +163,8 @@ class Snapshot:
     # ---- events ----
 
     def _events(self, device: int, began: int, ended: int) -> Iterator[_Event]:
-        """What was handed out and given back between two moments: of pools, and of the driver without their pieces."""
+        """Yield the allocations and frees between two times, of pools and of the driver. The driver's events that
+        allocate a pool's piece are left out."""
         for level, trace in enumerate(self.traces.get(device, ())):
             pieces = self._rows_of_pieces(device) if level == 0 else frozenset()
             times = trace.get("time_us", ())
@@ -178,14 +180,14 @@ class Snapshot:
         return self._of_pools[device]
 
     def _rows_of_pieces(self, device: int) -> FrozenSet[int]:
-        """The events of the driver's trace that allocate a pool's piece (tools/read/level.c has the same rule)."""
+        """Return the rows of the driver's trace that allocate a pool's piece (tools/read/level.c has the same rule)."""
         if device not in self._pieces:
             told = self._told(device)
             self._pieces[device] = frozenset(_find_pieces(self.traces[device][0], told) if told.addresses else ())
         return self._pieces[device]
 
     def usage(self, device: int, began: int, ended: int, complete: bool) -> Usage:
-        """What was allocated on @device between two moments, which are microseconds since 1970."""
+        """Return the use of @device between two times, in microseconds since 1970."""
         events = sorted(self._events(device, began, ended), key=lambda event: event.time)
         peak, at_peak = 0, -1
         held: Dict[Tuple[int, int], _Event] = {}
@@ -206,11 +208,11 @@ class Snapshot:
             both[1] += 1
         return sorted((Site(place, *both) for place, both in sums.items()), key=lambda site: (-site.bytes, site.place))
 
-    # ---- what is left ----
+    # ---- leaks ----
 
     def leaks(self, began: int, device: Optional[int] = None,
               wanted: Optional[Callable[[Stack], bool]] = None) -> List[Leak]:
-        """What was allocated since @began and is held still, by stack, largest first."""
+        """Return the memory that was allocated since @began and is still held, by stack, largest first."""
         pools = self.data.get("pools", ())
         sums: Dict[Tuple[int, int], List[int]] = {}
         for level, segments in enumerate([self.data["segments"]] + [pool["segments"] for pool in pools]):
@@ -233,10 +235,10 @@ class Snapshot:
 
 
 class _Told:
-    """The addresses of one device that its pools named, and when; and what they hold in the end.
+    """The addresses of one device that its pools reported, with the times, and the memory that they hold at the end.
 
-    A block of the driver's is a pool's piece if the pool named an address in it while the block lived. The same
-    memory may be a pool's first, and nobody's later."""
+    A block of the driver's is a pool's piece if the pool reported an address in it while the block lived. The same
+    memory may first be a pool's and later belong to no pool."""
 
     def __init__(self, traces: List[Dict[str, Any]], pools: List[Dict[str, Any]]) -> None:
         named: Dict[int, List[float]] = {}
@@ -256,7 +258,7 @@ class _Told:
         self._held = sorted(held)
 
     def is_piece(self, address: int, size: int, began: float, ended: float = _END) -> bool:
-        """Is [address, address + size), which lived between these moments, a pool's?"""
+        """Is [address, address + size), which lived between these times, a pool's?"""
         at = bisect.bisect_right(self._held, (address, _END)) - 1
         if ended == _END and at >= 0 and self._held[at][1] >= address + size > address:
             return True
@@ -270,10 +272,10 @@ class _Told:
 
 
 def _find_pieces(trace: Dict[str, Any], told: _Told) -> Set[int]:
-    """The rows of @trace, the driver's, that allocate a piece of a pool."""
+    """Return the rows of @trace, the driver's, that allocate a piece of a pool."""
     ends: Dict[int, float] = {}             # by row: when the block ended
     born: Dict[int, int] = {}               # by address: the row
-    moved: Dict[int, int] = {}              # the row of a block -> its row at the place that it was moved from
+    moved: Dict[int, int] = {}              # the row of a moved block -> its row at the place before
     times, actions, addresses = trace.get("time_us", ()), trace.get("action", ()), trace.get("addr", ())
     for i, action in enumerate(actions):
         if action == "alloc":
@@ -285,7 +287,7 @@ def _find_pieces(trace: Dict[str, Any], told: _Told) -> Set[int]:
         elif action in _OF_BLOCKS and addresses[i] in born:
             ends[born[addresses[i]]] = times[i]
     pieces = {i for i, ended in ends.items() if told.is_piece(addresses[i], trace["size"][i], times[i], ended)}
-    # A block that is a piece before it is moved or after is one in both places.
+    # A block that is a piece before or after a move is a piece in both places.
     for i, before in moved.items():
         if i in pieces or before in pieces:
             pieces |= {i, before}
@@ -293,7 +295,7 @@ def _find_pieces(trace: Dict[str, Any], told: _Told) -> Set[int]:
 
 
 def _replay(events: List[_Event], held: Dict[Tuple[int, int], _Event]) -> Iterator[int]:
-    """The bytes that are held after each event, of what the events show the birth of."""
+    """Yield the bytes that are held after each event, counting only blocks whose allocation is among @events."""
     total = 0
     for event in events:
         before = held.pop((event.level, event.address), None)
@@ -313,7 +315,7 @@ def _say(frame: StackFrame) -> str:
 
 
 def _package(path: str) -> str:
-    """The installed package, or the module of the interpreter's library, that a file belongs to."""
+    """Return the installed package, or the module of the interpreter's library, to which a file belongs."""
     for root in ("/site-packages/", "/dist-packages/") + tuple(sorted(_ROOTS, key=len, reverse=True)):
         _, found, rest = path.partition(root)
         if found:
@@ -322,9 +324,9 @@ def _package(path: str) -> str:
 
 
 def own_lines(stack: Stack) -> List[str]:
-    """The stack for people, innermost first: the lines of the program, and in one line what installed packages called
-    between them. Frames outside of the program's, and those that run it, such as pytest's, are left out; of a stack
-    without a line of the program the first frames are shown."""
+    """Return the stack for people, innermost first: the lines of the program, and between them one line for each run of
+    installed packages. Other frames, such as pytest's, which run the program, are left out. For a stack without a
+    line of the program, return the first frames."""
     frames = [frame for frame in stack.frames if not _RUNNER.search(frame.filename)]
     own = [i for i, frame in enumerate(frames) if frame.lineno and not _is_installed(frame.filename)]
     if not own:
@@ -346,8 +348,8 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size_of(text: Any) -> int:
-    """The bytes that "2 GiB", "1.5GB", "24 MB", "512K" or a number mean. KB, MB and GB are powers of 1024, as
-    pytest-memray and PyTorch take them. Raises ValueError."""
+    """Return the bytes of "2 GiB", "1.5GB", "24 MB", "512K" or a number. KB, MB and GB are powers of 1024, as in
+    pytest-memray and PyTorch. Raises ValueError."""
     if isinstance(text, int) and not isinstance(text, bool):
         if text >= 0:
             return text
@@ -362,7 +364,7 @@ def size_of(text: Any) -> int:
 
 
 def show_size(size: int) -> str:
-    """As the command prints it: "24.0 MiB"."""
+    """Return a size with a unit: "24.0 MiB"."""
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1

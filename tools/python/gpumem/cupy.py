@@ -1,18 +1,19 @@
-"""CuPy's memory pool, seen: each array by the Python line that made it.
+"""Record CuPy's memory pool: each array, with the Python line that made it.
 
 ::
 
     import gpumem.cupy
     gpumem.cupy.install()       # before the first array
 
-CuPy takes memory from the driver in large pieces and keeps it; without this the record shows the pieces.
-The hook (cupy.cuda.MemoryHook) tells the library what the pool hands out and takes back, with sizes as the
-pool rounds them: the live bytes of the pool "cupy" are ``cupy.get_default_memory_pool().used_bytes()``.
+CuPy takes memory from the driver in large pieces and keeps it; without install() the record has only the
+pieces. A hook (cupy.cuda.MemoryHook) reports to the library the blocks that the pool hands out and takes
+back, with the pool's rounded sizes: the live bytes of the pool "cupy" are
+``cupy.get_default_memory_pool().used_bytes()``.
 
-CuPy keeps hooks by thread. So that threads which come later are seen, too, the current allocator is replaced
-by one that sets the hook in each thread at its first allocation and then calls the former. A thread that
-only frees arrays and never makes one is not seen: its arrays are shown as held until their memory is handed
-out again.
+CuPy has hooks for each thread. To record later threads, too, install() replaces the current allocator by one
+that sets the hook at the first allocation of each thread and then calls the former allocator. Frees of a
+thread that never makes an array are not recorded: these arrays are shown as held until their memory is
+handed out again.
 """
 import itertools
 import threading
@@ -24,7 +25,7 @@ __all__ = ["install", "uninstall"]
 
 
 class _Threads(threading.local):
-    """Which hook this thread has."""
+    """The hook of this thread."""
 
     hook: Optional[Any] = None
 
@@ -36,19 +37,19 @@ _installed: Optional["_Installed"] = None
 
 
 def _make_hook(cupy: Any) -> Any:
-    """An instance of a subclass of CuPy's class, which is there only now."""
+    """Return an instance of a subclass of CuPy's class; the subclass is made here, because CuPy is imported late."""
     current_stream: Callable[[], Any] = cupy.cuda.get_current_stream
     pools: Dict[int, Pool] = {}
 
     class Hook(cupy.cuda.MemoryHook):       # type: ignore[misc, name-defined]
-        """Tells the library. Called by CuPy with its arguments by name, in the thread that allocates."""
+        """Reports to the library. CuPy calls it in the thread that allocates or frees, with keyword arguments."""
 
-        # CuPy has one hook of a name in a thread; that of an earlier install() may be there still.
+        # A thread can have only one hook of a name, and the hook of an earlier install() may still be there.
         name = "gpumem %d" % next(_numbers)
         active = True
 
         def malloc_postprocess(self, **kwargs: Any) -> None:
-            """@mem_ptr is 0 when there was no memory."""
+            """A block was handed out; mem_ptr is 0 if there was no memory."""
             address, device = kwargs["mem_ptr"], kwargs["device_id"]
             if not address or not self.active:
                 return
@@ -58,7 +59,7 @@ def _make_hook(cupy: Any) -> Any:
             pool.allocated(address, kwargs["mem_size"], current_stream().ptr)
 
         def free_preprocess(self, **kwargs: Any) -> None:
-            """Before the pool has it back: after, another thread may be given it at once."""
+            """A block is about to go back to the pool. Afterwards another thread could get it at once."""
             pool = pools.get(kwargs["device_id"])
             if pool is not None and self.active:
                 pool.freed(kwargs["mem_ptr"])
@@ -67,7 +68,7 @@ def _make_hook(cupy: Any) -> Any:
 
 
 class _Installed:
-    """What install() has changed."""
+    """The changes that install() has made."""
 
     def __init__(self, cupy: Any, threads: bool) -> None:
         self.cupy, self.hook = cupy, _make_hook(cupy)
@@ -91,7 +92,7 @@ class _Installed:
         self.hook.__enter__()
 
     def leave(self) -> None:
-        """Undo it; the hooks of other threads do nothing any more."""
+        """Undo the changes. The hooks of other threads stay, but do nothing."""
         self.hook.active = False
         if self.former is not None and self.cupy.cuda.get_allocator() is self.ours:
             self.cupy.cuda.set_allocator(self.former)
@@ -101,11 +102,12 @@ class _Installed:
 
 
 def install(threads: bool = True) -> bool:
-    """Tell the library what CuPy's memory pool hands out, from now on.
+    """Report the blocks of CuPy's memory pool to the library from now on.
 
-    ``threads``: in all threads that make arrays; False: in this thread alone, and the allocator stays as it
-    is. Returns False, and does nothing, without the library. Raises ImportError without CuPy. Calling it
-    again changes nothing. Arrays from before are not seen. A few microseconds for each array, most of it the stack.
+    ``threads``: True, in all threads that make arrays; False, only in this thread, and the allocator is not
+    replaced. Without the library it returns False and does nothing. Raises ImportError without CuPy. Another
+    call changes nothing. Earlier arrays are not recorded. Costs a few microseconds for each array, most of
+    them for the stack.
     """
     global _installed
     if not available():
@@ -118,7 +120,7 @@ def install(threads: bool = True) -> bool:
 
 
 def uninstall() -> None:
-    """Stop it, in all threads. What is handed out then stays in the record as it is."""
+    """Stop the reports, in all threads. Blocks that are handed out now stay in the record as live."""
     global _installed
     with _lock:
         if _installed is not None:

@@ -1,4 +1,4 @@
-"""pytest: limits of GPU memory for a test, and a table of what each test took.
+"""pytest plugin: limits of GPU memory for tests, and a table of the memory that each test used.
 
 ::
 
@@ -10,10 +10,10 @@
 
     gpumem run -- python -m pytest --gpumem
 
-A test that goes over its limit fails, and the failure lists the lines that held the memory. What a test
-allocates counts, on each device by itself; what was there before does not. Where a pool tells what it hands
-out (PyTorch, CuPy), that is what counts. A limit that cannot be checked is a warning, and a failure where CI is set.
-A marker that cannot be read is an error of its test.
+A test that exceeds its limit fails, and the failure lists the lines that held the memory. Only allocations
+of the test itself count, for each device separately. Where a pool reports its blocks (PyTorch, CuPy), these
+count. A limit that cannot be checked is a warning, and a failure where CI is set. A marker that cannot be
+read is an error of its test.
 """
 import ctypes
 import gc
@@ -75,7 +75,7 @@ _READERS: Dict[str, Callable[..., _Limit]] = {
 
 
 def _read(name: str, marker: pytest.Mark) -> _Limit:
-    """What a marker says. Raises ValueError with a sentence for people."""
+    """Return the limit of a marker. Raises ValueError with a sentence for people."""
     reader = _READERS[name]
     try:
         bound = inspect.signature(reader).bind(*marker.args, **marker.kwargs)
@@ -86,7 +86,8 @@ def _read(name: str, marker: pytest.Mark) -> _Limit:
 
 
 def _limits(item: pytest.Item, name: str) -> List[_Limit]:
-    """What the markers @name say, those of the test before those of its class and file: one for each device named."""
+    """Return the limits of the markers @name, one for each device that they name. Only the nearest node that has such
+    markers counts: the test, else its class, else its file."""
     found: Dict[Optional[int], _Limit] = {}
     nearest = None
     for node, marker in item.iter_markers_with_node(name):
@@ -98,20 +99,20 @@ def _limits(item: pytest.Item, name: str) -> List[_Limit]:
 
 
 class _Run(NamedTuple):
-    """A test that ran: the range with its name, and the same by our own clock."""
+    """A test that ran: the name of its range, and its times by our own clock."""
 
     nodeid: str
     prefix: str
     began_us: int
     ended_us: int
-    named: bool         # the library took the name
+    named: bool         # the library recorded the range
 
 
 class _Problem(NamedTuple):
-    """Why a test fails that did not fail by itself."""
+    """Why the plugin lets a test fail."""
 
     text: str
-    marker: bool        # the marker cannot be read or checked: no failure that xfail expects
+    marker: bool        # the marker cannot be read or checked; xfail does not expect such a failure
 
 
 class _Result(NamedTuple):
@@ -124,7 +125,7 @@ def _now_us() -> int:
 
 
 class Plugin:
-    """One for each pytest run."""
+    """The state of one pytest run, and its hooks."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.wanted = bool(config.getoption("--gpumem") or config.getini("gpumem"))
@@ -140,7 +141,7 @@ class Plugin:
     # ---- before ----
 
     def pytest_report_header(self) -> Optional[str]:
-        """Which library."""
+        """Say which library is loaded."""
         if gpumem.available():
             return "gpumem: libgpumem %s" % gpumem.version()
         return "gpumem: the library is not loaded (gpumem run -- python -m pytest ...)" if self.wanted else None
@@ -148,7 +149,7 @@ class Plugin:
     # ---- a test ----
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """A marker that cannot be read is an error of its test, before its fixtures. Others run."""
+        """Fail a test with a marker that cannot be read, before the test's fixtures. Other tests run."""
         try:
             _check_devices([limit for name in _READERS for limit in _limits(item, name)])
         except ValueError as error:
@@ -157,7 +158,7 @@ class Plugin:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
-        """Around the test function, without its fixtures."""
+        """Record the test function, without its fixtures, and check its limits."""
         memory, leaks = _limits(item, "limit_gpu_memory"), _limits(item, "limit_gpu_leaks")
         if not gpumem.available() or not (memory or leaks or self.wanted):
             yield
@@ -184,11 +185,11 @@ class Plugin:
         if (memory or leaks) and not failed:
             try:
                 self._judge(item, run, memory, leaks)
-            except Exception as error:      # pylint: disable=broad-except      # ours, and not the test's
+            except Exception as error:      # pylint: disable=broad-except      # our error, not the test's
                 self._not_checked(item, repr(error))
 
     def _not_checked(self, item: pytest.Item, why: str) -> None:
-        """A limit of @item is not known to hold: a failure where nobody would read a warning."""
+        """A limit of @item could not be checked: warn, or in CI, where nobody reads warnings, fail."""
         text = "the limit of GPU memory is not checked: %s" % why
         if _in_ci():
             self.problems[item.nodeid] = _Problem("CI is set, and %s" % text, True)
@@ -196,7 +197,7 @@ class Plugin:
             item.warn(GpumemWarning(text))
 
     def _judge(self, item: pytest.Item, run: _Run, memory: List[_Limit], leaks: List[_Limit]) -> None:
-        """Note what is wrong with the test."""
+        """Check the limits of a test that ran, and note a problem if one is exceeded."""
         snapshot = _take()
         if snapshot is None:        # no CUDA call yet
             return
@@ -224,8 +225,8 @@ class Plugin:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
-        """A test over its limit has failed, as if it had said so itself: one that is expected to fail has done so.
-        A marker that cannot be read or checked is no failure that anybody expected."""
+        """Report a test over its limit as if the test itself had failed, so xfail expects that. A marker that cannot be
+        read or checked is a failure even with xfail."""
         problem = self.problems.pop(item.nodeid, None)
         if problem and call.excinfo is None:
             try:
@@ -245,7 +246,7 @@ class Plugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """One snapshot has the history of all tests."""
+        """Take one snapshot for the table of all tests."""
         if not self.wanted or not self.runs:
             return
         try:
@@ -256,11 +257,11 @@ class Plugin:
                     self.unknown.append(run.nodeid)
                 elif any(usage.allocations for usage in usages):
                     self.results.append(_Result(run.nodeid, usages))
-        except Exception as error:      # pylint: disable=broad-except      # no fault of the tests'
+        except Exception as error:      # pylint: disable=broad-except      # our error, not a test's
             self.trouble = repr(error)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The table of --gpumem, and what was not checked."""
+        """Print the table of --gpumem, and how many limits were not checked."""
         write = terminalreporter.write_line
         if self.unchecked:
             write("gpumem: %d test%s a limit of GPU memory that was not checked: the library is not loaded "
@@ -299,18 +300,18 @@ def _warm_up(item: pytest.Item, times: int) -> None:
         try:
             item.runtest()
         except (Exception, pytest.skip.Exception, pytest.fail.Exception):
-            return      # it will say so itself
+            return      # the test itself will report it
 
 
 def _take() -> Optional[Snapshot]:
-    """A snapshot of now, read; None before the first CUDA call."""
+    """Take and read a snapshot of this moment; None before the first CUDA call."""
     with tempfile.TemporaryDirectory(prefix="gpumem-pytest-") as directory:
         path = os.path.join(directory, "snapshot.json")
         return Snapshot(path) if gpumem.snapshot(path) else None
 
 
 def _usages(snapshot: Snapshot, run: _Run) -> Tuple[List[Usage], Optional[str]]:
-    """What the test took of each device, and why this is not known to be all."""
+    """Return the test's use of each device, and why events may be missing (None: none is)."""
     began, ended = snapshot.range_of(run.prefix)
     since = run.began_us if began is None else began
     not_whole = snapshot.not_whole_since(since, began is not None, run.named)
@@ -319,7 +320,7 @@ def _usages(snapshot: Snapshot, run: _Run) -> Tuple[List[Usage], Optional[str]]:
 
 
 def _count_devices() -> Optional[int]:
-    """How many devices the process can use; None before it uses CUDA: it is not made to."""
+    """Return the number of devices of the process; None before it uses CUDA, which this does not change."""
     count = ctypes.c_int()
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
@@ -329,7 +330,7 @@ def _count_devices() -> Optional[int]:
 
 
 def _check_devices(limits: List[_Limit]) -> None:
-    """Raises ValueError for a limit on a device that is not there."""
+    """Raise ValueError for a limit on a device that does not exist."""
     named = [limit.device for limit in limits if limit.device is not None]
     count = _count_devices() if named else None
     if count is not None and max(named) >= count:
@@ -361,10 +362,10 @@ def _say_leaks(leaks: List[Leak], limit: _Limit) -> str:
     return "The test left GPU memory behind, more than %s of one call stack:\n%s" % (show_size(limit.bytes), _list(lines))
 
 
-# ---- pytest finds these --------------------------------------------------------------------------
+# ---- hooks that pytest finds ---------------------------------------------------------------------
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--gpumem, --gpumem-tests, and the same as settings."""
+    """Add --gpumem and --gpumem-tests, and the setting gpumem."""
     group = parser.getgroup("gpumem", "GPU memory")
     group.addoption("--gpumem", action="store_true", default=False,
                     help="show how much GPU memory each test took, and its call sites")
@@ -374,7 +375,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Markers are known with the library and without it."""
+    """Register the markers, with or without the library, and the plugin."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     config.pluginmanager.register(Plugin(config), "gpumem_limits")

@@ -1,16 +1,17 @@
-"""What each tensor of a PyTorch training is: parameter, gradient, optimizer state, activation.
+"""Label the tensors of a PyTorch training as parameter, gradient, optimizer state or activation.
 
     import gpumem.torch
     gpumem.torch.label(model, optimizer)
 
 From then on the blocks of PyTorch's pool have these labels, and ``gpumem summary --by class`` sums by them;
-what has no label is "other". The blocks are found by the addresses of tensors: parameters now and at each step
-of the optimizer, gradients when backward has them, the optimizer's state behind each step, and as activations
-what modules return while gradients are recorded. A label ends with its block, so the classes of a snapshot are
-those of what lives in it: look at one of an out-of-memory, or of the middle of a step.
+blocks without a label are "other". The blocks are found by the addresses of tensors: parameters now and after
+each step of the optimizer, gradients when backward has computed them, the optimizer's state after each step,
+and, as activations, the results of modules while gradients are recorded. A label ends with its block, so a
+snapshot has only the classes of blocks that are live in it: take one when memory runs out, or within a step.
 
-PyTorch is not imported from here. The model and the optimizer are kept alive until ``remove()``. Without the library nothing is done. A step costs
-a call of the library for each class, and one for each gradient and each module.
+This module does not import PyTorch. The model and the optimizer are kept alive until ``remove()``. Without
+the library nothing is labelled. A step costs a call of the library for each class, and one for each gradient
+and each module.
 """
 import ctypes
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
@@ -19,23 +20,23 @@ from . import _library, available
 
 __all__ = ["label", "Labels"]
 
-_DEEP = 4       # tensors within what a module returns: so many lists and dicts within each other
+_DEEP = 4       # levels of lists and dicts in which tensors are looked for
 
 
 def _place(tensor: Any) -> Optional[Tuple[int, int]]:
-    """The device of a CUDA tensor, and the address of its block; None of another."""
+    """Return the device of a CUDA tensor and the address of its block; None for other tensors."""
     try:
         if not tensor.is_cuda:
             return None
         storage = getattr(tensor, "untyped_storage", None)
         address = int(storage().data_ptr() if storage else tensor.data_ptr())
         return (int(tensor.device.index or 0), address) if address else None
-    except (AttributeError, RuntimeError, NotImplementedError, TypeError):     # fake, meta, sparse ... ones
+    except (AttributeError, RuntimeError, NotImplementedError, TypeError):     # fake, meta, sparse ... tensors
         return None
 
 
 def _tensors(value: Any, depth: int = _DEEP) -> Iterable[Any]:
-    """The tensors in lists, tuples and dicts."""
+    """Yield the tensors in @value: itself, or those in lists, tuples and dicts."""
     if hasattr(value, "is_cuda"):
         yield value
     elif depth and isinstance(value, dict):
@@ -54,7 +55,7 @@ class Labels:
         given = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self._optimizers: List[Any] = [one for one in given if one is not None]
         self._pools: Dict[int, int] = {}
-        self._owned: Set[Tuple[int, int]] = set()       # places of parameters: a view of one is no activation
+        self._owned: Set[Tuple[int, int]] = set()       # places of parameters; a view of one is no activation
         self._hooks: List[Any] = []
 
     def _label(self, text: bytes, tensors: Iterable[Any]) -> Set[Tuple[int, int]]:
@@ -68,7 +69,8 @@ class Labels:
         return places
 
     def step(self) -> None:
-        """Label what there is now. The optimizer's steps do it by themselves, where PyTorch is 2.0 or later."""
+        """Label parameters, gradients and optimizer state as they are now. From PyTorch 2.0 on, each step of the
+        optimizer calls this."""
         parameters = list(self._model.parameters())
         self._owned = self._label(b"parameter", parameters)
         self._label(b"gradient", [p.grad for p in parameters if getattr(p, "grad", None) is not None])
@@ -83,13 +85,13 @@ class Labels:
             self._label(b"gradient", [parameter.grad])
 
     def _activation(self, _module: Any, _inputs: Any, output: Any) -> None:
-        """Of what a module returned: nothing is returned, so that nothing is changed."""
+        """Label what a module returned. Returns None, so that the module's result stays."""
         kept = [one for one in _tensors(output) if getattr(one, "requires_grad", False) and _place(one) not in self._owned]
         if kept:
             self._label(b"activation", kept)
 
     def begin(self) -> "Labels":
-        """Set the hooks."""
+        """Set the hooks, and label what there is."""
         for parameter in self._model.parameters():
             hook = getattr(parameter, "register_post_accumulate_grad_hook", None)
             if hook and getattr(parameter, "requires_grad", False):
@@ -104,7 +106,7 @@ class Labels:
         return self
 
     def remove(self) -> None:
-        """Label nothing more. Blocks keep the labels that they have."""
+        """Remove the hooks. Blocks keep the labels that they have."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -113,8 +115,9 @@ class Labels:
 def label(model: Any, optimizer: Any = None) -> Labels:
     """Label the tensors of ``model`` (a torch.nn.Module) and of ``optimizer`` from now on, until ``remove()``.
 
-    ``optimizer`` is one, a list of several, or None: then parameters are labelled as they are now, and
-    gradients and activations as they come. For several models call it once for each. Call it once the model is where it stays (after ``model.cuda()``). Without the library it sets no hook.
+    ``optimizer`` is an optimizer, a list of several, or None. With None, parameters are labelled as they are
+    now, and gradients and activations as they come. Call it once for each model, after the model is in its
+    place (after ``model.cuda()``). Without the library it sets no hook.
     """
     made = Labels(model, optimizer)
     return made.begin() if available() else made
