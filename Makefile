@@ -1,6 +1,6 @@
-# libgpumem: one Makefile, no recursion but for the sanitizer variants. `make help` lists the targets.
+# libgpumem: one Makefile. It calls itself for variants and after scripts/setup.sh. `make help` lists the targets.
 #   V=1           show the commands          SAN=address|undefined|thread   build that variant;
-#                                            address has UBSan in it, too
+#                                            address includes UBSan
 #   RULES=1       the library with rules that tests can switch off (allocator/rules.h), build/rules/
 #   CFLAGS=...    replaces "-O2 -g"          CUDA_HOME=/usr/local/cuda      the CUDA toolkit
 
@@ -26,12 +26,12 @@ CUDA_INC  := $(CUDA_HOME)/include
 CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/targets/*/lib/stubs/libcuda.so))
 PYTHON    ?= python3
 
-# With two sanitizers -O2 takes twice as long to compile, and finds no more.
+# With ASan and UBSan, -O2 takes twice as long to compile as -O1, and finds no more.
 CFLAGS  ?= $(if $(filter address,$(SAN)),-O1,-O2) -g
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	   $(if $(CI)$(WERROR),-Werror)
-# -Wno-tsan: gcc warns of every fence; those of the readers are in functions that are not instrumented.
-# -Wno-stringop-overread: gcc takes what ASan puts around a text for the text's end.
+# -Wno-tsan: gcc warns of every fence; the readers' fences are in functions that are not instrumented.
+# -Wno-stringop-overread: gcc takes ASan's padding around a text for the text's end.
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN:address=address$(comma)undefined) -fno-omit-frame-pointer $(if $(filter address undefined,$(SAN)),-fno-sanitize-recover=undefined)) \
 	    $(if $(filter thread,$(SAN)),-Wno-tsan -Wno-unknown-warning-option) \
 	    $(if $(filter address,$(SAN)),-Wno-stringop-overread -Wno-unknown-warning-option)
@@ -39,29 +39,29 @@ ALLC     = -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec
 	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(SANFLAGS) $(CFLAGS)
 JANSSON_LIBS  = $(shell pkg-config --exists jansson 2>/dev/null && echo -l:libjansson.a)
 ZLIB_LIBS     = $(shell pkg-config --exists zlib 2>/dev/null && echo -l:libz.a)
-# gpumem symbolize finds lines with libdw, which is opened at run time and needs its headers here, and shows C++
-# and Rust names with libiberty's demangler. Each is compiled in where it is installed.
+# gpumem symbolize finds lines with libdw and demangles C++ and Rust names with libiberty, if they are installed. Of
+# libdw only the headers are needed here, because it is opened at run time.
 HAVE_LIBDW    = $(wildcard $(shell pkg-config --variable=includedir libdw 2>/dev/null)/elfutils/libdw.h)
 HAVE_HTTP     = $(wildcard $(shell pkg-config --variable=includedir libmicrohttpd 2>/dev/null)/microhttpd.h)
 HAVE_IBERTY   = $(wildcard /usr/include/libiberty/demangle.h)
 CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 
-# ---- what there is -----------------------------------------------------------------------------
+# ---- sources and programs ----------------------------------------------------------------------
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
-# The part of the cache that needs no driver: heaps whose records lie in the journal, thread caches, and the order of reuse.
+# The part of the cache that needs no driver: heaps with records in the journal, thread caches, and the order of reuse.
 CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c preload/order/reuse*.c preload/order/timeline*.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
-# What only the library with RULES=1 has; the unit tests use its two checks of structures.
+# Only in the library with RULES=1; the unit tests use its two checks of structures.
 RULES_SRC := $(wildcard test/rules/*.c)
-# What an option's value may be, and a heap's settings: the command has the library's own code for that.
+# The library's code that parses options and a heap's settings; the command uses it, too.
 OPTION_SRC := preload/options/options.c preload/options/options_value.c preload/options/options_format.c preload/options/text.c
-# What lets the library and the command run on older systems than the one that they were built on.
+# Lets the library and the command run on systems older than the one that they were built on.
 OLD_SRC := preload/process/old_glibc.c
 FAKE_SRC  := $(wildcard $(addprefix test/fakecuda/,*.c $(addsuffix /*.c,code graph memory race stream)))
 RT_SRC    := $(wildcard test/fakecuda/cudart/*.c)
-# All programs of unit tests are built in one folder, whatever folder their sources are in.
+# All unit test programs are built in one folder, wherever their sources are.
 UNIT_ROOMS := allocator cache journal modules order preload read stacks
 UNIT_SRC  := $(wildcard $(patsubst %,test/unit/%/test_*.c,$(UNIT_ROOMS)))
 UNIT      := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(UNIT_SRC)))
@@ -78,24 +78,24 @@ HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_f
 HOOKTEST  := $(patsubst test/hooked/%.c,$(BUILD)/test/hooked/%,$(wildcard test/hooked/test_*.c))
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
-# What make bench runs on the fake driver.
+# make bench runs these on the fake driver.
 CALLS     := $(BUILD)/test/bench/calls.static $(BUILD)/test/bench/trivial.so $(BUILD)/test/bench/fill
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py test/python/test_*.py \
 	     test/viewer/test_*.mjs))
-# What runs under which sanitizer. A program of one thread has no race and does not run under TSan. What is loaded
-# into Python cannot run under ASan, and runs under UBSan alone.
+# The tests of each sanitizer. A program with one thread has no race, so it does not run under TSan. Code that is loaded
+# into Python cannot run under ASan, and runs under UBSan only.
 THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
-# Of the fake driver's own tests those with threads: HOOKTEST runs the driver under both sanitizers, too.
+# Of the fake driver's tests only those with threads, because HOOKTEST runs the driver under ASan and TSan, too.
 FAKE_THREADED := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(shell grep -l pthread_create test/fakecuda/tests/test_*.c))
 TSAN_TESTS  = $(THREADED) $(FAKE_THREADED) $(HOOKTEST)
-# These kill children at random and at every instruction, and take half a minute each. A wrong journal shows without
-# ASan, and the readers of damaged journals run under it in fuzz_journal and test_moments.
+# These kill children at random and at every instruction, and take half a minute each. They find wrong journals without
+# ASan, and fuzz_journal and test_moments run the readers of damaged journals under ASan.
 SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments kill_step)
 ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKE_THREADED) $(HOOKTEST) $(FUZZ)
 UBSAN_ALONE = $(BUILD)/test/unit/test_python
-# Tests that take longer than some ten seconds or need another variant: make check-fast leaves them out.
+# Tests that take longer than about ten seconds or need another variant; make check-fast leaves them out.
 SLOW_TESTS  = $(addprefix test/preload/test_,abi.py closefrom.py conservation.py crash.py host.py kills.py pools.py \
 	      sanitized.py storms.py) \
 	      $(addprefix test/tools/test_,convert_torch.py exit_codes.py help.py large.py run.py search.py snapshot.py \
@@ -103,7 +103,7 @@ SLOW_TESTS  = $(addprefix test/preload/test_,abi.py closefrom.py conservation.py
 	      $(addprefix test/security/test_,bombs.py result_places.py sparse_journal.py terminal.py) $(wildcard test/model/test_*.py) \
 	      $(addprefix $(BUILD)/test/unit/test_,cache_heap cache_heap_moments kill kill_step python)
 variant     = $(patsubst build/%,build/$(1)/%,$(2))
-# The model of random programs, and the named ones beside it (test/model/).
+# The model of random programs, and the named programs (test/model/).
 SCENARIOS := $(wildcard test/model/scenario*.c) test/model/scene.c
 BESIDE    := $(wildcard test/model/beside*.c) test/model/scene.c
 MODEL     := $(addprefix $(BUILD)/test/model/,model scenarios beside)
@@ -141,7 +141,7 @@ cuda-found:
 setup:
 	$(Q)scripts/setup.sh check
 
-# Set up first, then another make, which asks pkg-config again now that the packages are there.
+# Set up, then call make again, because pkg-config must be asked again after packages were installed.
 demo:
 	$(Q)scripts/setup.sh demo
 	$(Q)$(MAKE) --no-print-directory all demo-parts
@@ -153,7 +153,7 @@ check:
 	$(Q)scripts/setup.sh check
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-only WERROR=1
 
-# As check, the quick ones alone: make is called again, since what set-up installs decides what is built.
+# As check, but only the quick tests. make is called again, because the installed packages decide what is built.
 check-fast:
 	$(Q)scripts/setup.sh check
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-quick
@@ -161,14 +161,14 @@ check-quick: all tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) \
 		$(filter-out $(SLOW_TESTS),$(SCRIPTS) $(UNIT) $(FAKETEST) $(HOOKTEST))
 
-# All variants are built by one set of jobs. None shares a file with another, except the rules with the plain one.
-# The slow ones are begun first, so that no core waits for one of them at the end.
+# All variants share one set of jobs. No two variants share a file, except that the rules share the plain variant's.
+# Slow tests are started first, so that no core waits for one of them at the end.
 CHECKED = $(SCRIPTS) $(call variant,thread,$(TSAN_TESTS)) $(call variant,address,$(ASAN_TESTS)) \
 	  $(call variant,undefined,$(UBSAN_ALONE)) $(UNIT) $(FAKETEST) $(HOOKTEST)
 check-only: check-built
 	$(Q)scripts/lint.sh
 	$(Q)$(PYTHON) test/run.py --build build $(filter $(SLOW_TESTS),$(CHECKED)) $(filter-out $(SLOW_TESTS),$(CHECKED))
-# All variants of the command have the same page, which is made once.
+# All variants of the command share one page, which is made first.
 built-address built-thread built-undefined built-aarch64: | build/viewer.html
 check-built: all tests built-rules built-address built-undefined built-thread built-aarch64
 built-rules: all
@@ -178,15 +178,16 @@ built-address built-thread: built-%:
 built-undefined:
 	+$(Q)$(MAKE) --no-print-directory SAN=undefined $(call variant,undefined,$(UBSAN_ALONE))
 
-# For aarch64, by Debian's cross compiler, at -O0: what is asked is whether all compiles. The library is linked, of the command all objects are made: the check has
-# no other machine's jansson. make check-aarch64 has, from scripts/arm-root.sh, and runs the tests by qemu.
+# For aarch64, with Debian's cross compiler at -O0, to see that all compiles. The library is linked, but the command's
+# objects are not, because the check has no jansson for aarch64. make check-aarch64 gets it with scripts/arm-root.sh,
+# and runs the tests in qemu.
 ARM      := build/aarch64
 ARM_ROOT ?= $(CURDIR)/$(ARM)/root
 ARM_LIB  := $(ARM_ROOT)/usr/lib/aarch64-linux-gnu
 ARM_MAKE  = $(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CROSS=aarch64-linux-gnu- MACHINE=aarch64 \
 	    CC='aarch64-linux-gnu-gcc $(ARM_LINK)' CXX='aarch64-linux-gnu-g++ $(ARM_LINK)' AR=aarch64-linux-gnu-ar
-# Where that machine's libraries are here, for programs: the library itself has no search path. qemu's own option for it
-# would show programs another root directory.
+# Where programs find aarch64's libraries on this machine; the library itself has no search path. qemu's option -L would
+# also give programs another root directory.
 ARM_LINK := -Wl,--dynamic-linker=/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1,-rpath,/usr/aarch64-linux-gnu/lib,--disable-new-dtags
 built-aarch64:
 	+$(Q)$(ARM_MAKE) CFLAGS='-O0 -idirafter /usr/include' aarch64-parts
@@ -201,9 +202,9 @@ check-aarch64 check-aarch64-fast: all
 		LDFLAGS=-L$(ARM_LIB) CHECK_LIBS='-L$(ARM_LIB) -lcheck_pic -l:libsubunit.a -lm' JANSSON_LIBS='-L$(ARM_LIB) -l:libjansson.a' \
 		ZLIB_LIBS=-l:libz.a HAVE_IBERTY=$(ARM_ROOT)/usr/include/libiberty/demangle.h $(ARM_GOAL)
 	$(Q)AARCH64_PARTS='$(ARM_PARTS)' $(PYTHON) test/run.py --build $(ARM) test/aarch64/test_aarch64.py
-# These run a program by single instructions of x86-64, or have its tables in them by hand.
+# Not for aarch64: these step through single instructions of x86-64, or contain its tables.
 ARM_WITHOUT = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments cfi kill_step page_map_moments)
-# Programs of the preload tests in C alone, and what is loaded into them.
+# The preload tests' programs in C, and the libraries that they load.
 PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c))) $(PRETEST_L)
 aarch64-programs: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(APPS_C) $(PRETEST_ARM)
 aarch64-tests: aarch64-programs $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(BUILD)/test/model/scenarios
@@ -211,14 +212,14 @@ aarch64-tests: aarch64-programs $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST)
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL) $(CALLS)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
 
-# What takes tools that the check does without. It leaves out check-aarch64, which takes longer than the check.
+# Checks that need tools which the check does not need; without check-aarch64, which takes longer than the check.
 check-more:
 	$(Q)scripts/setup.sh more
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages check-fleet
 check-fleet: all tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/fleet/test_prometheus.py
-# Python stacks in the interpreters of other releases of Debian. PYTHONS=PATH:PATH names more; PYTHONS_FROM_SOURCE=1
-# builds free-threaded ones, which have no package (scripts/pythons.sh).
+# Test Python stacks in the interpreters of other Debian releases. PYTHONS=PATH:PATH names more; PYTHONS_FROM_SOURCE=1
+# builds free-threaded ones, for which Debian has no package (scripts/pythons.sh).
 check-pythons: all $(FAKE_SO) $(BUILD)/test/unit/python/pyframes.so
 	$(Q)scripts/pythons.sh $(BUILD)/pythons
 	$(Q)PYTHON_ROOTS=$(BUILD)/pythons $(PYTHON) test/run.py --build $(BUILD) test/python/test_matrix.py
@@ -238,7 +239,7 @@ check-abi: all built-aarch64
 
 bench: all $(CALLS) $(BUILD)/test/bench/bench_heaps $(BUILD)/test/preload/torch/libc10_cuda.so
 	$(Q)$(PYTHON) scripts/bench.py
-# Single steps of the library: a program for each.
+# Measure single steps of the library, with one program for each.
 bench-steps: all tests $(BENCH)
 	$(Q)for step in $(filter-out %/bench_heaps,$(BENCH)); do echo "== $${step##*/}"; $$step || exit 1; done
 	$(Q)B=$(BUILD) $(PYTHON) test/bench/bench_verbs.py
@@ -253,7 +254,7 @@ gpu-check: all
 lint:
 	$(Q)scripts/lint.sh
 
-# For clangd and clang-tidy: how each file is compiled, as this Makefile says it.
+# For clangd and clang-tidy: how this Makefile compiles each file.
 compile_commands.json: always
 	$(Q)$(MAKE) --no-print-directory -nB V=1 all tests | $(PYTHON) scripts/compile_commands.py >$@
 
@@ -277,7 +278,7 @@ $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC) $(OPTION_SRC))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- the command -------------------------------------------------------------------------------
-# On an older glibc it needs libpthread and libdl, of which a newer one has stubs.
+# On an older glibc the command needs libpthread and libdl; a newer glibc has stubs of these.
 TOOLS_LIBS = $(JANSSON_LIBS) $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
 $(BUILD)/gpumem: $(call obj,tools/verbs/main.c $(OLD_SRC)) $(BUILD)/libgm_tools.a $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
@@ -286,12 +287,13 @@ $(BUILD)/gpumem: $(call obj,tools/verbs/main.c $(OLD_SRC)) $(BUILD)/libgm_tools.
 	$(if $(HAVE_HTTP),,@echo '  gpumem serve will say that it cannot: no libmicrohttpd headers here (Debian: libmicrohttpd-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
-# All of the command but its main(): tests and fuzz targets take from it what they use.
+# All of the command except main(), for tests and fuzz targets.
 $(BUILD)/libgm_tools.a: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-# Which of these libraries were installed. The file changes when that does, and the two are compiled again.
+# A file that names the optional libraries that are installed. When it changes, the files that use them are compiled
+# again.
 $(call obj,tools/symbols/dwarf.c tools/symbols/demangle.c tools/verbs/serve.c): $(BUILD)/obj/tools/libraries
 $(BUILD)/obj/tools/libraries: always
 	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY) $(HAVE_HTTP)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY) $(HAVE_HTTP)' >$@
@@ -307,17 +309,17 @@ $(BUILD)/man/made: $(BUILD)/gpumem
 	$(Q)$< help --completion fish >$(@D)/gpumem.fish
 	$(Q)touch $@
 
-# The viewer's page, which lies in the command: made by node where it is, with the bundler that scripts/setup.sh
-# installs. Without it the command is made all the same, and `gpumem view` says that it has no page.
+# The viewer's page, which is embedded in the command. node makes it, with the bundler that scripts/setup.sh installs.
+# Without these the page is empty, and `gpumem view` says that it has no page.
 VIEW_PAGE := build/viewer.html
 VIEW_SRC  := $(wildcard tools/viewer/*.mjs tools/viewer/page/* tools/viewer/src/*.js tools/viewer/src/*/*.js)
 ESBUILD    = $(if $(shell command -v node 2>/dev/null),$(wildcard tools/viewer/node_modules/.package-lock.json))
-# An empty one was made before there was a bundler: it is out of date.
+# An empty page was made before the bundler was installed: it is out of date.
 $(if $(ESBUILD),$(shell test -s $(VIEW_PAGE) || { mkdir -p build && touch -d @0 $(VIEW_PAGE); }))
 
-# What reads journals in the page: the command's own reader, as WebAssembly, where clang can make that. A page that
-# was made without it is out of date once it can. In the check, code that clang fails to compile is an error. The mutex
-# in a journal's header is as long as this machine's.
+# The page reads journals with the command's own reader, as WebAssembly, if clang can make that here. An empty reader is
+# out of date once clang can. In the check it is an error if clang fails to compile the reader. The mutex in a journal's
+# header has the size that it has on this machine.
 VIEW_READER := build/journal.wasm
 READER_SRC  := tools/viewer/journal/reader.c $(patsubst %,recorder/%.c,journal/plan modules/names record/stats_table \
 	       snapshot/jsonw $(addprefix read/copy_,access events frees lives make resolve sites) \
@@ -354,7 +356,7 @@ $(PLAIN)/obj/%.c.o: %.c | cuda-found
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALLC) -c -o $@ $<
 
-# Only files that read GM_TEST_RULES are compiled again; the others are the same with the rules and without.
+# Only files that read GM_TEST_RULES are compiled again; all other objects are the same with and without rules.
 ifdef RULES
 $(BUILD)/obj/%.c.o: $(PLAIN)/obj/%.c.o
 	@mkdir -p $(@D)
@@ -375,7 +377,7 @@ $(FAKE_SO): $(call obj,$(FAKE_SRC))
 	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $^ -Wl,-soname,libcuda.so.1,-Bsymbolic -Wl,-z,now -pthread
 	$(Q)ln -sf libcuda.so.1 $(@D)/libcuda.so
 
-# Compiled twice: the CUDA names are exported in the shared runtime, and hidden in the archive.
+# The runtime is compiled twice, because the CUDA names are exported in the shared one and hidden in the archive.
 $(BUILD)/obj/shared/%.c.o: %.c | cuda-found
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
@@ -404,7 +406,7 @@ $(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/$(1)/%.c.o $(UNIT_AUX) $(BUILD)/lib
 endef
 $(foreach room,$(UNIT_ROOMS),$(eval $(call UNIT_RULE,$(room))))
 
-# The replay is the command's.
+# This test uses the command's replay.
 $(BUILD)/test/unit/test_heap_traces: $(BUILD)/libgm_tools.a
 UNIT_LDFLAGS_test_heap_traces = $(TOOLS_LIBS)
 
@@ -418,7 +420,7 @@ UNWIND_FLAGS_asker := -Wl,-z,noseparate-code,-z,norelro
 UNWIND_BUILD = -fPIC -shared -I. -O2 -g $(UNWIND_FLAGS_$*) -MMD -MP -MF $(BUILD)/obj/unwind_$*.d -MT $@
 $(BUILD)/test/unit/test_unwind $(BUILD)/test/unit/test_unwind_odd $(BUILD)/test/unit/test_stack_cache $(BUILD)/test/unit/test_modules \
 $(BUILD)/test/unit/test_symbols $(BUILD)/test/unit/test_elf_file: | $(UNWIND_LIBS)
-# Python cannot load code that is instrumented for addresses or threads; these variants do without.
+# Python cannot load code that is instrumented by ASan or TSan; in these variants pyprobe lacks the library's code.
 $(BUILD)/test/unit/unwind/pyprobe.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
 $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.c
 	@mkdir -p $(@D) $(BUILD)/obj
@@ -430,7 +432,7 @@ $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.cc
 	$(call say,LD,$@)
 	$(Q)$(CXX) -Wall -Wextra $(UNWIND_BUILD) -o $@ $<
 
-# The same for what test_python loads into the interpreters, and for a stand-in for an interpreter.
+# The same for the library that test_python loads into the interpreters, and for a stand-in for an interpreter.
 PYTHON_LIBS := $(BUILD)/test/unit/python/pyframes.so $(BUILD)/test/unit/python/fakepython.so
 $(BUILD)/test/unit/test_python $(BUILD)/test/bench/bench_python: | $(PYTHON_LIBS) $(UNWIND_LIBS)
 $(BUILD)/test/unit/python/pyframes.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
@@ -440,7 +442,7 @@ $(BUILD)/test/unit/python/%.so: test/unit/python/%.c
 	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing $(filter -fsanitize=undefined,$(SANFLAGS)) \
 		-MMD -MP -MF $(BUILD)/obj/python_$*.d -MT $@ -o $@ $(filter %.c %.a,$^) -pthread -ldl
 
-# The same for what bench_stacks loads into the interpreters.
+# The library that bench_stacks loads into the interpreters.
 $(BUILD)/test/bench/bench_stacks: | $(BUILD)/test/bench/stacks_load.so
 $(BUILD)/test/bench/stacks_load.so: test/bench/stacks_load.c test/unit/python/pyframes.c $(BUILD)/libgm_core.a
 	@mkdir -p $(@D) $(BUILD)/obj
@@ -474,7 +476,7 @@ $(BUILD)/test/apps/%: $(BUILD)/obj/test/apps/%.c.o $(FAKE_SO)
 	$(call say,LD,$@)
 	$(Q)$(CC) -o $@ $< -L$(BUILD)/fakecuda -lcuda -pthread -ldl
 
-# lib*.c: something that a test loads into a host program.
+# lib*.c: libraries that a test loads into a host program.
 $(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/programs/lib%.c.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -484,8 +486,8 @@ PRETEST_LDFLAGS_closer = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_neighbour = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_stack_room = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_libstandin = -Wl,-soname,libcuda.so.1,-Bsymbolic
-# Programs with the hooks linked in instead of preloaded. A sanitizer does not work with a dlsym that is not the C
-# library's, so that here all files but that one run under it (test/preload/test_sanitized.py).
+# Programs with the hooks linked in instead of preloaded. A sanitizer needs the C library's dlsym, so the library's own
+# dlsym is left out, and all other files run under the sanitizer (test/preload/test_sanitized.py).
 HOOKED_OBJ = $(call obj,$(filter-out preload/driver/dlsym.S,$(PRE_SRC))) $(BUILD)/libgm_core.a
 HOOKED_LINK = $(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -L$(BUILD)/fakecuda -lcuda \
 	      -Wl,-rpath,'$$ORIGIN/../../fakecuda' -pthread -ldl
@@ -500,7 +502,7 @@ $(BUILD)/test/hooked/scenarios: $(call obj,$(SCENARIOS)) $(HOOKED_OBJ) $(FAKE_SO
 	$(call say,LD,$@)
 	$(Q)$(HOOKED_LINK)
 
-# Tests of the hooks from within; --wrap lets one count calls between the files of the library.
+# Tests of the hooks from inside the process; with --wrap a test counts calls between the library's files.
 HOOKTEST_WRAP_test_work_hooks = gm_work_slow gm_host_submitted_slow
 $(BUILD)/test/hooked/test_%: $(BUILD)/obj/test/hooked/test_%.c.o $(call obj,test/unit/journal/aux_check.c) $(HOOKED_OBJ) $(FAKE_SO)
 	@mkdir -p $(@D)
@@ -530,9 +532,9 @@ $(BUILD)/test/preload/%: test/preload/programs/%.cc
 	$(Q)$(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -MMD -MP -MF $(BUILD)/obj/pretest_$*.d -MT $@ -rdynamic -o $@ $< \
 		-pthread -ldl -lrt
 
-# A stand-in for PyTorch's libraries, bound as those are: by the procedure linkage table. A second one has other
-# names, as wheels give them to what they bring, so that a process may have both. None has symbols that keep it
-# loaded for good (-fno-gnu-unique).
+# Stand-ins for PyTorch's libraries. They are called through the procedure linkage table, as PyTorch's are. A second
+# pair has other names, as wheels rename their libraries, so that a process can have both. -fno-gnu-unique: no symbol
+# keeps them loaded for ever.
 TORCH := $(BUILD)/test/preload/torch
 TORCH_LINK = $(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -isystem $(CUDA_INC) -fPIC -fno-gnu-unique -shared -o $@ $^ \
 	     -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -pthread -ldl
@@ -565,13 +567,13 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) -cudart none -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
 
-# The rules of a journal.
+# This target checks the rules of a journal.
 $(BUILD)/test/fuzz/fuzz_journal: $(call obj,test/unit/journal/aux_check.c)
 
 # The target of the verbs includes main.c, under another name.
 $(BUILD)/test/fuzz/fuzz_pickle $(BUILD)/test/fuzz/fuzz_verbs: $(BUILD)/libgm_tools.a
 
-# A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.
+# A fuzz target has LLVMFuzzerTestOneInput, and a main() that replays its corpus.
 $(BUILD)/test/fuzz/%: $(BUILD)/obj/test/fuzz/%.c.o $(BUILD)/libgm_core.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -597,10 +599,10 @@ PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
 SHARE   ?= $(PREFIX)/share
 DOCDIR  ?= $(SHARE)/doc/gpumem
-# STRIP= leaves the debug information in the files; otherwise it lies in .debug beside each, where gdb looks.
+# STRIP= leaves the debug information in the files; otherwise it is in .debug beside each file, where gdb looks.
 STRIP   ?= $(CROSS)strip
 OBJCOPY ?= $(CROSS)objcopy
-# What pkg-config answers; a tree that can be moved has ${pcfiledir}/../.. here.
+# The prefix in the file for pkg-config; for a tree that can be moved it is ${pcfiledir}/../.. .
 PC_PREFIX ?= $(PREFIX)
 define install_binary
 	install -m 755 $(BUILD)/$(1) $(DESTDIR)$(2)/$(1)
@@ -649,8 +651,8 @@ uninstall:
 	-rmdir $(DESTDIR)$(SHARE)/gpumem $(DESTDIR)$(LIBDIR)/.debug $(DESTDIR)$(PREFIX)/bin/.debug 2>/dev/null
 
 # ---- packages ----------------------------------------------------------------------------------
-# build/dist: a tarball with an installer, and what Debian's, Red Hat's and Python's package managers install. All are
-# made of the files that `make install` writes; tools that are not here are named.
+# build/dist gets a tarball with an installer, and packages for Debian, Red Hat and Python. All are made of the files
+# that `make install` writes. Missing tools are named.
 DIST    := $(BUILD)/dist
 MACHINE ?= $(shell uname -m)
 TARBALL := gpumem-$(VERSION)-linux-$(MACHINE)
@@ -687,9 +689,9 @@ dist-rpm: all
 	$(Q)mv $(DIST)/rpm/RPMS/*/*.rpm $(DIST)/ && rm -rf $(DIST)/rpm
 
 # ---- the Python package ------------------------------------------------------------------------
-# One wheel for every Python 3: the package of tools/python, and in it the command, the library and the manual pages.
-# It is made by setuptools and wheel, Debian's where $(PYTHON) has none, and without a network. The tag is the
-# newest version of glibc that the two files ask for.
+# One wheel for every Python 3: the package of tools/python with the command, the library and the manual pages. It is
+# made without a network, by setuptools and wheel; by Debian's if $(PYTHON) has none. The tag is the newest version of
+# glibc that the command and the library need.
 WHEEL_PYTHON = $(firstword $(foreach python,$(PYTHON) /usr/bin/python3,$(shell $(python) -c 'import setuptools, wheel, pip' 2>/dev/null && echo $(python))))
 WHEEL_GLIBC  = $(shell readelf -VW $(BUILD)/gpumem $(BUILD)/libgpumem.so | sed -n 's/.*Name: GLIBC_\([0-9]*\)\.\([0-9]*\).*/\1_\2/p' | sort -t_ -k1,1n -k2,2n | tail -n 1)
 WHEEL_TAG    = manylinux_$(WHEEL_GLIBC)_$(shell $(CC) -dumpmachine | cut -d- -f1)

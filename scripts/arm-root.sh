@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Unpack Debian's libraries for aarch64 that the command and the unit tests are linked with into a directory.
+# Unpack into a directory Debian's aarch64 libraries that the command and the unit tests are linked with.
 #
 # usage: scripts/arm-root.sh DIRECTORY
 #
-# The machine's own packages and its list of architectures stay as they are. It needs a network, and nothing
-# where the directory is complete.
+# The machine's own packages and its list of architectures are not changed. The script needs a network, unless the
+# directory is complete already.
 set -euo pipefail
 
 to=$(mkdir -p "${1:?usage: scripts/arm-root.sh DIRECTORY}" && cd "$1" && pwd)

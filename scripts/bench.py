@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""What allocations cost with the library, beside its peers: one table, each row a ratio to them in the same run.
+"""Measure what allocations cost with the library and its peers: one table of figures and ratios to the peers.
 
 usage: scripts/bench.py [--gpu DIRECTORY] [--rounds N] [--seconds N] [--rows WORD,...] [--parts N]
 
-Without a GPU (make bench) all runs on the fake driver, whose calls do not cost what a real driver's do: these rows say
-what the library adds. --gpu (scripts/gpu-bench.sh) takes the programs that were built in DIRECTORY: calls.static and,
-where they are there, calls.torch, and CuPy. Each round runs every kind once, one after the other; a figure is the
-median of the rounds, a ratio the median of the rounds' ratios. Below 1 the library takes less. After --seconds no
-further run begins.
+Without a GPU (make bench) all runs use the fake driver. Its calls do not cost what a real driver's cost, so these rows
+show what the library adds. --gpu (scripts/gpu-bench.sh) takes the programs in DIRECTORY: calls.static and, if they are
+there, calls.torch and CuPy. Each round runs every kind once. A figure is the median of the rounds, a ratio the median
+of the rounds' ratios; below 1 the library takes less. After --seconds no further run begins.
 
-Then how much of a device a program gets, and how much of what it freed in another size (test/bench/fill.c), by default and
-in pages, in parts of what it gets without the library. Then the replays of recorded histories on both heaps, and RMM's workloads there (bench_heaps), and how many
-instructions a pair takes, and a block that PyTorch's pool hands out and takes back (calls_pool.py), counted by callgrind
-where valgrind is installed; --parts N lists the N functions that take most of them. --rows chooses rows by what they
-begin with: pair, live, holes, random, threads, streams (calls.cu); on a GPU held, memset, first and turn; fill; replay, on a GPU where
-bench_heaps is built; without one instructions.
+The rows, which --rows chooses by their beginnings:
+  pair live holes random threads streams    calls.cu; on a GPU also held, memset, first and turn
+  fill          how much of a device a program gets, and how much of its freed memory in another size
+                (test/bench/fill.c), by default and in pages, relative to a run without the library
+  replay        replays of recorded histories, and RMM's workloads, on both heaps (bench_heaps); on a GPU only if
+                bench_heaps is built
+  instructions  instructions of a pair, and of a block of PyTorch's pool (calls_pool.py), counted by callgrind if
+                valgrind is installed; --parts N lists the N functions that take most of them; not on a GPU
 """
 import argparse
 import os
@@ -29,12 +30,12 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, os.environ.get("B", "build"))
 HEAPS = os.path.join(BUILD, "test/bench/bench_heaps")
-LIMIT_S = 120                   # for one run of one program
+LIMIT_S = 120                   # of one run of one program
 CALLS = "pair live holes random threads".split()
 MORE = "streams held memset first turn".split()
-GOAL = {"off": 60, "on": 120}   # nanoseconds of a pair beyond a hook that does nothing
+GOAL = {"off": 60, "on": 120}   # nanoseconds of a pair, more than with a hook that does nothing
 SERVED = {"off": "no history", "events": "history without stacks", "on": "history with all stacks"}
-# A history that is full after a moment, as that of a program is that has run for a while.
+# The history is full after a moment, as in a program that has run for a while.
 WITH = {"off": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "0"}, "events": {"GPUMEM_STACKS": "none", "GPUMEM_HISTORY": "16384"},
         "on": {"GPUMEM_HISTORY": "16384"}}
 PAGES = dict(WITH["off"], GPUMEM_EXPANDABLE_SEGMENTS="True")
@@ -60,11 +61,11 @@ class Bench:
         self.rows = args.rows.split(",") if args.rows else []
 
     def wanted(self, kind):
-        """The rows of @kind that were asked for; [] none."""
+        """Return the rows of @kind that were asked for; []: none."""
         return [word for word in self.rows if word.startswith(kind) or kind.startswith(word.split()[0])] if self.rows else [kind]
 
     def kinds(self):
-        """(kind, its command, its environment): the peers, and ours between them."""
+        """Yield (kind, command, environment) of each kind: the library's, then the peers'."""
         malloc, other = [self.calls, "malloc"], [self.calls, "async"]
         yield "off", malloc, preloaded(**WITH["off"])
         yield "trivial hook", malloc, preloaded("test/bench/trivial.so")
@@ -84,19 +85,19 @@ class Bench:
         yield "cudaMalloc", malloc, environment()
 
     def run(self, kind, command, env):
-        """{row: nanoseconds} of one run of a kind."""
+        """Run a kind once. Return {row: nanoseconds}."""
         rows = [word for one in CALLS for word in self.wanted(one)]
         if command[0] == self.calls:
             rows += [word for one in (MORE if self.args.gpu else MORE[:1]) for word in self.wanted(one)]
-        if kind == "trivial hook":              # its memory is always the same
+        if kind == "trivial hook":              # it always returns the same memory
             rows = [row for row in rows if row.startswith("pair")]
-        elif kind.endswith("pages"):            # these tell what is different there
+        elif kind.endswith("pages"):            # the rows that differ with pages
             rows = [row for row in rows if row.startswith(("pair", *MORE[-2:]))]
-        elif "sync" in kind and not self.args.gpu:      # the fake driver's own pools are slow where much is live
+        elif "sync" in kind and not self.args.gpu:      # the fake driver's own pools are slow with many live blocks
             rows = [row for row in rows if row.startswith(("pair", "threads", "streams"))]
         if not rows:
             return {}
-        # What is left in the cache then makes frees in stream order dearer: a process of their own.
+        # These rows get a process of their own: memory that others leave in the cache slows stream-ordered frees.
         alone = [row for row in rows if row.startswith(("first", "turn"))]
         figures = {}
         for some in ([row for row in rows if row not in alone], alone):
@@ -117,7 +118,7 @@ class Bench:
         return {name: float(ns) for name, ns in (line.split("\t") for line in out.splitlines() if "\t" in line)}
 
     def measure(self):
-        """{kind: {row: [nanoseconds, a round each]}}"""
+        """Run all rounds. Return {kind: {row: [nanoseconds of each round]}}."""
         figures = {}
         for _ in range(self.args.rounds):
             for kind, command, env in self.kinds():
@@ -131,7 +132,7 @@ def number(value):
 
 
 def line(what, ours, unit, peers):
-    """@peers: (name, its figures), beside @ours, both a list with a figure a round."""
+    """Print one row. @ours: a list with one figure for each round; @peers: (name, such a list)."""
     cells = ["%6.2f of %s (%s)" % (statistics.median(a / b for a, b in zip(ours, theirs)), name, number(statistics.median(theirs)))
              for name, theirs in peers if theirs and min(theirs) > 0]
     print("%-58s %10s %-2s  %s" % (what, number(statistics.median(ours)), unit, "  ".join(cells)), flush=True)
@@ -162,7 +163,7 @@ def print_calls(figures):
 
 
 def fills(bench, env):
-    """{row: (filled, again, largest)} of fill.c, bytes."""
+    """Run fill.c. Return {row: [filled, again, largest]}, in MiB."""
     words = [word.split(" ", 1)[1] for word in bench.wanted("fill") if " " in word]
     done = subprocess.run([os.path.join(os.path.dirname(bench.calls), "fill"), *words], env=dict(env, FAKECUDA_CAPACITY="8GiB"),
                           capture_output=True, text=True, timeout=5 * LIMIT_S, check=False)
@@ -181,7 +182,8 @@ def print_fills(bench):
 
 
 def print_heaps(args):
-    """bench_heaps: NAME, then ns an operation and reserved of live, of the pages heap and of the segments heap."""
+    """Run bench_heaps, and print its rows: NAME, then for the pages heap and the segments heap the nanoseconds of an
+    operation, then for both the reserved bytes divided by the live bytes."""
     done = subprocess.run([HEAPS, str(2 * args.rounds)], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         print("# bench_heaps: %s" % done.stderr.strip()[-200:])
@@ -193,7 +195,7 @@ def print_heaps(args):
 
 
 def counted(command, env, count, room):
-    """Instructions by function of so many pairs."""
+    """Return the instructions of @count pairs, by function."""
     out = os.path.join(room, "out.%d" % count)
     subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=" + out, *command, "--count", str(count)], env=env,
                    capture_output=True, check=True, timeout=LIMIT_S)
@@ -205,7 +207,7 @@ def counted(command, env, count, room):
 
 
 def parts_of(command, env, few, many):
-    """Instructions by function of one pair."""
+    """Return the instructions of one pair, by function."""
     with tempfile.TemporaryDirectory() as room:
         before, after = (counted(command, env, count, room) for count in (few, many))
     return {name: (value - before.get(name, 0)) / (many - few) for name, value in after.items()}
@@ -228,7 +230,7 @@ def print_instructions(bench, args):
 
 
 def print_pool_instructions(args):
-    """Beyond those of the same program without the library."""
+    """Print the instructions of a pool's block, less those of the same program without the library."""
     bare = None
     for stacks, frames in ((None, 10), ("none", 10), ("native", 10), ("all", 10), ("all", 40)):
         command = [sys.executable, os.path.join(ROOT, "test/bench/calls_pool.py"), os.path.join(BUILD, "test/preload/torch"), str(frames)]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What somebody sees who has a clean Debian 12 and one of our packages: install it, record a CUDA program, read the record.
+# Show what a user of a clean Debian 12 sees: install one of our packages, record a CUDA program, read the record.
 #
 # usage: scripts/clean-root.sh [deb|wheel] [DIRECTORY]
 #
-# DIRECTORY is, or becomes, a root that debootstrap makes of Debian's own packages alone (it takes a network and some
-# minutes; for the wheel with pip in it). The package is that of `make dist`. The program and the driver that needs no
-# GPU lie in /cuda of the root. It runs as root, for chroot, and leaves the directory, for the next time.
+# DIRECTORY is, or becomes, a root with only Debian's own packages, pip among them; debootstrap makes it, which takes a
+# network and some minutes. The package is that of `make dist`. The program and the driver that needs no GPU are in
+# /cuda of the root. The script must run as root, for chroot. It keeps the directory for the next time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

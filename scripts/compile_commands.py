@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make compile_commands.json: what `make -nB V=1` says on standard input, as clangd and clang-tidy read it."""
+"""make compile_commands.json: turn the output of `make -nB V=1`, on standard input, into JSON for clangd and
+clang-tidy."""
 import json
 import os
 import re

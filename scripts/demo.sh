@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# make demo: a CUDA program that nobody changed, under the library: a live snapshot on SIGUSR1, a
-# caught out-of-memory, the snapshot at exit, and another program killed with SIGKILL and recovered.
-# On a machine with a GPU it uses the real driver and runtime; elsewhere the fake device.
+# make demo: run an unchanged CUDA program under the library. It shows a live snapshot on SIGUSR1, a caught
+# out-of-memory, the snapshot at exit, and another run that is killed with SIGKILL and recovered. With a GPU it uses the
+# real driver and runtime, without one the fake device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build
@@ -32,7 +32,7 @@ else
 fi
 export GPUMEM_OUTPUT=$room/gpumem.%c.%p.%r.json
 
-# Wait, bounded, until a command succeeds.
+# Run a command up to N times, every 0.1 s, until it succeeds; fail if it never does.
 until_true() {
 	local tries=$1
 	shift
@@ -54,7 +54,7 @@ until_true 300 sh -c "ls $room/*.signal-1.json" || fail "no snapshot for the sig
 kill -TERM "$pid" 2>/dev/null || true
 wait "$pid" 2>/dev/null || true
 LD_PRELOAD=$library "$app" >"$room/app.out" 2>"$room/app.err" || { cat "$room/app.out" "$room/app.err"; fail "the program failed"; }
-grep -v ' kind .* bytes ' "$room/app.out"	# the fake device's own account, for the tests
+grep -v ' kind .* bytes ' "$room/app.out"	# without the fake device's account, which is for tests
 
 step "what was live when the signal came"
 live=$(ls "$room"/*.signal-1.json)

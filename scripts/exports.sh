@@ -1,5 +1,5 @@
 #!/bin/sh
-# The version script of libgpumem.so: what is exported is the hook list and the list of exports.def.
+# Write the version script of libgpumem.so. Exported are the functions of the hook list and those of exports.def.
 # usage: exports.sh hooks.def exports.def [MORE.def] >gpumem.map
 set -eu
 echo '{ global:'

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What allocations cost on this GPU with the library, beside the driver's cudaMalloc and cudaMallocAsync, PyTorch's cache
-# with and without expandable segments, and CuPy's pool, and how much of the device a program gets: one table
-# (scripts/bench.py); what it takes to move pages
-# (test/bench/remap.c); then whole PyTorch workloads (scripts/gpu-overhead.py). Needs nvcc, a GPU, build/libgpumem.so; PyTorch and a C++ compiler, and CuPy, for those peers.
+# Measure on this GPU first allocations with the library, beside the driver's cudaMalloc and cudaMallocAsync, PyTorch's
+# cache with and without expandable segments, and CuPy's pool, and how much of the device a program gets: one table
+# (scripts/bench.py). Then moves of pages (test/bench/remap.c), then whole PyTorch workloads (scripts/gpu-overhead.py).
+# Needs nvcc, a GPU and build/libgpumem.so; for the peers also PyTorch with a C++ compiler, and CuPy.
 #
 #   scripts/gpu-bench.sh [--rounds N] [--seconds N] [--rows WORD,...] [--turns N] [--kinds LIST] [WORKLOAD...|none]
 #
-# --rounds, --seconds and --rows are of the table; --turns is how many rounds of turns the workloads take.
+# --rounds, --seconds and --rows are for the table; --turns is the number of rounds of the workloads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=3

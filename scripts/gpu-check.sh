@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# make gpu-check: everything that only a real GPU can tell. Needs a CUDA toolkit, a GPU, python3.
+# make gpu-check: run the tests that need a real GPU. Needs a CUDA toolkit, a GPU, python3.
 #
 #   scripts/gpu-check.sh [--golden] [--only WORD] [--no-python] [--allocator caching|native]
 #
-# Builds the test programs with NVIDIA's runtime, statically and dynamically linked, runs each with
-# and without the library and compares output and exit code; holds the snapshots of their
-# checkpoints to what the driver says is taken; prints what this GPU's driver does
-# (build/gpu/conformance.txt) and compares it with the committed test/conformance/h200.golden, or
-# with --golden writes that file; holds what they print under the cache to it, but for what is
-# deliberate; runs PyTorch, CuPy and JAX where they are installed, and checks
-# whose memory their snapshots say it is. One line each, then the totals.
+# - Build the test programs with NVIDIA's runtime, statically and dynamically linked. Run each with and without the
+#   library, and compare output and exit code. Compare the snapshots of their checkpoints with the memory that the
+#   driver says is taken.
+# - Print what this GPU's driver does (build/gpu/conformance.txt), and compare that with the committed
+#   test/conformance/h200.golden; --golden writes that file. Compare the same output under the cache, except for
+#   deliberate differences.
+# - Run PyTorch, CuPy and JAX if they are installed, and check whose memory their snapshots say it is.
+# Each test prints one line; the totals follow.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 build=$PWD/build
@@ -55,8 +56,8 @@ wrong() { failed=$((failed + 1)); printf 'FAIL  %s: %s\n' "$1" "$2"; }
 skip() { skipped=$((skipped + 1)); printf 'skip  %s: %s\n' "$1" "$2"; }
 wanted() { case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac; }
 
-# Run a command without the library: $room/NAME/bare.{out,err,code}. A crash may be the driver's own and rare (seen once
-# in five runs of app_lives): then the command runs once more.
+# run_bare NAME COMMAND...: run it without the library, and write $room/NAME/bare.{out,err,code}. If it crashes, run it
+# once more, because the driver itself may crash now and then (once in five runs of app_lives).
 run_bare() {
 	local dir=$room/$1
 	shift
@@ -69,7 +70,8 @@ run_bare() {
 	done
 }
 
-# And with it: $room/NAME/ours.{out,err,code}, snapshots in $room/NAME/snapshots.
+# run_ours NAME COMMAND...: run it with the library, and write $room/NAME/ours.{out,err,code}; snapshots are in
+# $room/NAME/snapshots.
 run_ours() {
 	local dir=$room/$1
 	shift
@@ -79,7 +81,7 @@ run_ours() {
 	echo $? >"$dir/ours.code"
 }
 
-# Both runs of NAME ended well, and the library kept quiet.
+# quiet NAME: check that both runs ended with 0, and that the library printed nothing.
 quiet() {
 	local dir=$room/$1
 	if [ "$(cat "$dir/bare.code")" != 0 ]; then
@@ -94,7 +96,7 @@ quiet() {
 	return 1
 }
 
-# And they look the same from outside.
+# same NAME: check that both runs are quiet and print the same.
 same() {
 	local dir=$room/$1
 	quiet "$1" || return 1
@@ -115,7 +117,7 @@ pair() {
 	same "$1"
 }
 
-# A check that says one line and exits 0 or 1.
+# judged NAME COMMAND...: a check that prints one line and exits 0 or 1.
 judged() {
 	local name=$1 said
 	shift
@@ -126,7 +128,7 @@ judged() {
 	fi
 }
 
-# The account of NAME's checkpoints, for a program that makes them.
+# conserved NAME: check the sums at NAME's checkpoints, if the program makes any.
 conserved() {
 	[ -e "$room/$1/ours.d/1.json" ] || return 0
 	judged "$1, conservation" "$python" test/gpu/check.py conservation "$room/$1/ours.d"
@@ -210,7 +212,7 @@ if wanted conformance; then
 	fi
 fi
 
-# A device filled to the last, beside another process.
+# A completely filled device, beside another process.
 if wanted exhaust; then
 	seconds=200
 	mkdir -p "$room/exhaust"
@@ -218,7 +220,7 @@ if wanted exhaust; then
 		pair exhaust "$room/exhaust/exhaust"
 fi
 
-# Memory that nobody uses goes back to the driver, while a kernel waits for the host.
+# Unused memory goes back to the driver while a kernel waits for the host.
 if wanted idle; then
 	seconds=60
 	mkdir -p "$room/idle"
@@ -235,7 +237,7 @@ if wanted idle; then
 	fi
 fi
 
-# Which programs hang alone is the driver's to say: none of the others may with the library.
+# Some of these programs hang without the library, which depends on the driver; no other may hang with the library.
 if wanted full; then
 	mkdir -p "$room/full"
 	if compile full "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/full/full" test/gpu/full.cu; then
@@ -268,7 +270,7 @@ if wanted waits; then
 	fi
 fi
 
-# Tools that look at memory or kernels, with the preload: the library steps aside for them by itself.
+# Tools that watch memory or kernels, with the library preloaded: the library must step aside for them.
 tool() {
 	local name=$1 want=$2 unwanted=$3 log=$room/tools/$1.log
 	shift 3
@@ -295,7 +297,7 @@ if compile overrun "$nvcc" -O1 -lineinfo -arch="$arch" -o "$room/tools/overrun" 
 fi
 
 seconds=300
-# Each framework, and the words that must be in the paths of the modules that allocated.
+# Each framework, with words that must be in the paths of the modules that allocated.
 for row in 'torch torch c10_cuda|torch,cublas' 'nccl torch nccl' 'cupy cupy cupy,cublas' 'jax jax jax|xla'; do
 	read -r name module words <<<"$row"
 	name=gpu_$name
@@ -309,7 +311,7 @@ for row in 'torch torch c10_cuda|torch,cublas' 'nccl torch nccl' 'cupy cupy cupy
 	judged "$name, whose memory" "$python" test/gpu/check.py modules "$room/$name/snapshots" "$words"
 done
 
-# Training, to the last bit, with PyTorch's memory served in every way that leaves it to us.
+# Training must be equal to the last bit, in every way in which PyTorch leaves its memory to the library.
 for row in 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1' \
 	'async PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync' \
 	'async-graph PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync --graph' 'cache X=1 --graph'; do
@@ -331,14 +333,14 @@ for row in 'cache X=1' 'expandable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:T
 	pair "$name" env "$setting" "$python" test/gpu/gpu_ipc.py
 done
 
-# PyTorch's own pool, block by block: what the library says of it is what PyTorch says, and no bit changes.
+# PyTorch's own pool, block by block: the library and PyTorch must report the same, and no bit may change.
 for row in 'default X=1' 'expandable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True' 'fraction X=1 --fraction'; do
 	read -r name setting flag <<<"$row"
 	name=gpu_pools-$name
 	wanted "$name" && [ -n "$with_python" ] || continue
 	timeout 200 "$python" -c "import torch, torchvision" >/dev/null 2>&1 || { skip "$name" "no torch or torchvision here"; continue; }
 	mkdir -p "$room/$name"
-	if [ -n "$flag" ]; then	# near its limit PyTorch itself may do one time what it does not do the next
+	if [ -n "$flag" ]; then	# near its limit PyTorch itself may behave differently in each run
 		run_bare "$name" env "$setting" "$python" test/gpu/gpu_pools.py "$flag"
 		cp "$room/$name/bare.out" "$room/$name/again.out"
 		run_bare "$name" env "$setting" "$python" test/gpu/gpu_pools.py "$flag"
@@ -350,7 +352,7 @@ for row in 'default X=1' 'expandable PYTORCH_CUDA_ALLOC_CONF=expandable_segments
 		printf '      %s\n' "$(grep '^pools:' "$room/$name/ours.err")"
 done
 
-# PyTorch killed in the middle of an iteration: what it held is in what is recovered.
+# PyTorch is killed within an iteration: the recovered snapshot must have the memory that it held.
 if wanted gpu_kills && [ -n "$with_python" ]; then
 	if timeout 200 "$python" -c "import torch" >/dev/null 2>&1; then
 		judged gpu_kills timeout -k 10 300 "$python" test/gpu/gpu_kills.py "$build/gpumem" --kills 12 --beside 6
@@ -359,7 +361,7 @@ if wanted gpu_kills && [ -n "$with_python" ]; then
 	fi
 fi
 
-# A training on a device filled so that it just fits where every free waits: with the default, too.
+# A training on a device so full that it just fits if every free waits: it must fit with the default, too.
 if wanted gpu_full && [ -n "$with_python" ]; then
 	if timeout 200 "$python" -c "import torch" >/dev/null 2>&1; then
 		mkdir -p "$room/gpu_full"

@@ -1,27 +1,35 @@
 #!/usr/bin/env python3
-"""What the library costs real training loops on a GPU, beside PyTorch's own memory history.
+"""Measure what the library costs real training loops on a GPU, beside PyTorch's own memory history.
 
 usage: scripts/gpu-overhead.py [--rounds N] [--seconds S] [--kinds LIST] [--cores N] [--library FILE] [WORKLOAD...]
        scripts/gpu-overhead.py --switch N [WORKLOAD...]
 
-One process of each kind runs each training loop of test/gpu/workload.py. All processes live at the same time, on the same
---cores processors, and take turns of at least --seconds. A round is one turn of each kind, in random order. The first tenth
-of a turn is left out: the processor's caches warm up in it. A turn counts as the median of its iterations, and each kind is
-compared with the bare turn of the same round.
+One process of each kind runs each training loop of test/gpu/workload.py. All processes live at the same time, on the
+same --cores processors, and take turns of at least --seconds. A round is one turn of each kind, in random order. The
+first tenth of a turn is left out, because the processor's caches warm up in it. A turn counts as the median of its
+iterations, and each kind is compared with the bare turn of the same round.
 
---switch N measures inside one process instead: the library's recording of events and stacks is switched off and on every 20
-iterations, N times. What stays on meanwhile (the hooks, the table of what is live) is no part of that answer.
+--switch N measures inside one process instead: the library's recording of events and stacks is switched off and on
+every 20 iterations, N times. The parts that stay on (the hooks, the tables of live blocks) are not in that result.
 
-Kinds: bare; twin, a second bare process, which shows the noise of the measure; libgpumem, with default options; native, the
-same with stacks=none; history, bare with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache;
-cached, the same with the library, whose cache serves it; cached-nostacks, that with stacks=none; expandable and async,
-PyTorch with expandable_segments:True and with backend:cudaMallocAsync; cached-expandable and async-libgpumem, those settings
-with the library in the place of PyTorch's cache and of the driver's pool. A kind may have settings of its own:
-cached-expandable+GPUMEM_LIMBO=0.1.
+Kinds:
+  bare              without the library
+  twin              a second bare process, which shows the noise of the measurement
+  libgpumem         with default options
+  native            as libgpumem, with stacks=none
+  history           bare, with torch.cuda.memory._record_memory_history
+  nocache           PyTorch without its cache
+  cached            as nocache, with the library, whose cache serves PyTorch
+  cached-nostacks   as cached, with stacks=none
+  expandable        PyTorch with expandable_segments:True
+  cached-expandable as cached, both with expandable_segments:True
+  async             PyTorch with backend:cudaMallocAsync
+  async-libgpumem   as async, with the library in place of the driver's pool
+A kind may have settings of its own: cached-expandable+GPUMEM_LIMBO=0.1.
 
-Prints for each workload and kind the median of the ratios and its bootstrap interval of 95%, then the peak bytes reserved
-over live and over active bytes (active counts freed memory that waits for the GPU). "cannot tell" stands where the twin's
-interval is wider than the answer is large.
+It prints for each workload and kind the median of the ratios and its bootstrap interval of 95%, then the peak of
+reserved bytes divided by that of live and of active bytes (active memory includes freed memory that waits for the GPU).
+"cannot tell" means that the twin's interval is wider than the difference.
 """
 import argparse
 import json
@@ -71,7 +79,7 @@ class Kind:
         self.process.stdin.flush()
 
     def heard(self):
-        """The next line that the process prints, parsed."""
+        """Return the next line of JSON that the process prints, parsed. Raises RuntimeError if it ends."""
         watch = threading.Timer(LIMIT_S, self.process.kill)
         watch.start()
         try:
@@ -90,18 +98,18 @@ class Kind:
 
 
 def middle(seconds):
-    """The median of a turn without its first tenth."""
+    """Return the median of a turn without its first tenth."""
     return statistics.median(seconds[len(seconds) // 10:])
 
 
 def interval(ratios):
-    """The median of @ratios, and its bootstrap interval of 95%."""
+    """Return the median of @ratios and its bootstrap interval of 95%."""
     medians = sorted(statistics.median(CHANCE.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
     return statistics.median(ratios), medians[RESAMPLES // 40], medians[-1 - RESAMPLES // 40]
 
 
 def told(ratios, noise=None):
-    """The answer in words. @noise: the width of the twin's interval."""
+    """Return the result in words. @noise: the width of the twin's interval."""
     at, low, high = interval(ratios)
     text = "%+.2f%% (%+.2f .. %+.2f)" % (100 * (at - 1), 100 * (low - 1), 100 * (high - 1))
     if noise is not None and abs(at - 1) < noise:
@@ -110,7 +118,7 @@ def told(ratios, noise=None):
 
 
 def take_turns(kinds, live, args):
-    """Rounds of turns: the middle of each turn, and the last line, by kind."""
+    """Run the rounds. Return by kind the median of each turn, and the last line."""
     times, last = {kind: [] for kind in kinds}, {}
     for number in range(args.rounds):
         for kind in CHANCE.sample(kinds, len(kinds)):
@@ -126,9 +134,9 @@ def rounds(name, live, args):
     kinds = []
     for kind, one in live.items():
         try:
-            one.heard()         # it is warm
+            one.heard()         # the process is warm
             kinds.append(kind)
-        except RuntimeError as error:       # PyTorch captures no graph without a cache of its own
+        except RuntimeError as error:       # for example, PyTorch captures no graph without its own cache
             print("# %s, left out: %s" % (name, error), flush=True)
     if "bare" not in kinds:
         return
@@ -148,14 +156,14 @@ def rounds(name, live, args):
 
 
 def switch(name, args, room):
-    """The cost of events and stacks, measured inside one process."""
+    """Measure the cost of events and stacks inside one process."""
     one = Kind("libgpumem", name, args, room)
     try:
         pairs = [(statistics.median(off), statistics.median(on)) for off, on in one.heard()["seconds"]]
     finally:
         one.end()
     off = [pair[0] for pair in pairs]
-    twins = [b / a for a, b in zip(off, off[1:])]   # what one off turn differs from the next one
+    twins = [b / a for a, b in zip(off, off[1:])]   # ratios of adjacent off turns: the noise
     _, low, high = interval(twins)
     print("%-14s %-17s %s; %.2f ms an iteration with recording off" % (
         name, "switched on", told([on / off for off, on in pairs], high - low), statistics.median(off) * 1e3), flush=True)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# make lint: what a compiler does not say. The last line names the tools that are not here; in CI it fails without them.
+# make lint: find what a compiler does not report. The last line names missing tools; in CI, lint fails without them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export LC_ALL=C.UTF-8	# columns are characters: pictures in comments have some of three bytes
+export LC_ALL=C.UTF-8	# columns are characters, and pictures in comments have some of three bytes
 status=0
 missing=
 jobs=$(nproc 2>/dev/null || echo 2)
@@ -26,7 +26,7 @@ if have clang; then
 			-Wmissing-prototypes -Wvla -Werror -I. -isystem "$cuda/include" \
 			-DGPUMEM_VERSION='""' || status=1
 fi
-# The floors: each may include only those below it.
+# The floors: each may include only the floors below it.
 if grep -nE '#include "(recorder|preload|tools)/' allocator/*.[ch]; then
 	echo 'lint: allocator/ includes from a floor above it'; status=1
 fi
@@ -36,7 +36,7 @@ fi
 if grep -nE '#include "allocator/' recorder/*/*.[ch] | grep -vE '"allocator/(table|lock)\.h"'; then
 	echo 'lint: recorder/ may read allocator/table.h and lock.h only'; status=1
 fi
-# What of the cache needs no driver is tested without one.
+# The parts of the cache that need no driver are tested without one.
 if grep -nE '#include "preload/' preload/cache/cache_heap*.[ch] preload/cache/thread_cache*.[ch] preload/order/reuse*.[ch] \
 	preload/order/timeline*.[ch] | grep -vE '"preload/(cache/(cache_heap|thread_cache)|order/(reuse|timeline))'; then
 	echo 'lint: the heaps and thread caches of preload/cache/, reuse and the timeline may read nothing else of preload/'; status=1
@@ -47,7 +47,7 @@ fi
 if grep -nE '#include <cuda' allocator/*.[ch]; then
 	echo 'lint: allocator/ knows no CUDA header'; status=1
 fi
-# Lines of C outside the tests: 100 columns are aimed at, 120 are the most, with tabs of 8. One process for all files.
+# Lines of C outside the tests have at most 120 columns, with tabs of 8. One process checks all files.
 find allocator recorder preload tools -name node_modules -prune -o \( -name '*.[chS]' -o -name '*.def' \) -print0 | python3 -c '
 import sys
 bad = 0
@@ -59,7 +59,7 @@ for path in sys.stdin.read().split("\0")[:-1]:
                 print("%s:%d:%s" % (path, number, line[:80]))
                 bad = 1
 sys.exit(bad)' || { echo 'lint: a line of more than 120 columns'; status=1; }
-# Benchmarks are run by hand: whether they begin at all is asked here.
+# Benchmarks are run by hand: check at least that they can be compiled.
 if have node; then
 	for file in test/*/*.mjs tools/viewer/*.mjs; do
 		node --check "$file" || status=1
@@ -67,7 +67,7 @@ if have node; then
 fi
 python3 -m compileall -q -f scripts test/bench test/gpu || status=1
 python3 scripts/lint_rings.py || status=1
-# Commits since there is the rule; the hook of .githooks says it before one is made.
+# Check the commits since the rule exists; the hook in .githooks checks a commit before it is made.
 if [ -e .git ] && commits=$(git log --no-merges --since=2026-11-24T12:30:00Z --format='%h %s' 2>/dev/null) &&
 	grep -E '^[^ ]+ .{73}' <<<"$commits"; then
 	echo 'lint: the first line of a commit has at most 72 characters'; status=1

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Rings of includes: X.c, X.h and X_internal.h are one unit, and no unit may reach itself by its includes.
+"""Find rings of includes and of names. Exit status 1 if there is one.
 
-Rings of names: several files of preload/cache/ share a header, so there no file may reach itself by the functions and
-variables of others that it names. A ring means that none of its units can be read, tested or changed without all the
-others. Exit status 1 where there is one.
+Includes: X.c, X.h and X_internal.h are one unit, and no unit may reach itself through its includes. Names: files of
+preload/cache/ share headers, so there no file may reach itself through the functions and variables of other files that
+it names. The units of a ring can only be read, tested and changed together.
 """
 import glob
 import os
@@ -21,7 +21,7 @@ def unit_of(path):
 
 
 def units():
-    """{unit: the units that it includes}"""
+    """Return {unit: the units that it includes}."""
     found = {}
     for floor in FLOORS:
         for path in sorted(glob.glob(floor + "/**/*.[chS]", recursive=True)):
@@ -32,7 +32,7 @@ def units():
 
 
 def users(folder):
-    """{file: the files of the same folder that define what it names}"""
+    """Return {file: the files of the same folder that define a name in it}."""
     texts = {path: NO_CODE.sub("", open(path, encoding="utf-8").read()) for path in sorted(glob.glob(folder + "/*.c"))}
     where = {name: path for path, text in texts.items() for name in DEFINED.findall(text)}
     return {path: {where[name] for name in re.findall(r"\bgm_\w+", text) if name in where} - {path}
@@ -40,7 +40,7 @@ def users(folder):
 
 
 def rings(graph):
-    """The strongly connected components of more than one unit (Tarjan's algorithm, without recursion)."""
+    """Return the strongly connected components of more than one unit (Tarjan's algorithm, without recursion)."""
     number, low, stack, result = {}, {}, [], []
     for root in graph:
         if root in number:

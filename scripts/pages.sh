@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Write what is generated in the pages: the table of docs/options.md, as gpumem prints it, and with the
-# argument "picture" also docs/summary.svg (scripts/picture.py; after make tests).
+# Write the generated parts of the docs: the table of docs/options.md, which gpumem prints, and with the argument
+# "picture" also docs/summary.svg (scripts/picture.py; after make tests).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 - "$(build/gpumem options --markdown)" <<'PY'

@@ -3,8 +3,8 @@
 
 usage: scripts/picture.py [FILE.svg]     after make and make tests; needs no GPU
 
-It runs build/test/apps/app_training on the fake device, which has 1 GiB here, and shows what the terminal showed.
-Left out, and marked as such, are PyTorch's table and the C library's frames; long lines are folded.
+It runs build/test/apps/app_training on the fake device, here with 1 GiB, and draws the terminal's output. Long lines
+are folded.
 """
 import glob
 import html
@@ -22,13 +22,13 @@ COLOURS = {"prompt": "#7ec699", "command": "#ffffff", "text": "#d4d4d4"}
 
 
 def terminal():
-    """The lines of the picture, each with what it is."""
+    """Yield the lines of the picture, as (kind, text)."""
     with tempfile.TemporaryDirectory() as place:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUMEM_", "FAKECUDA_"))}
         env.update(LD_LIBRARY_PATH=os.path.join(BUILD, "fakecuda"), FAKECUDA_CAPACITY="1GiB", TMPDIR=place)
         gpumem = os.path.join(BUILD, "gpumem")
         app = os.path.join(BUILD, "test/apps/app_training")
-        # As a user in the program's directory would: the paths in what is printed are short then.
+        # Run in the program's directory, as a user would, so that paths in the output are short.
         os.symlink(app, os.path.join(place, "app_training"))
         run = subprocess.run([gpumem, "run", "--output=%c.%r.json", "--", "./app_training", "--steps", "2000", "--leak"],
                              cwd=place, env=env, capture_output=True, text=True, check=False)
@@ -46,7 +46,7 @@ def terminal():
 
 
 def folded(lines):
-    """The same with no line too long; a blank one is never followed by another."""
+    """Fold long lines, and leave out all but one of several blank lines."""
     before = ""
     for kind, line in lines:
         width = COLUMNS - (2 if kind == "command" else 0)
@@ -68,7 +68,7 @@ def svg(lines):
         out.append('<circle cx="%d" cy="20" r="6" fill="%s"/>' % (24 + 20 * i, colour))
 
     def put(column, y, kind, text):
-        # The width is given, so that columns stand under one another whatever font is there.
+        # textLength keeps the columns aligned in every font.
         out.append('<text x="%g" y="%d" fill="%s" textLength="%g" xml:space="preserve">%s</text>' %
                    (LEFT + column * WIDTH, y, COLOURS[kind], len(text) * WIDTH, html.escape(text, quote=False)))
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Start a program under libgpumem if the library can be loaded here, and without it otherwise.
+# Start a program under libgpumem if the library can be loaded here, else without it.
 #
-# usage: preload.sh PROGRAM [ARGUMENT...]      GPUMEM_LIBRARY names another library than the one beside
+# usage: preload.sh PROGRAM [ARGUMENT...]      GPUMEM_LIBRARY names a library other than the one beside this script
 #
-# A library that is absent, damaged, of another machine or for another libc would stop every program of a
-# container, or have each say so. So it is tried on one program first.
+# A library that is missing, damaged, or built for another machine or libc would stop every program of a container, or
+# make each print an error. So this script first tries the library on one program.
 library=${GPUMEM_LIBRARY:-}
 here=$(dirname "$0")
 for place in "$here" "$here/../../lib" "$here/../../lib64" "$here"/../../lib/*-linux-gnu; do

@@ -3,13 +3,13 @@
 #
 # usage: scripts/pythons.sh DIRECTORY [RELEASE...]
 #
-# DIRECTORY/RELEASE is then a root with every python3.x of that release, its debug build, and its library. The machine's
-# own packages stay as they are. It needs a network and 1.5 GB, and nothing for what is there already. A release whose C
-# library is not newer than this machine's is unpacked without it: programs run with this machine's.
+# DIRECTORY/RELEASE becomes a root with every python3.x of that release, its debug build, and its library. The machine's
+# own packages are not changed. The script needs a network and 1.5 GB; a release that is there already is skipped. A
+# release's C library is unpacked only if it is newer than this machine's, which the programs use otherwise.
 #
-# With PYTHONS_FROM_SOURCE=1 also free-threaded Pythons, of which Debian has no package: made of the newest sources of its
-# python3.13 and python3.14 that the mirror has, and of each DIRECTORY/source/python3.*.tar.xz that was put there. That takes
-# libffi-dev and, for each, ten minutes on two cores.
+# PYTHONS_FROM_SOURCE=1 also builds free-threaded Pythons, for which Debian has no package: from the mirror's newest
+# sources of python3.13 and python3.14, and from each DIRECTORY/source/python3.*.tar.xz that was put there. Each build
+# takes libffi-dev and ten minutes on two cores.
 set -euo pipefail
 
 to=$(mkdir -p "${1:?usage: scripts/pythons.sh DIRECTORY [RELEASE...]}" && cd "$1" && pwd)
@@ -50,7 +50,7 @@ for release; do
 	fi
 done
 
-# The newest source of a package that can be had: a mirror may list more than it has.
+# source_of PACKAGE: download its newest source that the mirror has; the mirror may list more.
 source_of() {
 	local package=$1 state=$to/.source version
 	local apt=(-o "Dir::State=$state" -o Dir::State::status=/dev/null -o "Dir::Cache=$state" -o APT::Sandbox::User=root
@@ -66,7 +66,7 @@ source_of() {
 	return 1
 }
 
-# NAME, in the root of that name, of a tarball, with options for configure.
+# build NAME TARBALL [OPTION...]: build the tarball, with options for configure, into the root of that name.
 build() {
 	local root=$to/$1 tree=$to/.$1 tarball=$2
 	shift 2
@@ -74,11 +74,11 @@ build() {
 	rm -rf "$tree" "$root.new" && mkdir "$tree" || return
 	tar -C "$tree" --strip-components=1 -xf "$tarball" || return
 	cd "$tree" || return
-	# Nothing but the programs and the modules is wanted; -l compiles no folder below the library's.
+	# Only programs and modules are wanted; -l compiles no folder below the library's.
 	./configure -q --prefix="$root/usr" --without-ensurepip --disable-test-modules "$@" &&
 		make -s -j"$(nproc)" && make -s -j1 altinstall "DESTDIR=$root.new" COMPILEALL_OPTS=-lq || return
 	cd "$root.new$root/usr/bin" || return
-	rm python3.*[0-9] || return		# python3.13t's other name
+	rm python3.*[0-9] || return		# the other name of, for example, python3.13t
 	set -- python3.*[0-9]t && "./$1" -c 'import asyncio, ctypes' || return
 	cd / && mv "$root.new$root" "$root" && rm -rf "$tree" "$root.new"
 }

@@ -3,11 +3,10 @@
 #
 # usage: scripts/setup.sh [--list] [demo|check|more]
 #
-# demo installs what it takes to build the library and the command and to run `make demo`. It also installs what gives
-# the command source lines, readable names and serve, but the demo runs without these, too. check, which is the default,
-# also installs what the tests need; more, also what `make check-more` needs. --list prints those packages, missing or
-# not, and installs nothing.
-# It can be run again at any time, and says in one line what it cannot do.
+# demo installs the packages that build the library and the command and run `make demo`; also those that give the
+# command source lines, readable names and serve, without which the demo runs, too. check, the default, also installs
+# the packages for the tests; more, also those for `make check-more`. --list prints these packages, missing or not, and
+# installs nothing. The script can be run again at any time, and says in one line what it cannot do.
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -17,19 +16,19 @@ list=
 [ "${1:-}" = --list ] && list=1 && shift
 purpose=${1:-check}
 
-# The compilers (nvcc needs g++), and what the command reads and writes files with.
+# The compilers (nvcc needs g++), and the libraries with which the command reads and writes files.
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
-# What the command can do without, and then says so: source lines, names of C++ and Rust, serve.
+# Optional parts of the command: source lines, names of C++ and Rust, serve. Without them the command says so.
 command_packages=(libdw-dev libiberty-dev libmicrohttpd-dev)
-# libcheck and Python for the tests; libunwind, which stacks are compared
-# with; clang for fuzzing; clang, cppcheck and shellcheck for lint; a compiler and a C library for aarch64; programs that the tests run; node, which
-# makes the viewer's page, lld and a C library, by which clang makes WebAssembly of its reader of journals, and a
-# browser to test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
+# For the tests: libcheck and Python; libunwind, to compare stacks with; clang for fuzzing; for lint clang, cppcheck and
+# also shellcheck; a compiler and a C library for aarch64; programs that the tests run; node, which makes the viewer's
+# page; lld and a C library, with which clang makes the page's reader of journals; a browser to test the page;
+# jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
 check_packages=("${demo_packages[@]}" "${command_packages[@]}" check python3 libunwind8 clang libclang-rt-14-dev cppcheck shellcheck
 	gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
-# Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus and systemd.
+# For packages: tools that make and check them; containers; the tests for aarch64; Prometheus and systemd.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml
 	g++-aarch64-linux-gnu qemu-user-static prometheus systemd)
 case $purpose in
@@ -43,7 +42,7 @@ if [ -n "$list" ]; then
 	exit 0
 fi
 
-# package -> how to tell that it is there
+# package -> a command that succeeds if the package is there
 declare -A there=(
 	[gcc]='command -v gcc'
 	[g++]='command -v g++'
@@ -99,7 +98,7 @@ for package in "${packages[@]}"; do
 	bash -c "${there[$package]}" >/dev/null 2>&1 || missing+=("$package")
 done
 
-# What the demo can do without is extra; everything else is needed.
+# Packages that the demo can do without are extra; all others are needed.
 needed=() extra=() installed=()
 for package in "${missing[@]}"; do
 	case "$purpose ${command_packages[*]} " in
@@ -110,7 +109,7 @@ done
 
 may_install() { command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; }
 
-# install PACKAGE...: 1, with the end of what apt-get said, where it could not.
+# install PACKAGE...: return 1, after the end of apt-get's output, if apt-get failed.
 install() {
 	local log
 	say "installing $*"
@@ -138,8 +137,8 @@ if [ ${#extra[@]} -gt 0 ] && ! { may_install && install "${extra[@]}"; }; then
 	say "gpumem will lack source lines, readable names or serve without ${extra[*]} (as root: apt-get install ${extra[*]})"
 fi
 
-# The hook that looks at a commit's first line: into a checkout of this repository alone, and only where its owner has
-# neither such a hook nor a folder of hooks of their own.
+# Install the hook that checks a commit's first line; only in a checkout of this repository, and only if the checkout
+# has neither such a hook nor a hooks folder of its owner's.
 root=$(cd "$(dirname "$0")/.." && pwd -P)
 if [ "$purpose" != demo ] && [ -e "$root/.git" ] && ! git -C "$root" config core.hooksPath >/dev/null 2>&1 &&
 	hooks=$(git -C "$root" rev-parse --git-path hooks 2>/dev/null); then
@@ -147,8 +146,8 @@ if [ "$purpose" != demo ] && [ -e "$root/.git" ] && ! git -C "$root" config core
 	[ -e "$hook" ] || [ -L "$hook" ] || { cp "$root/.githooks/commit-msg" "$hook" && say "git's hook commit-msg: $hook"; }
 fi
 
-# What makes the viewer's page, and drives the browser in its tests: by npm, of the versions that are written down. The
-# demo shows the page where node is there already, and does without it otherwise.
+# npm installs pinned versions of the bundler, which makes the viewer's page, and of the driver for the browser in the
+# page's tests. The demo shows the page only if node is there already.
 viewer=$(dirname "$0")/../tools/viewer
 bundler=$viewer/node_modules/.package-lock.json
 if { [ "$purpose" != demo ] || bash -c "${there[nodejs]} && ${there[npm]}" >/dev/null 2>&1; } &&
@@ -161,7 +160,7 @@ if { [ "$purpose" != demo ] || bash -c "${there[nodejs]} && ${there[npm]}" >/dev
 	fi
 fi
 
-# The CUDA toolkit is not a Debian package: find it, or say plainly that it is missing.
+# The CUDA toolkit is no Debian package: find it, or fail.
 cuda=${CUDA_HOME:-}
 if [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1; then
 	cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
