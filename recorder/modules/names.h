@@ -17,9 +17,8 @@ const char *gm_pool_class_name(unsigned int pool);	/* enum gm_pool_class */
 const char *gm_region_name(unsigned int region);	/* enum gm_region_id */
 const char *gm_life_name(unsigned int life);		/* enum gm_life */
 
-const char *gm_signal_name(int32_t signal);		/* Is @name a signal with which a user, a terminal or a
-							 * job manager ends a healthy program? */
-/* Is it one by which a user, a terminal or a job's manager ends a program that is well? */
+const char *gm_signal_name(int32_t signal);
+/* Is @name a signal with which a user, a terminal or a job manager ends a healthy program? */
 bool gm_signal_is_wish(const char *name);
 
 /* Return the text of errno @error (or -@error) for errors of files and threads, as strerror does, but without

@@ -132,6 +132,13 @@ with Room() as room:
           r"\(gpumem help run says when that may be\)\n", done.stderr), done)
     done = run(room, "sh", "-c", "%s --steps 1; exit 0" % TRAINING, flags=["--follow=no"])
     check("--follow=no: nothing is recorded of a child, and why", done.returncode == 0 and not room.files() and "follow=no leaves" in done.stderr, done)
+    for variable, value in (("GPUMEM_FOLLOW", "no"), ("GPUMEM_CONF", "follow:no")):
+        env = dict(room.env(), **{variable: value})
+        done = subprocess.run(["sh", "-c", "%s run -q -o %%r.json -- %s --steps 1; exit 0" % (GPUMEM, TRAINING)], env=env, cwd=room.out,
+                              capture_output=True, text=True, timeout=120, check=False)
+        check("%s=%s: a child that gpumem run starts is recorded all the same" % (variable, value), [os.path.basename(f) for f in room.files()] == ["exit.json"], done)
+        for file in room.files():
+            os.unlink(os.path.join(room.out, file))
     for flags, why in ((["--output=/dev/null"], "none was wanted (output=/dev/null)"), (["--snapshot_on=oom"], "none was wanted of a program that ends by itself (snapshot_on)")):
         done = run(room, TRAINING, "--steps", "1", flags=flags)
         check("%s: why there is no snapshot, and no other reason" % flags[0], done.stderr.endswith("gpumem: no snapshot: %s\n" % why), done)

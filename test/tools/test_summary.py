@@ -229,6 +229,9 @@ with Room() as room:
     check("members of the wrong type are as if missing", done.returncode == 0, done)
     done = gpumem("summary", "--full", "-d", "host", path)
     check("-d host: no device", done.returncode == 0 and "device 0" not in done.stdout, done)
+    done = gpumem("summary", "-d", "host", "test/data/gpumem-snapshot.json").stdout
+    check("-d host: what to look at next is the host's, whose peak is no more than what lives", "the peak:" not in done and
+          "gpumem summary --full --device host test/data/gpumem-snapshot.json\n" in done, done)
     done = gpumem("summary", "--full", journal, journal)
     check("several: each under its name", done.returncode == 0 and done.stdout.count("== %s\n" % journal) == 2, done)
     with open(journal, "rb") as data:

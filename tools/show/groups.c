@@ -80,7 +80,7 @@ int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device)
 		const struct gm_snapshot_pool *pool = &scene->snapshot->pools[i];
 		int64_t peak = gm_json_number(gm_json_object(pool->root, "memory_stats"), "allocated_bytes.all.peak");
 
-		if ((!device || strtol(device, NULL, 10) == pool->device) && peak > most)
+		if (gm_show_is_device(device, pool->device) && peak > most)
 			most = peak;
 	}
 	if (most != INT64_MIN) {
@@ -109,7 +109,7 @@ struct gm_totals gm_scene_totals(const struct gm_scene *scene, const char *devic
 		const struct gm_snapshot_pool *pool = &scene->snapshot->pools[i];
 		const json_t *stats = gm_json_object(pool->root, "memory_stats");
 
-		if (!device || strtol(device, NULL, 10) == pool->device)
+		if (gm_show_is_device(device, pool->device))
 			ooms = gm_wrap_add(ooms, gm_json_number(stats, "num_ooms"));
 	}
 	totals.ooms = ooms > totals.ooms ? ooms : totals.ooms;

@@ -32,8 +32,7 @@ int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device);
 /* Return the totals of @device (a number; NULL: all devices) that every verb shows. @live and @blocks are what
  * gm_life_at finds in the end. @peak is of the statistics or, if these have none, gm_lives_peak. With @pools, for a
  * scene at the level of pools, @peak is gm_scene_pool_peak. A request that a pool could not serve is often a refused
- * request of the driver's, too, so @ooms is the larger of the two numbers. For "host", only @live and @blocks
- * are right. */
+ * request of the driver's, too, so @ooms is the larger of the two numbers. */
 struct gm_totals gm_scene_totals(const struct gm_scene *scene, const char *device, bool pools);
 
 /* GM_BY_STACK also separates kinds and, without a stack, modules. GM_BY_ANNOTATION counts a block in every phase

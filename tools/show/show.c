@@ -165,28 +165,34 @@ static int64_t asked_for(const json_t *stats, const char *key, const char *other
 	return gm_json_number(stats, json_object_get(stats, key) ? key : otherwise);
 }
 
+bool gm_show_is_device(const char *device, int64_t number)
+{
+	return !device || (strcmp(device, "host") && strtol(device, NULL, 10) == number);
+}
+
+static void add_totals(struct gm_totals *all, const json_t *stats)
+{
+	all->live = gm_wrap_add(all->live, asked_for(stats, "requested_bytes.all.current",
+						     "allocated_bytes.all.current"));
+	all->peak = gm_wrap_add(all->peak, asked_for(stats, "requested_bytes.all.peak", "allocated_bytes.all.peak"));
+	all->reserved_peak = gm_wrap_add(all->reserved_peak, gm_json_number(stats, "reserved_bytes.all.peak"));
+	all->blocks = gm_wrap_add(all->blocks, gm_json_number(stats, "allocation.all.current"));
+	all->ooms = gm_wrap_add(all->ooms, gm_json_number(stats, "num_ooms"));
+}
+
 struct gm_totals gm_show_totals(const json_t *root, const char *device)
 {
+	const json_t *host = gm_json_object(gm_json_object(root, "host"), "memory_stats"), *one;
 	struct gm_totals all = { 0 };
-	const json_t *one;
 	size_t i;
 
-	json_array_foreach(gm_json_list(root, "devices"), i, one) {
-		const json_t *stats = gm_json_object(one, "memory_stats");
-
-		if (device && strtol(device, NULL, 10) != gm_json_number(one, "device"))
-			continue;
-		all.live = gm_wrap_add(all.live, asked_for(stats, "requested_bytes.all.current",
-							   "allocated_bytes.all.current"));
-		all.peak = gm_wrap_add(all.peak, asked_for(stats, "requested_bytes.all.peak",
-							   "allocated_bytes.all.peak"));
-		all.reserved_peak = gm_wrap_add(all.reserved_peak, gm_json_number(stats, "reserved_bytes.all.peak"));
-		all.blocks = gm_wrap_add(all.blocks, gm_json_number(stats, "allocation.all.current"));
-		all.ooms = gm_wrap_add(all.ooms, gm_json_number(stats, "num_ooms"));
-	}
-	if (!device)
-		all.ooms = gm_wrap_add(all.ooms, gm_json_number(gm_json_object(gm_json_object(root, "host"),
-									       "memory_stats"), "num_ooms"));
+	json_array_foreach(gm_json_list(root, "devices"), i, one)
+		if (gm_show_is_device(device, gm_json_number(one, "device")))
+			add_totals(&all, gm_json_object(one, "memory_stats"));
+	if (device && !strcmp(device, "host"))
+		add_totals(&all, host);
+	else if (!device)
+		all.ooms = gm_wrap_add(all.ooms, gm_json_number(host, "num_ooms"));
 	return all;
 }
 

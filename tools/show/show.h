@@ -43,8 +43,11 @@ char *gm_show_repair(char *text);
 /* Return gm_show_clean(@text), cut between two characters to at most @bytes. */
 const char *gm_show_cut(const char *text, size_t bytes);
 
-/* Return the statistics of @device (a number), or the sums over all devices (NULL). @live and @peak are bytes that the
- * program asked for, or the bytes of blocks in a snapshot that has only those; @reserved_peak is what was taken from
+/* Does @device (NULL: all devices, a number, or "host") mean device @number, too? */
+bool gm_show_is_device(const char *device, int64_t number);
+
+/* Return the statistics of @device (a number, or "host"), or the sums over all devices (NULL). @live and @peak are
+ * bytes that the program asked for, or the bytes of blocks in a snapshot that has only those; @reserved_peak is what was taken from
  * the driver. With NULL, @ooms includes the refused requests for pinned host memory. */
 struct gm_totals { int64_t live, peak, reserved_peak, blocks, ooms; };
 struct gm_totals gm_show_totals(const json_t *root, const char *device);

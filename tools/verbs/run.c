@@ -146,20 +146,31 @@ static int choose_room(char *ret, size_t bytes)
 	return fd;
 }
 
-/* Put our library first in LD_PRELOAD, before what the user preloads. If an outer program runs under follow=no, remove
- * its mark from GPUMEM_FOLLOW, because this command is to be recorded all the same. Returns 0 or -errno. */
-static int preload(const char *library)
+/* Remove the mark "@PID" that an outer program under follow=no has put at the end of @variable. Returns 0 or -ENOMEM. */
+static int unmark(const char *variable)
 {
-	const char *old = getenv("LD_PRELOAD"), *follow = getenv("GPUMEM_FOLLOW");
+	const char *old = getenv(variable), *at = old ? strrchr(old, '@') : NULL;
 	char *value;
 	int r;
 
-	if (follow && strchr(follow, '@')) {
-		r = asprintf(&value, "%.*s", (int)strcspn(follow, "@"), follow);
-		if (r < 0 || setenv("GPUMEM_FOLLOW", value, 1))
-			return -ENOMEM;
-		free(value);
-	}
+	if (!at || at[1 + strspn(at + 1, "0123456789")])
+		return 0;
+	value = strndup(old, (size_t)(at - old));
+	r = value && !setenv(variable, value, 1) ? 0 : -ENOMEM;
+	free(value);
+	return r;
+}
+
+/* Put our library first in LD_PRELOAD, before what the user preloads. This command is recorded even if an outer program
+ * runs under follow=no. Returns 0 or -errno. */
+static int preload(const char *library)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *value;
+	int r;
+
+	if (unmark("GPUMEM_FOLLOW") || unmark("GPUMEM_CONF"))
+		return -ENOMEM;
 	if (!old || !*old)
 		return setenv("LD_PRELOAD", library, 1) ? -errno : 0;
 	if (asprintf(&value, "%s:%s", library, old) < 0)

@@ -282,9 +282,11 @@ static void print_troubles(const struct gm_summary *view)
 }
 
 /* Print a command to copy, and what it shows. */
-static void print_command(const char *what, const char *verb, const char *word)
+static void print_command(const struct gm_summary *view, const char *what, const char *verb, const char *word)
 {
 	printf("%s: gpumem %s ", what, verb);
+	if (view->device)
+		printf("--device %s ", view->device);
 	gm_put_input(stdout, word);
 	putchar('\n');
 }
@@ -299,12 +301,13 @@ static void print_next(const struct gm_summary *view, const char *word)
 		return;
 	blank();
 	if (!strcmp(life, "crashed") || !strcmp(life, "killed"))
-		print_command("what it did last", "events --last 20", word);
+		print_command(view, "what it did last", "events --last 20", word);
 	else if (of.live > 0 && (cause == GM_CAUSE_NONE || cause == GM_CAUSE_LEAK))
-		print_command(strcmp(life, "running") ? "what was not freed" : "what lives, by stack", "leaks", word);
+		print_command(view, strcmp(life, "running") ? "what was not freed" : "what lives, by stack", "leaks",
+			      word);
 	else if (of.peak > of.live)
-		print_command("the peak", "flame --weigh peak -o peak.svg", word);
-	print_command("every table", "summary --full", word);
+		print_command(view, "the peak", "flame --weigh peak -o peak.svg", word);
+	print_command(view, "every table", "summary --full", word);
 }
 
 void gm_summary_short(const struct gm_summary *view, const char *word, unsigned int before)
