@@ -47,8 +47,8 @@ const char *gm_show_cut(const char *text, size_t bytes);
 bool gm_show_is_device(const char *device, int64_t number);
 
 /* Return the statistics of @device (a number, or "host"), or the sums over all devices (NULL). @live and @peak are
- * bytes that the program asked for, or the bytes of blocks in a snapshot that has only those; @reserved_peak is what was taken from
- * the driver. With NULL, @ooms includes the refused requests for pinned host memory. */
+ * bytes that the program asked for, or the bytes of blocks in a snapshot that has only those; @reserved_peak is what
+ * was taken from the driver. With NULL, @ooms includes the refused requests for pinned host memory. */
 struct gm_totals { int64_t live, peak, reserved_peak, blocks, ooms; };
 struct gm_totals gm_show_totals(const json_t *root, const char *device);
 
