@@ -146,7 +146,8 @@ static int choose_room(char *ret, size_t bytes)
 	return fd;
 }
 
-/* Remove the mark "@PID" that an outer program under follow=no has put at the end of @variable. Returns 0 or -ENOMEM. */
+/* Remove the mark "@PID" that an outer program under follow=no has put at the end of @variable. Returns 0 or
+ * -ENOMEM. */
 static int unmark(const char *variable)
 {
 	const char *old = getenv(variable), *at = old ? strrchr(old, '@') : NULL;
