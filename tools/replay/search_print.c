@@ -89,12 +89,12 @@ static void print_head(const struct gm_history *history, const struct gm_search 
 		     (unsigned long long)start->run.allocations, device,
 		     gm_show_bytes((int64_t)start->run.peak_live_bytes), reserved);
 	if (history->dropped > 0)
-		gm_show_line(stdout, "  ", "%lld older events were not kept: what had been live and gone before them "
-			     "is not here", (long long)history->dropped);
+		gm_show_line(stdout, "  ", "%lld older events were not kept: memory that was freed before the kept "
+			     "ones is missing", (long long)history->dropped);
 	if (history->devices > 1)
 		printf("%u devices have a history (--device)\n", history->devices);
 	if (search->limit == GM_HEAP_UNLIMITED)
-		puts("no limit is known (--limit): whether memory would run out cannot be said");
+		puts("no limit is known (--limit), so nothing tells whether memory would run out");
 	else
 		printf("within %s\n", gm_show_bytes((int64_t)search->limit));
 }
@@ -143,7 +143,7 @@ static void put_saved(FILE *out, const struct gm_tried *start, const struct gm_t
 		       (unsigned long long)tried->run.failed,
 		       (unsigned long long)start->run.failed);
 	else if (start->run.failed)
-		fprintf(out, ", and what was refused would be again");
+		fprintf(out, ", and the refused requests would be refused again");
 }
 
 static const char *in_force(const struct gm_search *search)
@@ -188,7 +188,8 @@ static void print_alone(const struct gm_search *search)
 				search->tried[best].what + strlen(gm_search_settings[s]) + 1);
 			put_saved(out, search->tried, &search->tried[best]);
 		} else if (out) {
-			fprintf(out, "  %-28s  would have saved nothing that could be told", gm_search_settings[s]);
+			fprintf(out, "  %-28s  would have saved nothing beyond the simulation's error",
+				gm_search_settings[s]);
 		}
 		end(out, &text);
 	}
@@ -238,8 +239,8 @@ static void print_recommended(const struct gm_history *history, const struct gm_
 	FILE *out;
 
 	if (!search->best) {
-		gm_show_line(stdout, "  ", "none is better than %s by more than the simulation may be wrong "
-			     "(%.0f%%, or what the addresses make of it: %s to %s)", in_force(search),
+		gm_show_line(stdout, "  ", "none is better than %s by more than the simulation's error "
+			     "(%.0f%%, or the spread over addresses: %s to %s)", in_force(search),
 			     100 * GM_SEARCH_ERROR, gm_show_bytes((int64_t)start->low),
 			     gm_show_bytes((int64_t)start->high));
 		return;
@@ -251,7 +252,7 @@ static void print_recommended(const struct gm_history *history, const struct gm_
 		put_saved(out, start, best);
 	}
 	end(out, &text);
-	gm_show_line(stdout, "  ", "whatever addresses the device gives: %s to %s, where %s take %s to %s",
+	gm_show_line(stdout, "  ", "depending on the addresses that the device gives: %s to %s; %s take %s to %s",
 		     gm_show_bytes((int64_t)best->low), gm_show_bytes((int64_t)best->high), in_force(search),
 		     gm_show_bytes((int64_t)start->low), gm_show_bytes((int64_t)start->high));
 }
@@ -279,7 +280,7 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 		else
 			print_tried(search, order[i], narrow);
 	if (idle)
-		printf("%zu more were tried that change nothing (--json lists them)\n", idle);
+		printf("%zu more trials change nothing (--json lists them)\n", idle);
 	free(order);
 	if (!search->fits) {
 		putchar('\n');

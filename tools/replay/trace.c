@@ -36,7 +36,7 @@ static int resolve(struct gm_trace *trace, struct gm_table *ids, uint64_t id, st
 	}
 	known = gm_table_get(ids, id, 0);
 	if (!known)
-		return fail(trace, line->number, "frees what was never allocated");
+		return fail(trace, line->number, "frees an ID that was never allocated");
 	line->id = known - 1;
 	return 0;
 }
@@ -151,7 +151,7 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 		r = kept ? 0 : -ENOMEM;
 	}
 	if (r >= 0 && text_bytes > most)
-		r = fail(trace, number, "a hundred times what is packed has come of it, and 64 MiB: "
+		r = fail(trace, number, "it unpacks to more than 64 MiB and a hundred times its size: "
 			 "--no-limit is for who means it");
 	gzerror(file, &status);
 	if (r >= 0 && status != Z_OK && status != Z_STREAM_END)

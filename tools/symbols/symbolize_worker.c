@@ -170,7 +170,7 @@ static const char *resolve(const struct gm_sym_request *request, const struct gm
 	const char *why = "";
 
 	if (!gm_build_id_parse(module->build_id, &id)) {
-		why = "it has no build id to know its file by";
+		why = "it has no build id to find its file by";
 	} else {
 		gm_debug_files_find(request->places, module->path, &id, &files);
 		if (files.symbols.elf.fd >= 0 && !(request->only_lines && all_named(module))) {

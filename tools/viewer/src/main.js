@@ -112,7 +112,7 @@ class App {
 	/* Show an error of @what until @what succeeds or the user clicks it away. */
 	fail(error, what) {
 		this.message?.remove();
-		this.message = h("div", { class: "message", role: "alert", title: "click: away with it", onclick: () => this.message.remove() },
+		this.message = h("div", { class: "message", role: "alert", title: "click to close", onclick: () => this.message.remove() },
 			String(error?.message ?? error));
 		this.message.about = what;
 		document.body.append(this.message);
