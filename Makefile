@@ -657,7 +657,7 @@ DIST    := $(BUILD)/dist
 MACHINE ?= $(shell uname -m)
 TARBALL := gpumem-$(VERSION)-linux-$(MACHINE)
 DEBARCH := $(if $(filter aarch64,$(MACHINE)),arm64,amd64)
-# Debian's packages that are missing for it, all at once and before anything is built.
+# Name all missing Debian packages at once, before anything is built.
 DIST_MISSING = $(if $(shell command -v dh),,debhelper) $(if $(shell command -v rpmbuild),,rpm) \
 	       $(if $(WHEEL_PYTHON),,python3-pip python3-setuptools python3-wheel)
 dist-tools:

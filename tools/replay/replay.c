@@ -109,7 +109,7 @@ static int verify(const struct wish *wish, const struct gm_trace *trace,
 	return verdict.wrong ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-/* ---- what settings cost ---- */
+/* ---- the cost of the settings ---- */
 
 static void print_json(const struct gm_simulation *run)
 {

@@ -179,7 +179,7 @@ bool gm_trace_is(const char *path)
 				      text[2] <= '9');
 }
 
-/* ---- what a history needs ---- */
+/* ---- the bytes that a trace needs ---- */
 
 /* The bytes that a stream held from one line on; its index is the number of that line in the trace, from 1. Each stream
  * has a list of peaks with falling bytes. The first peak is the most that the stream held within the last @lag

@@ -58,7 +58,7 @@ static struct range *ranges_at(const struct ranges *ranges, uint64_t address)
 /* ---- the devices ------------------------------------------------------------------------------- */
 
 struct device {
-	struct ranges segments;	/* what: the stream */
+	struct ranges segments;	/* range.what: the stream */
 	struct ranges blocks;
 };
 

@@ -35,7 +35,7 @@ static int64_t weight_of(const struct gm_life *life, enum gm_weigh weigh, int64_
 	return 0;
 }
 
-/* ---- what is shown alike ---------------------------------------------------------------------- */
+/* ---- frames and stacks that are shown alike --------------------------------------------------- */
 
 /* Return the text that frames shown alike share: the label and, with @by_line, file and line. Without these, the frames
  * of a native function's different lines are one frame. */

@@ -54,7 +54,7 @@ class App {
 	get span() { return this.state.mode === "order" ? this.source.events + 1 : this.source.length; }
 	get window() { return { from: this.state.from ?? 0, to: this.state.to ?? this.span }; }
 	get part() { return { mode: this.state.mode, from: this.state.from, to: this.state.to }; }
-	/* What the worker says of the filtered lives; null: no filter, or no answer yet. */
+	/* The worker's numbers of the filtered lives; null: no filter, or no answer yet. */
 	get filtered() { return this.state.terms.length && this.found?.of === JSON.stringify(this.of) ? this.found : null; }
 	/* The state at the cursor. */
 	get moment() {
