@@ -75,7 +75,7 @@ def follow(text, place):
     return done and all(run.returncode == 0 for run in done)
 
 
-NUMBERS = r"live (\S+ \S+) in (\d+) blocks?, peak (\S+ \S+);"
+NUMBERS = r"(?:nothing live|live (\S+ \S+) in (\d+) blocks?), peak (\S+ \S+);"
 
 with Room() as room:
     # ---- short first, and the same numbers everywhere -------------------------------------------------------------------
@@ -84,9 +84,10 @@ with Room() as room:
                              env=room.env(preload=False), cwd=room.out, capture_output=True, text=True, check=False)
         path = os.path.join(room.out, "exit.json")
         text, whole = short(" ".join(words), path), load(path)
+        check("%s: no block of 0 B is live" % words, ("  nothing live, peak " in text) == (words == ["--steps", "3"]), text)
         found = re.search(NUMBERS, text.replace("\n ", ""))
         stats = whole["devices"][0]["memory_stats"]
-        live, blocks, peak = found.groups() if found else ("", "", "")
+        live, blocks, peak = (found[1] or "0 B", found[2] or "0", found[3]) if found else ("", "", "")
         check("%s: live is what was asked for, which its blocks are not" % words, stats["allocated_bytes.all.peak"] != stats["requested_bytes.all.peak"] and
               abs(float(peak.split()[0]) * MIB - stats["requested_bytes.all.peak"]) < MIB / 100 and
               abs(float(live.split()[0]) * MIB - stats["requested_bytes.all.current"]) < MIB / 100, (found, stats["requested_bytes.all.peak"]))

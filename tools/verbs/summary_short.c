@@ -113,8 +113,9 @@ static void print_device(const struct gm_summary *view, const json_t *device)
 	snprintf(number, sizeof(number), "%lld", (long long)gm_json_number(device, "device"));
 	of = gm_scene_totals(view->scene, number, view->level == GM_LEVEL_POOL);
 	print_use(view, device);
-	length = snprintf(text, sizeof(text), "live %s in %s", gm_show_bytes(of.live),
-			  gm_show_count(of.blocks, "block"));
+	length = of.blocks || of.live ? snprintf(text, sizeof(text), "live %s in %s", gm_show_bytes(of.live),
+						 gm_show_count(of.blocks, "block")) :
+					snprintf(text, sizeof(text), "nothing live");
 	if (of.peak >= 0)
 		length += snprintf(text + length, sizeof(text) - (size_t)length, ", peak %s", gm_show_bytes(of.peak));
 	put_reserved(text + length, sizeof(text) - (size_t)length, stats);
