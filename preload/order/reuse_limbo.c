@@ -14,7 +14,9 @@
 
 /* ---- lists ------------------------------------------------------------------------------------- */
 
+#ifndef SLAB_BYTES			/* test_timeline.c copies all memory in each step, and has smaller pieces */
 #define SLAB_BYTES 65536u
+#endif
 
 static struct gm_reuse_chunk *new_chunk_locked(struct gm_reuse *reuse)
 {

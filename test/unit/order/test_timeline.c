@@ -10,6 +10,10 @@
  * A state is all that there is: the GPU, where the threads are, and all memory of the code. Each is gone into once. A
  * thread stands still before every call, and between the hook of a submission and the submission itself.
  */
+/* Memory is hashed and copied in each step, so pieces are as small as the code allows. */
+#define SLAB_BYTES 4096u
+#define MARK_BYTES 512u
+
 #include "test/rules/rules.c"
 #include "preload/order/timeline.c"
 #include "preload/order/timeline_streams.c"
@@ -426,16 +430,15 @@ static void explore(unsigned int depth)
 	ck_assert_uint_lt(depth, DEEPEST);
 	memcpy(before, &now, offsetof(struct state, arena) + now.used);
 	for (enum actor actor = 0; actor < ACTORS && !wrongs; actor++) {
-		bool moved;
-
 		memcpy(own, before->own, sizeof(own));
 		memcpy(&again, before->again, sizeof(again));
-		moved = step(actor);
-		any |= moved;
+		if (!step(actor))
+			continue;
+		any = true;
 		memcpy(now.own, own, sizeof(own));
 		memcpy(now.again, &again, sizeof(again));
 		wrongs += now.w.wrong;
-		if (moved && !now.w.wrong && is_new())
+		if (!now.w.wrong && is_new())
 			explore(depth + 1);
 		if (now.used > before->used)
 			memset(now.arena + before->used, 0, now.used - before->used);
