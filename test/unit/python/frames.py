@@ -21,7 +21,7 @@ cases = failures = 0
 def text_of(stack):
     buffer = ctypes.create_string_buffer(BUFFER)
     size = LIB.pyframes_text(stack, buffer, BUFFER)
-    lines = buffer.raw[:size].decode("utf-8", "replace").splitlines()
+    lines = ctypes.string_at(buffer, size).decode("utf-8", "replace").splitlines()     # buffer.raw would read all of it
     return [tuple(line.split("\t")) for line in lines if line != "..."], lines[-1:] == ["..."]
 
 
@@ -30,7 +30,9 @@ def chain():
     frame, found = sys._getframe(1), []
     while frame:
         name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-        file = "".join("\ufffd" if 0xd800 <= ord(c) < 0xe000 else c for c in frame.f_code.co_filename)
+        file = frame.f_code.co_filename
+        if not file.isascii():
+            file = "".join("\ufffd" if 0xd800 <= ord(c) < 0xe000 else c for c in file)
         found.append(("P", name, file, str(frame.f_lineno or 0)))
         frame = frame.f_back
     return found
