@@ -26,7 +26,7 @@ command_packages=(libdw-dev libiberty-dev libmicrohttpd-dev)
 # jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
 check_packages=("${demo_packages[@]}" "${command_packages[@]}" check python3 libunwind8 clang libclang-rt-14-dev cppcheck shellcheck
 	gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
-	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
+	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium-headless-shell
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
 # For packages: tools that make and check them; containers; the tests for aarch64; Prometheus and systemd.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml
@@ -89,7 +89,7 @@ declare -A there=(
 	[python3-torch]='/usr/bin/python3 -c "import torch"'
 	[nodejs]='node -e "process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)"'
 	[npm]='command -v npm'
-	[chromium]='command -v chromium'
+	[chromium-headless-shell]='command -v chromium-headless-shell'
 	[man-db]='command -v man && command -v groff'
 )
 

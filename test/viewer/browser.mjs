@@ -1,6 +1,7 @@
 /*
- * browser.mjs - a real browser for the tests of the viewer: Debian's chromium by playwright-core, which lies in
- * tools/viewer/node_modules (scripts/setup.sh installs both).
+ * browser.mjs - a real browser for the tests of the viewer: Debian's chromium-headless-shell by playwright-core, which
+ * lies in tools/viewer/node_modules (scripts/setup.sh installs both). That is Chromium without its own windows, whose
+ * pages take a second of CPU for each window that a test opens; chromium itself is used where there is no such shell.
  *
  * Pages are opened from file://, as users do. Every error and every request that would leave the page is remembered.
  */
@@ -10,7 +11,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 export const ROOT = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const PLAYWRIGHT = join(ROOT, "tools/viewer/node_modules/playwright-core/index.mjs");
-const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+const CHROMIUM = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 
 /* Why there is no browser here; "" if there is one. */
 export const missing = !CHROMIUM ? "no chromium here" : !existsSync(PLAYWRIGHT) ? "no playwright-core in tools/viewer" : "";
