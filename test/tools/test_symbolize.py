@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import FAKE, Room, check, finish, tell  # noqa: E402
+from tap import FAKE, Room, check, finish, seed, tell  # noqa: E402
 from verbs import APP, Program, gpumem, journals_begun, killed_journal, load, stack_of, wait_for  # noqa: E402
 
 # Lines that a stack must show carry a mark.
