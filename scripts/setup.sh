@@ -21,11 +21,11 @@ demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # Optional parts of the command: source lines, names of C++ and Rust, serve. Without them the command says so.
 command_packages=(libdw-dev libiberty-dev libmicrohttpd-dev)
 # For the tests: libcheck and Python; libunwind, to compare stacks with; clang for fuzzing; for lint clang, cppcheck and
-# also shellcheck; a compiler and a C library for aarch64; programs that the tests run; node, which makes the viewer's
+# also shellcheck and pyflakes; a compiler and a C library for aarch64; programs that the tests run; node, which makes the viewer's
 # page; lld and a C library, with which clang makes the page's reader of journals; a browser to test the page;
 # jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
 check_packages=("${demo_packages[@]}" "${command_packages[@]}" check python3 libunwind8 clang libclang-rt-14-dev cppcheck shellcheck
-	gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
+	pyflakes3 gcc-aarch64-linux-gnu libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium-headless-shell
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
 # For packages: tools that make and check them; containers; the tests for aarch64; Prometheus and systemd.
@@ -58,6 +58,7 @@ declare -A there=(
 	[clang]='command -v clang'
 	[cppcheck]='command -v cppcheck'
 	[shellcheck]='command -v shellcheck'
+	[pyflakes3]='command -v pyflakes3'
 	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
 	[lld]='command -v wasm-ld'
 	[wasi-libc]='test -r /usr/include/wasm32-wasi/stdio.h'

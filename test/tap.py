@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 B = os.path.abspath(os.environ.get("B", "build"))
 LIBRARY = os.path.join(B, "libgpumem.so")

@@ -7,7 +7,6 @@ Words choose among them: a part's name ("programs"), then what it is to run ("te
 # timeout: 5400
 import concurrent.futures
 import glob
-import json
 import os
 import re
 import subprocess
@@ -18,7 +17,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
 from account import alike, differences, run_pair, truth, unlike  # noqa: E402
 from scripted import TOO_MUCH, Play  # noqa: E402
-from tap import B, FAKE, Room, check, finish, live_bytes, tell  # noqa: E402
+from tap import B, Room, check, finish, live_bytes, tell  # noqa: E402
 
 HOST = os.path.abspath("build/gpumem")      # of this machine: journals are the same on both
 # What fails by what qemu-user 7.2 lacks, a test's name in full and why. What was seen is of a program of 30 lines that tries

@@ -9,7 +9,7 @@ import tempfile
 sys.path.insert(0, "test")
 from tap import check, finish  # noqa: E402
 
-TOOLS = ("shellcheck", "cppcheck", "clang", "node")
+TOOLS = ("shellcheck", "cppcheck", "clang", "node", "pyflakes3")
 LONG = "area: " + "x" * 67
 
 

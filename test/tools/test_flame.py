@@ -131,9 +131,9 @@ with Room() as room:
     check("svg: names are text, whatever is in them", text.count("<script") == 1 and "<img" not in text and len(boxes) > 3, text[:3000])
     for name, evil_name in (("letters of three bytes, cut anywhere", "€" * 700), ("what XML has no place for", "a\ufffe\uffff\x00\x7f\x85b\ud800"),
                             ("an entity", "&lt;&#x41;&evil;<!DOCTYPE x [<!ENTITY evil SYSTEM 'file:///etc/passwd'>]>"), ("a comment", "--><!--")):
-        def rename(copy):
-            copy["process"]["command"] = evil_name
-            for i, frame in enumerate(copy["frames"]):
+        def rename(changed):
+            changed["process"]["command"] = evil_name
+            for i, frame in enumerate(changed["frames"]):
                 frame.update(name="%s%d" % ("x" * (i % 3) + evil_name, i), filename="/" + evil_name)
         for words in ((), ("-w", "peak")):
             run = subprocess.run([GPUMEM, "flame", "--all-frames", *words, write(rename)], capture_output=True, timeout=60, check=False)

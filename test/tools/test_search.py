@@ -24,7 +24,7 @@ def replay(*words):
 def peak_of(snapshot, device=0, kinds=("device", "pool", "managed", "array", "vmm")):
     """Bytes asked for and live at the highest moment: from the trace and the tables, by this test alone."""
     trace = snapshot["device_traces"][device]
-    live, sizes = 0, {}
+    live = 0
     rows = list(zip(trace["action"], trace["addr"], trace["size"], trace["kind"]))
     began = {a for action, a, _, k in rows if action == "alloc" and k in kinds}
     for segment in snapshot["segments"]:
