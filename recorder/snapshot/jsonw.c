@@ -164,6 +164,11 @@ void gm_jsonw_i64(struct gm_jsonw *w, int64_t value)
 			      value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
 }
 
+bool gm_jsonw_record(struct gm_jsonw *w, const void *record, size_t bytes)
+{
+	return sunk(w, 'b', record, (int64_t)bytes);
+}
+
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length)
 {
 	if (sunk(w, 'r', json, (int64_t)length) || !value_begins(w))

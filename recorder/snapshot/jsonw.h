@@ -19,7 +19,7 @@
 /*
  * Takes the values of a document in place of their text: @type '{' or '[' begins an object or an array, '}' ends the
  * innermost one; 's' is a string or a key of @number bytes at @text, 'i' the integer @number, 'r' @number bytes of JSON
- * at @text (gm_jsonw_raw). Returns 0 or -errno.
+ * at @text (gm_jsonw_raw), 'b' a record of @number bytes at @text (gm_jsonw_record). Returns 0 or -errno.
  */
 struct gm_jsonw_sink {
 	int (*take)(struct gm_jsonw_sink *sink, char type, const char *text, int64_t number);
@@ -71,6 +71,9 @@ void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NUL
 
 /* Write a value that is already JSON (a number, a quoted word), of less than 64 bytes. */
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length);
+
+/* Give a record that stands for an object to the sink. False: there is no sink, and nothing was written. */
+bool gm_jsonw_record(struct gm_jsonw *w, const void *record, size_t bytes);
 
 /* Write a member of an object: its key and its value. The first two write the key and the opening bracket. */
 void gm_jsonw_key_object(struct gm_jsonw *w, const char *key);

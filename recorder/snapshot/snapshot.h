@@ -13,7 +13,14 @@
 
 struct gm_jsonw_sink;
 
+/*
+ * GM_EMIT_TABLES leaves out stacks, frames and who held the peak. GM_EMIT_STACKS has all stacks and their frames, but
+ * no memory. In both a stack has the same number in each copy of the same journal.
+ */
+enum gm_emit { GM_EMIT_ALL, GM_EMIT_TABLES, GM_EMIT_STACKS };
+
 struct gm_snapshot_request {
+	enum gm_emit what;
 	const char *reason;		/* "exit", "signal", "oom", "api", "crash", "recovered", "outside" */
 	uint64_t time_us;		/* wall-clock time of the state that is shown; 0: the copy's last stamp */
 	bool recovered;			/* the snapshot is made after the death of the process */

@@ -87,6 +87,8 @@ void gm_snap_peak(struct gm_snap *snap, unsigned int d)
 	struct gm_pair *order;
 	size_t count = 0;
 
+	if (snap->request->what != GM_EMIT_ALL)
+		return;
 	for (size_t i = 1; i < gm_copy_items(snap->copy, GM_REGION_SITES); i++) {
 		const struct gm_site *site = gm_copy_site(snap->copy, i);
 

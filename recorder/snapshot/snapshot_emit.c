@@ -89,11 +89,13 @@ static void emit(struct gm_snap *snap)
 	gm_snap_process(snap);
 	gm_snap_settings(snap);
 	gm_snap_history(snap);
-	gm_snap_failures(snap);
-	gm_snap_devices(snap);
-	gm_snap_segments(snap);
-	gm_snap_traces(snap);
-	gm_snap_pools(snap);
+	if (snap->request->what != GM_EMIT_STACKS) {
+		gm_snap_failures(snap);
+		gm_snap_devices(snap);
+		gm_snap_segments(snap);
+		gm_snap_traces(snap);
+		gm_snap_pools(snap);
+	}
 	gm_snap_stacks(snap);
 	gm_snap_annotations(snap);
 	gm_jsonw_end(w);

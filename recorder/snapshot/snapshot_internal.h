@@ -6,6 +6,7 @@
 #define GM_RECORDER_SNAPSHOT_INTERNAL_H
 
 #include "recorder/read/copy_internal.h"
+#include "recorder/snapshot/block.h"
 #include "recorder/snapshot/jsonw.h"
 #include "recorder/modules/names.h"
 #include "recorder/record/stats_table.h"

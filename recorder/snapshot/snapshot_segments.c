@@ -53,24 +53,37 @@ void gm_snap_block(struct gm_snap *snap, const struct gm_block *block)
 {
 	/* The record of a free block still describes its last owner, which is not shown. */
 	bool free = block->state == GM_BLOCK_INACTIVE;
+	uint32_t name = !free && block->domain >= GM_DOMAIN_POOLS ? block->name : GM_NONE;
+	const struct gm_snapshot_block record = {
+		.address = block->address, .size = (int64_t)block->size,
+		.requested_size = free ? 0 : (int64_t)block->requested,
+		.state = gm_block_state_name(block->state), .stack = gm_snap_stack(snap, free ? GM_NONE : block->stack),
+		.time_us = free || !block->tsc ? 0 : (int64_t)gm_clock_wall_us(&snap->wall, block->tsc),
+		.thread = free ? 0 : block->thread, .kind = gm_kind_name(block->kind),
+		.module = gm_snap_module(snap, free ? 0 : block->module), .freeing = block->state == GM_BLOCK_FREEING,
+		.untraced = !free && block->flags & GM_BLOCK_UNTRACED,
+		.name = name ? gm_copy_string(snap->copy, name, NULL) : "",
+	};
 	struct gm_jsonw *w = snap->w;
 
+	if (gm_jsonw_record(w, &record, sizeof(record)))
+		return;
 	gm_jsonw_object(w);
-	gm_jsonw_key_u64(w, "address", block->address);
-	gm_jsonw_key_u64(w, "size", block->size);
-	gm_jsonw_key_u64(w, "requested_size", free ? 0 : block->requested);
-	gm_jsonw_key_text(w, "state", gm_block_state_name(block->state));
-	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, free ? GM_NONE : block->stack));
-	gm_snap_key_time(snap, "time_us", free ? 0 : block->tsc);
-	gm_jsonw_key_u64(w, "thread", free ? 0 : block->thread);
-	gm_jsonw_key_text(w, "kind", gm_kind_name(block->kind));
-	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, free ? 0 : block->module));
-	if (block->state == GM_BLOCK_FREEING)
+	gm_jsonw_key_u64(w, "address", record.address);
+	gm_jsonw_key_i64(w, "size", record.size);
+	gm_jsonw_key_i64(w, "requested_size", record.requested_size);
+	gm_jsonw_key_text(w, "state", record.state);
+	gm_jsonw_key_i64(w, "stack", record.stack);
+	gm_jsonw_key_i64_if(w, "time_us", !free && block->tsc, record.time_us);
+	gm_jsonw_key_i64(w, "thread", record.thread);
+	gm_jsonw_key_text(w, "kind", record.kind);
+	gm_jsonw_key_i64(w, "module", record.module);
+	if (record.freeing)
 		gm_jsonw_key_bool(w, "freeing", true);
-	if (!free && block->flags & GM_BLOCK_UNTRACED)
+	if (record.untraced)
 		gm_jsonw_key_bool(w, "untraced", true);
-	if (!free && block->domain >= GM_DOMAIN_POOLS && block->name)
-		gm_snap_key_string(snap, "name", block->name);
+	if (name)
+		gm_snap_key_string(snap, "name", name);
 	gm_jsonw_end(w);
 }
 

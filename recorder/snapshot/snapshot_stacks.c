@@ -1,6 +1,7 @@
 /*
  * snapshot_stacks.c - the sections "stacks", "frames" and "modules", to which all other sections refer by
- * number. A stack or frame is written once, and only if a record refers to it.
+ * number. A stack or frame is written once, and only if a record refers to it, unless a part of a snapshot is asked for
+ * (enum gm_emit).
  *
  * An area is walked once from its start. So an offset within a record names no record, and the output is
  * bounded by the input.
@@ -83,10 +84,11 @@ int gm_snap_number_stacks(struct gm_snap *snap)
 	if (begin(snap, &snap->stacks, copy->copied[GM_REGION_STACKS] / 8) ||
 	    begin(snap, &snap->frames, gm_copy_items(copy, GM_REGION_FRAMES)))
 		return -ENOMEM;
-	refer_all(snap);
+	if (snap->request->what == GM_EMIT_ALL)
+		refer_all(snap);
 	for (; (stack = walk_stacks(copy, at, &next)); at = next) {
 		forget(&snap->stacks, at / 8 + 1, next / 8);
-		if (!snap->stacks.of[at / 8])
+		if (!snap->stacks.of[at / 8] && snap->request->what == GM_EMIT_ALL)
 			continue;
 		snap->stacks.of[at / 8] = ++snap->stacks.count;
 		for (unsigned int i = 0; i < stack->count; i++)
@@ -173,8 +175,10 @@ void gm_snap_stacks(struct gm_snap *snap)
 	static const struct gm_module unknown;
 	size_t modules = gm_copy_items(snap->copy, GM_REGION_MODULES);
 
-	put_stacks(snap);
-	put_frames(snap);
+	if (snap->request->what != GM_EMIT_TABLES) {
+		put_stacks(snap);
+		put_frames(snap);
+	}
 	gm_jsonw_key_array(snap->w, "modules");
 	put_module(snap, &unknown);	/* 0: not known */
 	for (uint32_t i = 1; i < modules; i++)

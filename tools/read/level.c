@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tools/read/table.h"
+#include "tools/read/value.h"
 
 struct word { int64_t device; uint64_t address; int64_t time_us; };	/* of a pool */
 
@@ -36,6 +37,16 @@ static int by_start(const void *a, const void *b)
 	if (p->device != q->device)
 		return p->device < q->device ? -1 : 1;
 	return p->start < q->start ? -1 : p->start > q->start;
+}
+
+/* The blocks of one pool are in order already, and without events there are no other words. */
+static bool in_order(const struct words *words)
+{
+	size_t i = 1;
+
+	while (i < words->count && by_place(&words->list[i - 1], &words->list[i]) <= 0)
+		i++;
+	return i >= words->count;
 }
 
 /* All that pools tell: of events, and of what they hold in the end. */
@@ -79,7 +90,8 @@ static int listen_to(const struct gm_snapshot *snapshot, struct words *ret)
 									 INT64_MAX };
 		}
 	}
-	qsort(ret->list, ret->count, sizeof(*ret->list), by_place);
+	if (!in_order(ret))
+		qsort(ret->list, ret->count, sizeof(*ret->list), by_place);
 	qsort(ret->spans, ret->span_count, sizeof(*ret->spans), by_start);
 	return 0;
 }
@@ -293,7 +305,7 @@ static int change_segments(struct gm_snapshot *snapshot, const struct words *wor
 			const struct gm_snapshot_segment *segment = &pool->segments[i];
 
 			*copy = *segment;
-			copy->blocks = malloc((segment->block_count + 1) * sizeof(*copy->blocks));
+			copy->blocks = gm_values_room(snapshot->texts, segment->block_count * sizeof(*copy->blocks));
 			if (!copy->blocks)
 				return -ENOMEM;
 			memcpy(copy->blocks, segment->blocks, segment->block_count * sizeof(*copy->blocks));

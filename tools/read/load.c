@@ -19,6 +19,7 @@
 #include "tools/read/attach.h"
 #include "tools/read/input.h"
 #include "tools/read/documents.h"
+#include "tools/read/table.h"
 #include "tools/torch/torch.h"
 
 __attribute__((format(printf, 2, 3)))
@@ -128,6 +129,8 @@ struct planting {
 	struct gm_building tree;
 	struct { size_t floor; bool dict, numbers; } open[GM_JSONW_DEPTH + 1];	/* @numbers: and nothing else so far */
 	unsigned int depth;
+	struct gm_snapshot_block *blocks;	/* of the innermost list, which has nothing else */
+	size_t block_count;
 };
 
 /* Make a value of @text. U+FFFD replaces bytes that are not UTF-8, as in the text that the writer makes. */
@@ -170,6 +173,26 @@ static const struct gm_value *word_value(struct gm_values *values, const char *t
 	return gm_value_real(values, strtod(number, NULL));
 }
 
+static int add_block(struct planting *p, const struct gm_snapshot_block *from)
+{
+	struct gm_snapshot_block *block = gm_list_add(&p->blocks, &p->block_count, sizeof(*block));
+	const struct gm_value *name = *from->name ? text_value(p->tree.values, from->name, strlen(from->name)) : NULL;
+
+	if (!block || (*from->name && !name))
+		return -ENOMEM;
+	*block = *from;
+	block->name = name ? name->u.text : "";
+	return 0;
+}
+
+static int end_blocks(struct planting *p)
+{
+	size_t count = p->block_count;
+
+	p->block_count = 0;
+	return gm_build_add(&p->tree, gm_value_blocks(p->tree.values, p->blocks, count));
+}
+
 static int end_container(struct planting *p)
 {
 	size_t floor = p->open[p->depth].floor;
@@ -177,6 +200,8 @@ static int end_container(struct planting *p)
 
 	if (!p->depth--)
 		return -EINVAL;
+	if (p->block_count)
+		return end_blocks(p);
 	return numbers ? gm_build_numbers(&p->tree, floor) :
 			 gm_build_end(&p->tree, floor, p->open[p->depth + 1].dict);
 }
@@ -188,6 +213,8 @@ static int plant(struct gm_jsonw_sink *sink, char type, const char *text, int64_
 
 	if (type == '}')
 		return end_container(p);
+	if (type == 'b')
+		return add_block(p, (const void *)text);
 	if (type == 'i' && p->open[p->depth].numbers) {
 		if (gm_build_room(tree))
 			return -ENOMEM;
@@ -214,12 +241,12 @@ static int plant(struct gm_jsonw_sink *sink, char type, const char *text, int64_
 
 /* Build the tree of @copy in @values. The snapshot of a living process has the time of now, however long ago the
  * process recorded its last event. */
-static int plant_copy(const struct gm_copy *copy, bool alive, struct gm_values *values,
+static int plant_copy(const struct gm_copy *copy, bool alive, enum gm_emit what, struct gm_values *values,
 		      const struct gm_value **ret_root)
 {
 	struct planting p = { .sink.take = plant, .tree.values = values };
 	struct gm_snapshot_request request = {
-		.reason = alive ? "outside" : "recovered", .recovered = !alive, .sink = &p.sink
+		.what = what, .reason = alive ? "outside" : "recovered", .recovered = !alive, .sink = &p.sink
 	};
 	struct timespec now;
 	int r;
@@ -230,6 +257,7 @@ static int plant_copy(const struct gm_copy *copy, bool alive, struct gm_values *
 	if (!r)
 		*ret_root = p.tree.stack[0].value;
 	free(p.tree.stack);
+	free(p.blocks);
 	return r;
 }
 
@@ -248,7 +276,9 @@ static void count_events(struct gm_copy *copy)
 static int read_journal(int fd, bool alive, uint64_t bytes, struct gm_values *values, const struct gm_value **ret_root,
 			struct gm_loaded *ret)
 {
-	bool tables = ret->what == GM_LOAD_TABLES && alive;
+	enum gm_emit what = !alive ? GM_EMIT_ALL : ret->what == GM_LOAD_TABLES ? GM_EMIT_TABLES :
+			    ret->what == GM_LOAD_STACKS ? GM_EMIT_STACKS : GM_EMIT_ALL;
+	bool tables = what != GM_EMIT_ALL;
 	struct gm_copy copy;
 	int r;
 
@@ -261,7 +291,7 @@ static int read_journal(int fd, bool alive, uint64_t bytes, struct gm_values *va
 	if (!r && tables)
 		count_events(&copy);
 	if (!r)
-		r = plant_copy(&copy, alive, values, ret_root);
+		r = plant_copy(&copy, alive, what, values, ret_root);
 	gm_copy_free(&copy);
 	gm_limit_input(0, -(int64_t)bytes);
 	if (r == -EBADMSG && !ret->error[0])

@@ -10,8 +10,10 @@
 #include "tools/read/snapshot.h"
 
 /* GM_LOAD_AS_SAID: a snapshot of PyTorch's is left as it was read, in @torch, and @snapshot is empty.
- * GM_LOAD_TABLES: of a living process the events are left out, for callers that look often. */
-enum gm_load { GM_LOAD_WHOLE, GM_LOAD_AS_SAID, GM_LOAD_TABLES };
+ * For callers that look often, two load a part of a living process: GM_LOAD_TABLES leaves out events, stacks, frames
+ * and who held the peak; GM_LOAD_STACKS has all stacks and frames, but no memory. A stack has the same number in all
+ * of these loads. */
+enum gm_load { GM_LOAD_WHOLE, GM_LOAD_AS_SAID, GM_LOAD_TABLES, GM_LOAD_STACKS };
 
 struct gm_loaded {
 	struct gm_snapshot snapshot;	/* gm_load_free */

@@ -10,16 +10,9 @@
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
-static void free_segments(struct gm_snapshot_segment *segments, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		free(segments[i].blocks);
-	free(segments);
-}
-
 void gm_snapshot_free_pool(struct gm_snapshot_pool *pool)
 {
-	free_segments(pool->segments, pool->segment_count);
+	free(pool->segments);
 	free(pool->rows);
 	json_decref(pool->root);
 }
@@ -29,7 +22,7 @@ void gm_snapshot_free(struct gm_snapshot *snapshot)
 	for (size_t i = 0; i < snapshot->pool_count; i++)
 		gm_snapshot_free_pool(&snapshot->pools[i]);
 	free(snapshot->pools);
-	free_segments(snapshot->segments, snapshot->segment_count);
+	free(snapshot->segments);
 	json_decref(snapshot->root);
 	free(snapshot->rows);
 	free(snapshot->frames);

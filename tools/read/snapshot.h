@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "recorder/snapshot/block.h"
+
 #define GM_ROW_HOST (-1)		/* in the place of a device's number: pinned memory of the host */
 
 #define GM_ANNOTATIONS_MOST 0x7fffffffu	/* larger files are not read */
@@ -29,14 +31,6 @@ struct gm_row {
 	int64_t size, stream, thread, module, stack;
 };
 
-struct gm_snapshot_block {
-	uint64_t address;
-	int64_t size, requested_size, stack, time_us, thread, module;
-	const char *state, *kind;
-	const char *name;		/* of a pool's, that the program gave it; "": none */
-	bool freeing, untraced;
-};
-
 struct gm_snapshot_segment {
 	int64_t device;			/* GM_ROW_HOST: the host */
 	uint64_t address;
@@ -47,7 +41,7 @@ struct gm_snapshot_segment {
 	bool expandable, registered, unmapped;
 	bool outside;			/* of a pool: a block in no piece of memory that is known */
 	uint32_t of_pool;		/* by level.h: the pool's place + 1; else 0 */
-	struct gm_snapshot_block *blocks;
+	struct gm_snapshot_block *blocks;	/* in the arena of @texts */
 	size_t block_count;
 };
 

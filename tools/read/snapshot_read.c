@@ -236,7 +236,8 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 {
 	const struct gm_value *device = gm_value_get(from, "device"), *kind = gm_value_get(from, "kind");
 	const struct gm_value *pool = gm_value_get(from, "segment_pool_id");
-	const struct gm_value *blocks = gm_value_list(from, "blocks");
+	const struct gm_value *blocks = gm_value_get(from, "blocks");
+	bool packed = blocks && blocks->type == GM_VALUE_BLOCKS;
 	struct gm_snapshot_segment *to = add_item(r, &r->to->segments, &r->to->segment_count,
 						  sizeof(*to));
 	bool unnamed = device && device->type == GM_VALUE_NULL;
@@ -244,6 +245,7 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 
 	if (!to)
 		return;
+	blocks = packed ? blocks : gm_value_as_list(blocks);
 	*to = (struct gm_snapshot_segment){
 		.device = host || unnamed ? GM_ROW_HOST : gm_value_as_number(device),
 		.address = next, .total_size = gm_value_number(from, "total_size"),
@@ -256,14 +258,16 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 		.stack = stack_of(r, from), .time_us = gm_value_number(from, "time_us"),
 		.handle = gm_value_number(from, "handle"), .registered = gm_value_number(from, "registered"),
 		.unmapped = gm_value_number(from, "unmapped"), .outside = gm_value_number(from, "outside"),
-		.blocks = calloc(gm_value_length(blocks) + 1, sizeof(*to->blocks)),
+		.blocks = packed ? (struct gm_snapshot_block *)(uintptr_t)blocks->u.blocks :
+			  gm_values_room(r->to->texts, gm_value_length(blocks) * sizeof(*to->blocks)),
+		.block_count = packed ? blocks->count : 0,
 	};
 	if (is_list(pool))
 		for (size_t i = 0; i < 2; i++)
 			to->pool[i] = gm_value_int_at(pool, i);
 	if (!to->blocks)
 		r->failed = true;
-	for (size_t i = 0; i < gm_value_length(blocks) && !r->failed; i++) {
+	for (size_t i = 0; !packed && i < gm_value_length(blocks) && !r->failed; i++) {
 		to->blocks[i] = block_of(r, blocks->u.items[i], next);
 		next = to->blocks[i].address + (uint64_t)to->blocks[i].size;
 		to->block_count++;

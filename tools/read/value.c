@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "recorder/snapshot/block.h"
 #include "recorder/snapshot/jsonw.h"
 #include "tools/read/table.h"
 
@@ -176,6 +177,11 @@ const char *gm_values_string(struct gm_values *values, const char *text, size_t 
 	return value ? value->u.text : NULL;
 }
 
+void *gm_values_room(struct gm_values *values, size_t bytes)
+{
+	return take(&values->texts, bytes + !bytes);
+}
+
 size_t gm_value_letter(const unsigned char *at, size_t left)
 {
 	unsigned int bad;
@@ -210,18 +216,29 @@ void gm_value_repair(char *text, size_t bytes)
 
 /* ---- containers ------------------------------------------------------------------------------- */
 
-const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count)
+static const struct gm_value *packed(struct gm_values *values, struct arena *arena, enum gm_value_type type,
+				     const void *list, size_t count, size_t bytes)
 {
-	struct gm_value *value = count <= UINT32_MAX ? scalar(values, GM_VALUE_NUMBERS, 0) : NULL;
-	int64_t *copy = value ? take(&values->tree, count * sizeof(*copy)) : NULL;
+	struct gm_value *value = count <= UINT32_MAX ? scalar(values, type, 0) : NULL;
+	void *copy = value ? take(arena, count * bytes) : NULL;
 
 	if (!copy)
 		return NULL;
 	if (count)
-		memcpy(copy, numbers, count * sizeof(*copy));
-	value->u.numbers = copy;
+		memcpy(copy, list, count * bytes);
+	value->u.packed = copy;
 	value->count = (uint32_t)count;
 	return value;
+}
+
+const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count)
+{
+	return packed(values, &values->tree, GM_VALUE_NUMBERS, numbers, count, sizeof(*numbers));
+}
+
+const struct gm_value *gm_value_blocks(struct gm_values *values, const struct gm_snapshot_block *blocks, size_t count)
+{
+	return packed(values, &values->texts, GM_VALUE_BLOCKS, blocks, count, sizeof(*blocks));
 }
 
 struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type type)

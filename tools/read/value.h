@@ -16,6 +16,7 @@
 enum gm_value_type {
 	GM_VALUE_NULL, GM_VALUE_BOOL, GM_VALUE_INT, GM_VALUE_UINT, GM_VALUE_REAL, GM_VALUE_TEXT,
 	GM_VALUE_NUMBERS,		/* a list of integers and of nothing else, packed */
+	GM_VALUE_BLOCKS,		/* a list of blocks of a journal, packed: snapshot.h; no document has one */
 	GM_VALUE_LIST, GM_VALUE_TUPLE, GM_VALUE_DICT
 };
 
@@ -31,17 +32,20 @@ struct gm_value {
 		double real;
 		const char *text;	/* UTF-8 that may hold lone surrogates; ends with NUL */
 		const int64_t *numbers;
+		const struct gm_snapshot_block *blocks;
+		const void *packed;		/* either of these two */
 		const struct gm_value **items;	/* of a dict: name, value, name, value ... */
 	} u;
 };
 
 struct gm_values;
+struct gm_snapshot_block;
 
 /* An arena. NULL: out of memory. */
 struct gm_values *gm_values_open(void);
 void gm_values_close(struct gm_values *values);
 
-/* Free all of it but the texts. */
+/* Free all of it but the texts, the lists of blocks and what gm_values_room gave. */
 void gm_values_free_tree(struct gm_values *values);
 
 /* Each returns NULL when it is out of memory. */
@@ -52,9 +56,13 @@ const struct gm_value *gm_value_uint(struct gm_values *values, uint64_t word);
 const struct gm_value *gm_value_real(struct gm_values *values, double real);
 const struct gm_value *gm_value_text(struct gm_values *values, const char *text, size_t bytes);
 const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count);
+const struct gm_value *gm_value_blocks(struct gm_values *values, const struct gm_snapshot_block *blocks, size_t count);
 
 /* @text, as the one copy of it that lives as long as the arena. NULL: out of memory. */
 const char *gm_values_string(struct gm_values *values, const char *text, size_t bytes);
+
+/* Memory that lives as long, not initialised. NULL: out of memory. */
+void *gm_values_room(struct gm_values *values, size_t bytes);
 
 /* A container, which grows. gm_value_append: 0 or -ENOMEM. */
 struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type type);
@@ -99,8 +107,8 @@ const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key
  * its fraction, and cut to the range of int64_t. */
 int64_t gm_value_of_real(double real);
 
-/* What gm_value_get finds, if it is of that type; else 0 or NULL. A tuple is a list here, GM_VALUE_NUMBERS is
- * none. A real is what gm_value_of_real makes of it. */
+/* What gm_value_get finds, if it is of that type; else 0 or NULL. A tuple is a list here, GM_VALUE_NUMBERS and
+ * GM_VALUE_BLOCKS are none. A real is what gm_value_of_real makes of it. */
 int64_t gm_value_number(const struct gm_value *dict, const char *key);
 int64_t gm_value_as_number(const struct gm_value *value);	/* of @value itself, which may be NULL */
 const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key);

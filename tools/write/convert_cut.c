@@ -69,10 +69,8 @@ static size_t cut_segments(const struct cutting *c, struct gm_snapshot_segment *
 	size_t kept = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		if (!pool && !is_wanted(c, segments[i].device)) {
-			free(segments[i].blocks);
+		if (!pool && !is_wanted(c, segments[i].device))
 			continue;
-		}
 		for (size_t k = 0; k < segments[i].block_count; k++) {
 			struct gm_snapshot_block *block = &segments[i].blocks[k];
 
