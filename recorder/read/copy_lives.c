@@ -211,7 +211,9 @@ static void make_record(struct gm_copy *copy, struct rows *rows, const struct gm
 
 int gm_resolve_lives(struct gm_copy *copy)
 {
-	size_t lines = gm_copy_items(copy, GM_REGION_LIVES), count = 0;
+	size_t lines = gm_copy_items(copy, GM_REGION_LIVES), count = 0, at = 0;
+	struct gm_pair *pairs;
+	const struct gm_pair *order;
 	struct rows rows = {
 		.first = (void *)(copy->base + copy->header->regions[GM_REGION_USAGE].offset +
 				  copy->copied[GM_REGION_USAGE]),
@@ -224,17 +226,23 @@ int gm_resolve_lives(struct gm_copy *copy)
 		count += (line_at(copy, i)->address & ~GM_LIVE_ENDING) != 0;
 	copy->pool_segments = gm_scratch_get(&copy->scratch, count * sizeof(*copy->pool_segments));
 	copy->pool_blocks = gm_scratch_get(&copy->scratch, count * sizeof(*copy->pool_blocks));
-	if (!copy->pool_segments || !copy->pool_blocks)
+	pairs = gm_scratch_get(&copy->scratch, 2 * count * sizeof(*pairs));
+	if (!copy->pool_segments || !copy->pool_blocks || !pairs)
 		return -ENOMEM;
+	for (size_t i = 1; i < lines && at < count; i++) {
+		pairs[at] = (struct gm_pair){ address_of(copy, line_at(copy, i)), i };
+		at += pairs[at].key != 0;
+	}
+	/* Readers walk over the records by address, many times. In another order each record would be a cache miss. */
+	order = gm_pairs_sort(pairs, pairs + count, at);
 	begin_sums(copy);
 	gm_sites_begin_pools(copy);
-	for (size_t i = 1; i < lines; i++) {
-		uint64_t address = address_of(copy, line_at(copy, i));
-
-		if (address)
-			make_record(copy, &rows, line_at(copy, i), address);
+	for (size_t i = 0; i < at; i++) {
+		__builtin_prefetch(line_at(copy, order[i + 8 < at ? i + 8 : i].value));
+		make_record(copy, &rows, line_at(copy, order[i].value), order[i].key);
 	}
 	end_sums(copy);
+	gm_scratch_drop(&copy->scratch, pairs);
 	gm_resolve_sites(copy, true);
 	return 0;
 }
