@@ -11,6 +11,8 @@ import time
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
+sys.path.insert(0, "test/python")
+from host import HERE, PACKAGE  # noqa: E402
 from screen import Screen  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, Program, gpumem, journals_begun, load, wait_for  # noqa: E402
@@ -119,6 +121,42 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
               not any("+0x" in s["name"] for s in last) and sum(s["live_bytes"] for s in first) == sum(s["live_bytes"] for s in last) and
               all(s["growth_bytes"] == 0 and s["blocks"] for s in last), (first, last))
         fourth.communicate(b"\n")
+
+    # ---- a row stays the same row when other stacks begin to hold memory, also one that was there before -----------
+    script = os.path.join(room.path, "rows.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write("""
+from host import alloc, free
+
+def early(): return alloc(2 << 20)     # what was its place is kept()'s at first: no record has its stack
+def kept(): return alloc(2 << 20)
+def later(): return alloc(3 << 20)
+def still(): return alloc(4 << 20)
+
+still()
+free(early())
+one = kept()
+print("there", flush=True)
+input()
+early(), later(), free(one)
+print("there", flush=True)
+input()
+""")
+    env = room.env(PYTHONPATH=PACKAGE + ":" + HERE, PYTHONDONTWRITEBYTECODE=1)
+    with subprocess.Popen([sys.executable, script], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as fifth:
+        fifth.stdout.readline()
+        with subprocess.Popen([GPUMEM, "top", "--json", "-d", "0.1", str(fifth.pid)], stdout=subprocess.PIPE, text=True) as top:
+            first = json.loads(top.stdout.readline())["processes"][0]["sites"]
+            fifth.stdin.write("\n")
+            fifth.stdin.flush()
+            fifth.stdout.readline()
+            for _ in range(2):      # one may have begun before
+                last = json.loads(top.stdout.readline())["processes"][0]["sites"]
+            top.terminate()
+        fifth.communicate("\n")
+    first, last = ({s["name"].split(" ")[0]: (s["live_bytes"], s["growth_bytes"]) for s in sites} for sites in (first, last))
+    check("a row stays the same row", first == {"kept": (2 * MiB, 0), "still": (4 * MiB, 0)} and last == {
+        "early": (2 * MiB, 2 * MiB), "kept": (0, -2 * MiB), "later": (3 * MiB, 3 * MiB), "still": (4 * MiB, 0)}, (first, last))
 
     text = gpumem("top", "--once", str(waiting.pid), str(loop.pid)).stdout
     check("as plain text, without a terminal", "\033" not in text and re.search(r"^ +%d +- +0 +\d+\.\d\d MiB" % waiting.pid, text, re.M) and

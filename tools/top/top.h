@@ -2,11 +2,8 @@
  * top.h - what living processes hold, sampled again and again: for the verb top.
  *
  *	top.c         the verb: options, batch mode, the loop
- *	top_sample.c  a process's journal, read from outside, into numbers
- *	top_stacks.c  its stacks as a snapshot has them
+ *	top_sample.c  a process's snapshot into numbers
  *	top_names.c   call sites and frames, with source lines
- *	top_phases.c  the same of its named ranges, from its history
- *	top_pools.c   which blocks are pieces of pools
  *	top_all.c     which processes; those of all together
  *	top_print.c   as plain text and as JSON
  *	top_screen.c  on a terminal: what is shown where, and what keys do
@@ -24,20 +21,18 @@
 #include <sys/types.h>
 
 #include "allocator/table.h"
+#include "tools/read/attach.h"
+#include "tools/read/load.h"
 #include "tools/read/table.h"
-
-struct gm_copy;
-
-#define GM_TOP_FRAMES 64u
 
 /* A device, pinned host memory, or a pool of the program's. */
 struct gm_top_device {
 	bool present;
 	unsigned int ordinal;		/* as the process counts them; of a pool its device */
 	char name[128];
-	uint8_t uuid[16];
-	int64_t total, free;		/* of the device; free: -1 never sampled */
-	uint64_t sampled;		/* when, as a stamp; 0: never */
+	char uuid[40];
+	int64_t total, free;		/* of the device */
+	int64_t sampled;		/* when @free was so, in us; 0: never */
 	int64_t live, reserved, cached, peak, blocks;
 	int64_t pending;		/* -1 not known: of pools */
 	int64_t allocations, allocated;	/* ever: calls, bytes */
@@ -117,22 +112,14 @@ struct gm_top_process *gm_top_open(int64_t pid, int fd, bool hold);
 void gm_top_close(struct gm_top_process *process);
 int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
 
-/* top_pools.c: the memory that pools hold, of one sample. */
-struct gm_top_piece { uint32_t device; uint64_t start, end; };
-struct gm_top_pieces { struct gm_top_piece *list; size_t count; };
-int gm_top_pieces_open(struct gm_top_pieces *ret, const struct gm_copy *copy);	/* 0 or -ENOMEM */
-bool gm_top_pieces_have(const struct gm_top_pieces *pieces, const struct gm_block *block);
-void gm_top_pieces_close(struct gm_top_pieces *pieces);
+/* Load @process. 0, or -errno and @error. */
+int gm_top_load(struct gm_top_process *process, const struct gm_attached *attached, enum gm_load what,
+		struct gm_loaded *ret);
 
-/* top_stacks.c, top_names.c: call sites and frames of the process's stacks, where there are new ones, or names
- * that were missing. 0 or -ENOMEM. */
-struct gm_snapshot;
-int gm_top_stacks(struct gm_top_process *process, const struct gm_copy *copy);
-int gm_top_names(struct gm_top_process *process, struct gm_snapshot *of);
+/* top_names.c: call sites and frames of the process's stacks, where there are new ones, or names that were missing.
+ * 0 or -errno. */
+int gm_top_names(struct gm_top_process *process, const struct gm_attached *attached);
 void gm_top_forget_names(struct gm_top_stack *stack);
-
-/* top_phases.c: the rows of @sites, after that, from the journal @fd. 0, or -errno and @error. */
-int gm_top_phases(struct gm_top_process *process, int fd);
 
 /* The row of that name, made if need be; NULL: out of memory. */
 struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name);

@@ -22,18 +22,21 @@ void gm_top_forget_names(struct gm_top_stack *stack)
 	stack->frames = stack->site = NULL;
 }
 
-/* The frames of @stack, which is number @id of @stacks. */
-static int put_frames(struct gm_top_stack *stack, const struct gm_stacks *stacks, int64_t id)
+/* The frames of @stack. */
+static int put_frames(struct gm_top_stack *stack, const struct gm_stacks *stacks)
 {
 	size_t count, bytes;
-	const uint32_t *ids = gm_stack(stacks, id, &count);
+	const uint32_t *ids = gm_stack(stacks, stack->id, &count);
 	FILE *text = open_memstream(&stack->frames, &bytes);
 	char made[1024];
 
 	if (!text)
 		return -ENOMEM;
-	for (size_t i = 0; i < count && frame_bytes + (size_t)ftell(text) < BYTES_MOST; i++)
+	stack->named = true;
+	for (size_t i = 0; i < count && frame_bytes + (size_t)ftell(text) < BYTES_MOST; i++) {
 		fprintf(text, "%s\n", gm_frame_text(stacks, &stacks->frames[ids[i]], made, sizeof(made)));
+		stack->named &= stacks->snapshot->frames[ids[i]].name[0] != '\0';
+	}
 	if (fclose(text)) {
 		free(stack->frames);
 		stack->frames = NULL;
@@ -45,36 +48,70 @@ static int put_frames(struct gm_top_stack *stack, const struct gm_stacks *stacks
 
 static int put_names(struct gm_top_process *process, struct gm_stacks *stacks)
 {
-	uint8_t *used = calloc(stacks->count, sizeof(*used));
+	uint8_t *used = calloc(stacks->count + 1, sizeof(*used));
 	char made[1024];
 	int r = used ? 0 : -ENOMEM;
 
 	for (size_t i = 0; used && i < process->stack_count; i++)
-		used[i + 1] = process->stacks[i]->id != GM_TOP_OTHER_STACKS ? GM_STACK_OF_DEVICE : 0;
+		if (process->stacks[i]->id < stacks->count)
+			used[process->stacks[i]->id] = GM_STACK_OF_DEVICE;
 	if (!r)
 		gm_stacks_share(stacks, used);
 	for (size_t i = 0; !r && i < process->stack_count; i++) {
 		struct gm_top_stack *stack = process->stacks[i];
-		int64_t id = (int64_t)i + 1;
 
 		gm_top_forget_names(stack);
 		stack->site = strdup(stack->id == GM_TOP_OTHER_STACKS ? "(other stacks)" :
-				     gm_site_text(stacks, id, made, sizeof(made)));
-		r = stack->site ? put_frames(stack, stacks, id) : -ENOMEM;
+				     gm_site_text(stacks, stack->id, made, sizeof(made)));
+		r = stack->site ? put_frames(stack, stacks) : -ENOMEM;
 	}
 	return r;
 }
 
-int gm_top_names(struct gm_top_process *process, struct gm_snapshot *of)
+/* Names are found for the stacks of events: let each stack that held something have an event. */
+static int want_stacks(const struct gm_top_process *process, struct gm_snapshot *of)
+{
+	for (size_t i = 0; i < process->stack_count; i++) {
+		struct gm_row *row = gm_list_add(&of->rows, &of->row_count, sizeof(*row));
+
+		if (!row)
+			return -ENOMEM;
+		*row = (struct gm_row){ .action = "", .kind = "", .stack = process->stacks[i]->id };
+	}
+	return 0;
+}
+
+static int find_names(struct gm_top_process *process, struct gm_snapshot *of)
 {
 	struct gm_stacks stacks;
-	int r = process->ours ? gm_names_show("top", of) : 0;
+	int r = want_stacks(process, of);
 
+	if (!r && process->ours)
+		r = gm_names_show("top", of);
 	if (!r)
 		r = gm_stacks_open(&stacks, of);
 	if (r)
 		return r;
 	r = put_names(process, &stacks);
 	gm_stacks_close(&stacks);
+	return r;
+}
+
+int gm_top_names(struct gm_top_process *process, const struct gm_attached *attached)
+{
+	/* A name comes soon or never: asked for after 1, 2, 4 ... samples. */
+	bool ask = !(process->samples & (process->samples - 1)), any = false;
+	struct gm_loaded loaded;
+	int r;
+
+	for (size_t i = 0; i < process->stack_count; i++)
+		any |= !process->stacks[i]->site || (!process->stacks[i]->named && ask);
+	if (!any)
+		return 0;
+	r = gm_top_load(process, attached, GM_LOAD_STACKS, &loaded);
+	if (r)
+		return r;
+	r = find_names(process, &loaded.snapshot);
+	gm_load_free(&loaded);
 	return r;
 }

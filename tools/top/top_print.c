@@ -36,7 +36,7 @@ const char *gm_top_missed(const struct gm_top *top)
 }
 
 /* The last sample of the device that has this @uuid, of the first @count processes; NULL: none of them uses it. */
-static const struct gm_top_device *latest(const struct gm_top *top, size_t count, const uint8_t *uuid)
+static const struct gm_top_device *latest(const struct gm_top *top, size_t count, const char *uuid)
 {
 	const struct gm_top_device *found = NULL;
 
@@ -44,7 +44,7 @@ static const struct gm_top_device *latest(const struct gm_top *top, size_t count
 		for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
 			const struct gm_top_device *device = &top->list[i]->devices[d];
 
-			if (device->present && device->total > 0 && !memcmp(device->uuid, uuid, 16) &&
+			if (device->present && device->total > 0 && !strcmp(device->uuid, uuid) &&
 			    device->sampled > (found ? found->sampled : 0))
 				found = device;
 		}
@@ -235,7 +235,6 @@ static json_t *device_object(const struct gm_top_device *device, unsigned int d)
 		"allocations", (json_int_t)device->allocations, "allocated_bytes",
 		(json_int_t)device->allocated, "allocations_per_s", device->calls_rate,
 		"bytes_per_s", device->bytes_rate);
-	char uuid[40];
 
 	if (device->pending >= 0)
 		json_object_set_new(object, "pending_bytes", json_integer(device->pending));
@@ -244,14 +243,10 @@ static json_t *device_object(const struct gm_top_device *device, unsigned int d)
 		json_object_set_new(object, "name", json_string(gm_show_clean(device->name)));
 	if (d >= GM_DOMAIN_HOST)
 		return object;
-	for (unsigned int i = 0, at = 0; i < 16; i++)
-		at += (unsigned int)snprintf(uuid + at, sizeof(uuid) - at, "%s%02x",
-					     i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-					     device->uuid[i]);
-	json_object_set_new(object, "uuid", json_string(uuid));
+	json_object_set_new(object, "uuid", json_string(device->uuid));
 	json_object_set_new(object, "name", json_string(gm_show_clean(device->name)));
 	json_object_set_new(object, "total_bytes", json_integer(device->total));
-	json_object_set_new(object, "free_bytes", gm_show_number(device->free >= 0, device->free));
+	json_object_set_new(object, "free_bytes", gm_show_number(device->sampled > 0, device->free));
 	return object;
 }
 

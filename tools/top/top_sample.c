@@ -1,8 +1,5 @@
 /*
- * top_sample.c - a living process's journal, read from outside, into numbers: see top.h.
- *
- * The tables are copied as every snapshot from outside copies them (recorder/read/copy.h), without the
- * events, which may be a hundred times as much.
+ * top_sample.c - a living process as a snapshot, into numbers: see top.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "recorder/read/copy.h"
-#include "tools/read/attach.h"
+#include "tools/read/input.h"
+#include "tools/read/level.h"
 #include "tools/show/show.h"
-#include "tools/read/table.h"
 #include "tools/read/value.h"
+#include "tools/show/phases.h"
 #include "tools/top/top.h"
 
 /* A journal is anybody's: its numbers may be too large to be added. */
@@ -102,100 +99,127 @@ static double rate(int64_t now, int64_t before, double seconds)
 	return rate < 9e18 ? rate : 9e18;	/* it is shown as an integer */
 }
 
-static void read_device(struct gm_top_process *process, const struct gm_copy *copy, unsigned int d,
-			const struct gm_domain *domain, double seconds)
+/* @of: the device, the host or the pool as the snapshot has it. */
+static void read_device(struct gm_top_process *process, unsigned int d, const json_t *of, double seconds)
 {
 	bool pool = d >= GM_DOMAIN_POOLS;
 	struct gm_top_device *device = &process->devices[d], before = *device;
-	const struct gm_stats *stats = &domain->stats;
-	int64_t active = stats->stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current;
-	int of = pool ? GM_STAT_ALLOCATED_BYTES : GM_STAT_REQUESTED_BYTES;	/* a pool tells one size */
+	const json_t *stats = gm_json_object(of, "memory_stats");
+	int64_t active = gm_json_number(stats, "active_bytes.all.current");
 
-	device->ordinal = pool ? domain->pool.device : d;
-	snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(domain->name),
-		 pool ? gm_copy_string(copy, domain->pool.name, NULL) : domain->name);
-	memcpy(device->uuid, domain->uuid, sizeof(device->uuid));
-	device->total = (int64_t)domain->total_bytes;
-	device->sampled = domain->free_stamp;
-	device->free = device->sampled ? (int64_t)domain->free_bytes : -1;
-	device->live = stats->stat[of][GM_POOL_ALL].current;
-	device->peak = stats->stat[of][GM_POOL_ALL].peak;
-	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
+	*device = (struct gm_top_device){
+		.ordinal = (unsigned int)gm_json_number(of, "device"), .total = gm_json_number(of, "total_bytes"),
+		.sampled = gm_json_number(of, "sampled_us"), .free = gm_json_number(of, "free_bytes"),
+		/* a pool tells one size */
+		.live = gm_json_number(stats, pool ? "allocated_bytes.all.current" : "requested_bytes.all.current"),
+		.peak = gm_json_number(stats, pool ? "allocated_bytes.all.peak" : "requested_bytes.all.peak"),
+		.reserved = gm_json_number(stats, "reserved_bytes.all.current"),
+		.blocks = gm_json_number(stats, "allocation.all.current"),
+		.allocations = gm_json_number(stats, "allocation.all.allocated"),
+		.allocated = gm_json_number(stats, "allocated_bytes.all.allocated"),
+	};
+	snprintf(device->name, sizeof(device->name), "%s", gm_json_text(of, "name"));
+	snprintf(device->uuid, sizeof(device->uuid), "%s", gm_json_text(of, "uuid"));
 	device->pending = pool ? -1 :
-			  gm_wrap_subtract(active, stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current);
+			  gm_wrap_subtract(active, gm_json_number(stats, "allocated_bytes.all.current"));
 	device->cached = gm_wrap_subtract(device->reserved, pool ? device->live : active);
 	if (pool && device->cached < 0)		/* it handed out what lies in no piece of its */
 		device->cached = 0;
-	device->blocks = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current;
-	device->allocations = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].allocated;
-	device->allocated = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].allocated;
-	device->present = pool ? domain->pool.source != GM_POOL_NONE :
-			  d == GM_DOMAIN_HOST ? device->allocations > 0 : domain->present != 0;
+	device->present = pool || (d == GM_DOMAIN_HOST ? device->allocations > 0 :
+				   json_is_true(json_object_get(of, "present")));
 	if (before.present) {
 		device->calls_rate = rate(device->allocations, before.allocations, seconds);
 		device->bytes_rate = rate(device->allocated, before.allocated, seconds);
 	}
 }
 
-/* ---- modules --------------------------------------------------------------------------------- */
-
-static const char *module_name(const struct gm_copy *copy, uint32_t id)
+static void read_devices(struct gm_top_process *process, const struct gm_snapshot *snapshot, double seconds)
 {
-	const struct gm_module *module = gm_copy_module(copy, id);
-	const char *path = module ? gm_copy_string(copy, module->path, NULL) : "";
+	const json_t *devices = gm_json_list(snapshot->root, "devices");
 
-	static char name[256];			/* no file has a longer one */
+	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++)
+		read_device(process, d, json_array_get(devices, d), seconds);
+	read_device(process, GM_DOMAIN_HOST, gm_json_object(snapshot->root, "host"), seconds);
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
 
-	if (!path[0])
-		return "(unknown)";
-	snprintf(name, sizeof(name), "%s", gm_show_clean(basename(path)));
-	return name;
+		if (pool->number > 0 && pool->number <= GM_DOMAINS - GM_DOMAIN_POOLS)
+			read_device(process, GM_DOMAIN_POOLS - 1 + (unsigned int)pool->number, pool->root, seconds);
+	}
+	/* The requested bytes count pending blocks (PyTorch's rule), but the program freed them. */
+	for (size_t i = 0; i < snapshot->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &snapshot->segments[i];
+		int64_t d = segment->device == GM_ROW_HOST ? GM_DOMAIN_HOST : segment->device;
+
+		for (size_t b = 0; d >= 0 && d < GM_DOMAIN_POOLS && b < segment->block_count; b++)
+			if (!strcmp(segment->blocks[b].state, "active_pending_free"))
+				add(&process->devices[d].live, gm_wrap_subtract(0, segment->blocks[b].requested_size));
+	}
 }
 
-/* The rows (module, all kinds) of the devices; a module's name may stand for several numbers. */
-static int read_modules(struct gm_top_process *process, const struct gm_copy *copy,
-			double seconds)
+/* ---- modules --------------------------------------------------------------------------------- */
+
+/* Put @now in the place of the rows @kept, or free it if @r, which is returned, says that it is not whole. */
+static int keep(struct gm_top_rows *kept, struct gm_top_rows *now, int r)
 {
-	struct gm_top_rows now = { .count = 0 };
+	gm_top_rows_free(r ? now : kept);
+	if (!r)
+		*kept = *now;
+	return r;
+}
 
-	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
-		const struct gm_usage *usage = gm_copy_usage(copy, i);
-		struct gm_top_row *row;
+/* What @now, a new row, has grown by since the first sample; @before: the rows of the sample before. */
+static int64_t growth(const struct gm_top_process *process, struct gm_top_rows *before, const struct gm_top_row *now)
+{
+	const struct gm_top_row *row = process->samples ? gm_top_row(before, now->name) : NULL;
 
-		if (usage->used != 1 || usage->kind != 0xff || usage->module == 0xffff ||
-		    usage->domain >= GM_MAX_DEVICES)
-			continue;
-		row = gm_top_row(&now, module_name(copy, usage->module));
+	return row ? gm_wrap_add(row->growth, gm_wrap_subtract(now->live, row->live)) : 0;
+}
+
+/* The rows of @device by module, to which @now has rows from other devices already; a module's name may stand for
+ * several numbers. */
+static int add_modules(struct gm_top_rows *now, const json_t *device)
+{
+	const json_t *from;
+	size_t i;
+
+	json_array_foreach(gm_json_list(device, "by_module"), i, from) {
+		const char *path = gm_json_text(from, "path");
+		struct gm_top_row *row = gm_top_row(now, path[0] ? gm_show_clean(basename(path)) : "(unknown)");
+
 		if (!row)
-			goto out_free;
+			return -ENOMEM;
 		if (row->peak < 0)
 			row->peak = row->allocations = row->allocated = 0;
-		add(&row->live, usage->current_bytes);
-		add(&row->peak, usage->peak_bytes);
-		add(&row->blocks, gm_wrap_subtract(usage->allocations, usage->frees));
-		add(&row->allocations, usage->allocations);
-		add(&row->allocated, usage->allocated_bytes);
+		add(&row->live, gm_json_number(from, "allocated_bytes"));
+		add(&row->peak, gm_json_number(from, "peak_bytes"));
+		add(&row->blocks, gm_wrap_subtract(gm_json_number(from, "allocations"), gm_json_number(from, "frees")));
+		add(&row->allocations, gm_json_number(from, "allocations"));
+		add(&row->allocated, gm_json_number(from, "total_allocated_bytes"));
 	}
-	for (size_t i = 0; i < now.count; i++) {
-		struct gm_top_row *row = &now.list[i],
-				  *before = gm_top_row(&process->modules, row->name);
+	return 0;
+}
 
-		if (!before)
-			goto out_free;
-		row->growth = !process->samples ? 0 :
-			      gm_wrap_add(before->growth, gm_wrap_subtract(row->live, before->live));
-		if (process->samples && before->allocations >= 0) {
+static int read_modules(struct gm_top_process *process, const json_t *devices, double seconds)
+{
+	struct gm_top_rows now = { .count = 0 };
+	const json_t *device;
+	size_t i;
+	int r = 0;
+
+	json_array_foreach(devices, i, device)
+		r = r ? r : add_modules(&now, device);
+	for (i = 0; !r && i < now.count; i++) {
+		struct gm_top_row *row = &now.list[i];
+		const struct gm_top_row *before = gm_top_row(&process->modules, row->name);
+
+		row->growth = growth(process, &process->modules, row);
+		if (before && before->allocations >= 0) {
 			row->calls_rate = rate(row->allocations, before->allocations, seconds);
 			row->bytes_rate = rate(row->allocated, before->allocated, seconds);
 		}
 	}
-	gm_top_rows_free(&process->modules);
-	process->modules = now;
-	return 0;
-
-out_free:
-	gm_top_rows_free(&now);
-	return -ENOMEM;
+	return keep(&process->modules, &now, r);
 }
 
 /* ---- call sites ------------------------------------------------------------------------------ */
@@ -223,34 +247,26 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 	return gm_table_put(&process->known, id, 1, process->stack_count) ? NULL : stack;
 }
 
-/* Does @block count, as what is live at that level? */
-static bool counts(const struct gm_block *block, bool driver, const struct gm_top_pieces *pieces)
-{
-	if (!block || (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
-	    block->kind == GM_KIND_IPC)
-		return false;
-	if (driver)
-		return block->domain < GM_MAX_DEVICES;
-	return block->domain >= GM_DOMAIN_POOLS ||
-	       (block->domain < GM_MAX_DEVICES && !gm_top_pieces_have(pieces, block));
-}
-
 /* What is live, summed by stack: one pass over the blocks. */
-static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy, const struct gm_top_pieces *pieces)
+static int sum_stacks(struct gm_top_process *process, const struct gm_snapshot *snapshot)
 {
 	for (size_t i = 0; i < process->stack_count; i++)
 		process->stacks[i]->live = process->stacks[i]->blocks = 0;
-	for (uint32_t id = 1; id < gm_copy_items(copy, GM_REGION_BLOCKS); id++) {
-		const struct gm_block *block = gm_copy_block(copy, id);
-		struct gm_top_stack *stack;
+	for (size_t i = 0; i < snapshot->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &snapshot->segments[i];
 
-		if (!counts(block, process->driver, pieces))
-			continue;
-		stack = stack_of(process, block->stack);
-		if (!stack)
-			return -ENOMEM;
-		add(&stack->live, (int64_t)block->requested);
-		stack->blocks++;
+		for (size_t b = 0; segment->device != GM_ROW_HOST && b < segment->block_count; b++) {
+			const struct gm_snapshot_block *block = &segment->blocks[b];
+			struct gm_top_stack *stack;
+
+			if (strcmp(block->state, "active_allocated") || !strcmp(block->kind, "ipc"))
+				continue;
+			stack = stack_of(process, (uint32_t)block->stack);
+			if (!stack)
+				return -ENOMEM;
+			add(&stack->live, block->requested_size);
+			stack->blocks++;
+		}
 	}
 	for (size_t i = 0; !process->samples && i < process->stack_count; i++)
 		process->stacks[i]->first = process->stacks[i]->live;
@@ -259,17 +275,11 @@ static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy
 
 /* Growth is counted by stack: a site may get its name, and become another row, between two samples. One
  * that holds nothing any more stays, with what it held at first as growth below zero. */
-static int read_sites(struct gm_top_process *process, const struct gm_copy *copy)
+static int make_sites(struct gm_top_process *process)
 {
 	struct gm_top_rows now = { .count = 0 };
-	struct gm_top_pieces pieces;
-	int r = gm_top_pieces_open(&pieces, copy);
+	int r = 0;
 
-	if (!r)
-		r = sum_stacks(process, copy, &pieces);
-	gm_top_pieces_close(&pieces);
-	if (!r)
-		r = gm_top_stacks(process, copy);
 	for (size_t i = 0; !r && i < process->stack_count; i++) {
 		struct gm_top_stack *stack = process->stacks[i];
 		struct gm_top_row *row = gm_top_row(&now, stack->site);
@@ -286,65 +296,102 @@ static int read_sites(struct gm_top_process *process, const struct gm_copy *copy
 		row->blocks += stack->blocks;
 		add(&row->growth, gm_wrap_subtract(stack->live, stack->first));
 	}
-	gm_top_rows_free(r ? &now : &process->sites);
+	return keep(&process->sites, &now, r);
+}
+
+/* ---- named ranges, in the place of call sites --------------------------------------------------- */
+
+static int read_phases(struct gm_top_process *process, struct gm_snapshot *snapshot)
+{
+	struct gm_top_rows now = { .count = 0 };
+	struct gm_phases phases = { .count = 0 };
+	struct gm_lives lives = { .count = 0 };
+	const struct gm_phase **list;
+	size_t count = 0;
+	int r = gm_snapshot_annotate(snapshot);
+
 	if (!r)
-		process->sites = now;
-	return r;
+		r = gm_lives_open(&lives, snapshot);
+	if (!r)
+		r = gm_phases_open(&phases, snapshot, &lives, NULL);
+	list = r ? NULL : gm_phases_sorted(&phases, &count);
+	r = list || r ? r : -ENOMEM;
+	for (size_t i = 0; !r && i < count; i++) {
+		struct gm_top_row *row = gm_top_row(&now, list[i]->name);
+
+		if (!row) {
+			r = -ENOMEM;
+			break;
+		}
+		row->live = list[i]->live;
+		row->blocks = list[i]->blocks;
+		row->peak = list[i]->ranges ? list[i]->peak : -1;
+		row->growth = growth(process, &process->sites, row);
+	}
+	free(list);
+	gm_phases_close(&phases);
+	gm_lives_close(&lives);
+	return keep(&process->sites, &now, r);
 }
 
 /* ---- one sample ------------------------------------------------------------------------------ */
 
-static int read_copy(struct gm_top_process *process, const struct gm_copy *copy, double seconds)
+static int read_snapshot(struct gm_top_process *process, struct gm_snapshot *snapshot, double seconds)
 {
-	const struct gm_header *header = copy->header;
+	const json_t *who = gm_json_object(snapshot->root, "process"), *rank = json_object_get(who, "rank");
 	int r;
 
-	memcpy(process->command, header->command, sizeof(process->command));
-	process->command[sizeof(process->command) - 1] = '\0';
-	process->rank = header->rank;
-	process->consistent = copy->consistent;
-	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *domain = gm_copy_domain(copy, d);
-
-		if (domain)
-			read_device(process, copy, d, domain, seconds);
-	}
-	for (uint32_t id = 1; id < gm_copy_items(copy, GM_REGION_BLOCKS); id++) {
-		const struct gm_block *block = gm_copy_block(copy, id);
-
-		/* The requested bytes count it still (PyTorch's rule), but the program freed it. */
-		if (block && block->state == GM_BLOCK_PENDING && block->domain < GM_DOMAIN_POOLS)
-			process->devices[block->domain].live =
-				gm_wrap_subtract(process->devices[block->domain].live, (int64_t)block->requested);
-	}
-	r = read_modules(process, copy, seconds);
-	return r || process->phases ? r : read_sites(process, copy);
+	snprintf(process->command, sizeof(process->command), "%s", gm_json_text(who, "command"));
+	process->rank = json_is_integer(rank) ? (int)json_integer_value(rank) : -1;
+	process->consistent = json_is_true(json_object_get(snapshot->root, "consistent"));
+	read_devices(process, snapshot, seconds);
+	r = read_modules(process, gm_json_list(snapshot->root, "devices"), seconds);
+	if (!r)
+		r = gm_level_apply(snapshot, process->driver ? GM_LEVEL_DRIVER : GM_LEVEL_POOL);
+	if (!r)
+		r = process->phases ? read_phases(process, snapshot) : sum_stacks(process, snapshot);
+	return r;
 }
 
-static int sample(struct gm_top_process *process, int fd, double now)
+int gm_top_load(struct gm_top_process *process, const struct gm_attached *attached, enum gm_load what,
+		struct gm_loaded *ret)
 {
-	struct gm_copy copy;
-	int r = gm_copy_tables(&copy, fd);
+	int r;
 
-	if (!r)
-		r = gm_copy_resolve(&copy, 0);
-	if (!r)
-		r = read_copy(process, &copy, process->samples ? now - process->when : 0);
-	process->error[0] = '\0';
+	gm_limit_forget();		/* the load before, and other processes */
+	r = gm_load_process(process->pid, attached, what, ret);
 	if (r)
-		snprintf(process->error, sizeof(process->error), "%s", copy.error[0] ? copy.error : strerror(-r));
-	else if (process->phases)
-		r = gm_top_phases(process, fd);
-	gm_copy_free(&copy);
+		snprintf(process->error, sizeof(process->error), "%.250s", ret->error);
+	return r;
+}
+
+static int sample(struct gm_top_process *process, const struct gm_attached *attached, double now)
+{
+	struct gm_loaded loaded;
+	int r;
+
+	process->error[0] = '\0';
+	r = gm_top_load(process, attached, process->phases ? GM_LOAD_WHOLE : GM_LOAD_TABLES, &loaded);
+	if (!r) {
+		r = read_snapshot(process, &loaded.snapshot, process->samples ? now - process->when : 0);
+		gm_load_free(&loaded);
+	}
+	if (!r && !process->phases)
+		r = gm_top_names(process, attached);
+	if (!r && !process->phases)
+		r = make_sites(process);
+	if (r && !process->error[0])
+		snprintf(process->error, sizeof(process->error), "%s", gm_limit_why(r));
 	return r;
 }
 
 /* Is the process at an end? Another one may have its number by now. */
-static bool is_over(const struct gm_top_process *process, int fd)
+static bool is_over(const struct gm_top_process *process, const struct gm_attached *attached)
 {
 	struct stat st;
 
-	return fstat(fd, &st) || st.st_dev != process->device || st.st_ino != process->inode || gm_copy_alive(fd) == 0;
+	return fstat(attached->fd, &st) || st.st_dev != process->device || st.st_ino != process->inode ||
+	       gm_attach_ended(attached);
 }
 
 int gm_top_sample(struct gm_top_process *process)
@@ -353,14 +400,14 @@ int gm_top_sample(struct gm_top_process *process)
 	double now = gm_show_now();
 	int r = process->fd < 0 ? gm_attach(process->pid, &attached) : 0;
 
-	if (r == -ESRCH || r == -ENOENT || (!r && is_over(process, attached.fd))) {
+	if (r == -ESRCH || r == -ENOENT || (!r && is_over(process, &attached))) {
 		process->state = GM_TOP_ENDED;
 		r = -ESRCH;
 	} else {
 		if (r)
 			snprintf(process->error, sizeof(process->error), "%s", gm_attach_explain(process->pid, r));
 		else
-			r = sample(process, attached.fd, now);
+			r = sample(process, &attached, now);
 		process->state = r ? GM_TOP_UNREADABLE : GM_TOP_RUNNING;
 		process->samples += !r;
 		process->when = r ? process->when : now;
