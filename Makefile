@@ -26,8 +26,9 @@ CUDA_INC  := $(CUDA_HOME)/include
 CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/targets/*/lib/stubs/libcuda.so))
 PYTHON    ?= python3
 
-# With ASan and UBSan, -O2 takes twice as long to compile as -O1, and finds no more.
-CFLAGS  ?= $(if $(filter address,$(SAN)),-O1,-O2) -g
+# Sanitizers find no more at -O2, which takes up to twice as long to compile as -O1. Their reports need lines and no
+# variables: -g1.
+CFLAGS  ?= $(if $(SAN),-O1 -g1,-O2 -g)
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	   $(if $(CI)$(WERROR),-Werror)
 # -Wno-tsan: gcc warns of every fence; the readers' fences are in functions that are not instrumented.
@@ -85,7 +86,7 @@ SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh tes
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py test/python/test_*.py \
 	     test/viewer/test_*.mjs))
 # The tests of each sanitizer. A program with one thread has no race, so it does not run under TSan. Code that is loaded
-# into Python cannot run under ASan, and runs under UBSan only.
+# into Python cannot run under ASan: the plain test_python loads pyframes_ubsan.so, which has UBSan.
 THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
 # Of the fake driver's tests only those with threads, because HOOKTEST runs the driver under ASan and TSan, too.
 FAKE_THREADED := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(shell grep -l pthread_create test/fakecuda/tests/test_*.c))
@@ -94,7 +95,6 @@ TSAN_TESTS  = $(THREADED) $(FAKE_THREADED) $(HOOKTEST)
 # ASan, and fuzz_journal and test_moments run the readers of damaged journals under ASan.
 SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments kill_step)
 ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKE_THREADED) $(HOOKTEST) $(FUZZ)
-UBSAN_ALONE = $(BUILD)/test/unit/test_python
 # Tests that take longer than about ten seconds or need another variant; make check-fast leaves them out.
 SLOW_TESTS  = $(addprefix test/preload/test_,abi.py closefrom.py conservation.py crash.py host.py kills.py pools.py \
 	      sanitized.py storms.py) \
@@ -113,7 +113,7 @@ RT_SO   := $(BUILD)/fakecuda/libcudart.so.13
 RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 
 # ---- targets -----------------------------------------------------------------------------------
-.PHONY: all help setup demo check check-fast check-quick check-only check-built built-rules built-address built-undefined built-thread \
+.PHONY: all help setup demo check check-fast check-quick check-only check-built built-rules built-address built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench bench-steps fuzz \
 	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tools dist-tar dist-deb dist-rpm check-more check-packages check-pythons check-aarch64 check-aarch64-fast aarch64-tests aarch64-programs check-fleet
 .DELETE_ON_ERROR:
@@ -164,19 +164,17 @@ check-quick: all tests
 # All variants share one set of jobs. No two variants share a file, except that the rules share the plain variant's.
 # Slow tests are started first, so that no core waits for one of them at the end.
 CHECKED = $(SCRIPTS) $(call variant,thread,$(TSAN_TESTS)) $(call variant,address,$(ASAN_TESTS)) \
-	  $(call variant,undefined,$(UBSAN_ALONE)) $(UNIT) $(FAKETEST) $(HOOKTEST)
+	  $(UNIT) $(FAKETEST) $(HOOKTEST)
 check-only: check-built
 	$(Q)scripts/lint.sh
 	$(Q)$(PYTHON) test/run.py --build build $(filter $(SLOW_TESTS),$(CHECKED)) $(filter-out $(SLOW_TESTS),$(CHECKED))
 # All variants of the command share one page, which is made first.
-built-address built-thread built-undefined built-aarch64: | build/viewer.html
-check-built: all tests built-rules built-address built-undefined built-thread built-aarch64
+built-address built-thread built-aarch64: | build/viewer.html
+check-built: all tests built-rules built-address built-thread built-aarch64
 built-rules: all
 	+$(Q)$(MAKE) --no-print-directory RULES=1 build/rules/libgpumem.so
 built-address built-thread: built-%:
 	+$(Q)$(MAKE) --no-print-directory SAN=$* sanitizer-tests
-built-undefined:
-	+$(Q)$(MAKE) --no-print-directory SAN=undefined $(call variant,undefined,$(UBSAN_ALONE))
 
 # For aarch64, with Debian's cross compiler at -O0, to see that all compiles. The library is linked, but the command's
 # objects are not, because the check has no jansson for aarch64. make check-aarch64 gets it with scripts/arm-root.sh,
@@ -433,7 +431,7 @@ $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.cc
 	$(Q)$(CXX) -Wall -Wextra $(UNWIND_BUILD) -o $@ $<
 
 # The same for the library that test_python loads into the interpreters, and for a stand-in for an interpreter.
-PYTHON_LIBS := $(BUILD)/test/unit/python/pyframes.so $(BUILD)/test/unit/python/fakepython.so
+PYTHON_LIBS := $(addprefix $(BUILD)/test/unit/python/,pyframes.so fakepython.so $(if $(filter address thread,$(SAN)),,pyframes_ubsan.so))
 $(BUILD)/test/unit/test_python $(BUILD)/test/bench/bench_python: | $(PYTHON_LIBS) $(UNWIND_LIBS)
 $(BUILD)/test/unit/python/pyframes.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
 $(BUILD)/test/unit/python/%.so: test/unit/python/%.c
@@ -441,6 +439,15 @@ $(BUILD)/test/unit/python/%.so: test/unit/python/%.c
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing $(filter -fsanitize=undefined,$(SANFLAGS)) \
 		-MMD -MP -MF $(BUILD)/obj/python_$*.d -MT $@ -o $@ $(filter %.c %.a,$^) -pthread -ldl
+# The same library with UBSan in the code that reads an interpreter, stacks and libraries. A cross compiler's UBSan is
+# not installed, so the library is plain for another machine.
+FRAMES_UBSAN := $(if $(CROSS),,-fsanitize=undefined -fno-sanitize-recover=undefined)
+$(BUILD)/test/unit/python/pyframes_ubsan.so: test/unit/python/pyframes.c $(wildcard $(patsubst %,recorder/%/*.c,python stacks \
+		unwind modules)) $(BUILD)/libgm_core.a
+	@mkdir -p $(@D) $(BUILD)/obj
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing -pthread -DGPUMEM_VERSION='"$(VERSION)"' $(FRAMES_UBSAN) \
+		-o $@ $(filter %.c %.a,$^) -ldl
 
 # The library that bench_stacks loads into the interpreters.
 $(BUILD)/test/bench/bench_stacks: | $(BUILD)/test/bench/stacks_load.so

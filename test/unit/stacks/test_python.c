@@ -103,7 +103,7 @@ START_TEST(interpreter)
 	child = fork();
 	ck_assert_int_ge(child, 0);
 	if (child == 0) {
-		execl(python, python, "test/unit/python/frames.py", helper_path("pyframes.so"),
+		execl(python, python, "test/unit/python/frames.py", helper_path("pyframes_ubsan.so"),
 		      aux_directory, (char *)NULL);
 		_exit(127);
 	}
