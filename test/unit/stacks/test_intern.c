@@ -297,12 +297,12 @@ int main(void)
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
-	tcase_add_test(tc, test_strings);
-	tcase_add_test(tc, test_many_strings);
-	tcase_add_test(tc, test_frames_and_stacks);
-	tcase_add_test(tc, test_modules);
-	tcase_add_test(tc, test_full);
-	tcase_add_loop_test(tc, test_no_memory, 1, 12);
+	tcase_add_single_test(tc, test_strings);
+	tcase_add_single_test(tc, test_many_strings);
+	tcase_add_single_test(tc, test_frames_and_stacks);
+	tcase_add_single_test(tc, test_modules);
+	tcase_add_single_test(tc, test_full);
+	tcase_add_single_loop_test(tc, test_no_memory, 1, 12);
 	tcase_add_test(tc, test_threads);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);

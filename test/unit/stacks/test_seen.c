@@ -103,8 +103,8 @@ int main(void)
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
-	tcase_add_test(tcase, kept_and_found);
-	tcase_add_test(tcase, more_than_room);
+	tcase_add_single_test(tcase, kept_and_found);
+	tcase_add_single_test(tcase, more_than_room);
 	tcase_add_test(tcase, in_threads);
 	return run_suite(suite);
 }

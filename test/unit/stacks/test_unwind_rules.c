@@ -189,10 +189,10 @@ int main(void)
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
-	tcase_add_test(tcase, every_rule_comes_back);
-	tcase_add_test(tcase, more_than_it_holds);
-	tcase_add_test(tcase, high_addresses);
-	tcase_add_test(tcase, generations);
+	tcase_add_single_test(tcase, every_rule_comes_back);
+	tcase_add_single_test(tcase, more_than_it_holds);
+	tcase_add_single_test(tcase, high_addresses);
+	tcase_add_single_test(tcase, generations);
 	tcase_add_loop_test(tcase, threads, 0, 2);
 	return run_suite(suite);
 }
