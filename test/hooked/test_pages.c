@@ -866,6 +866,7 @@ int main(void)
 	(void)test_moves_as_time_allows;
 	(void)test_handles_of_several_pages;
 	(void)test_handles_of_a_pool;
+	(void)test_threshold_of_a_pool;
 	(void)test_failing_calls;
 	(void)test_all_of_the_device;
 	(void)test_nearly_all_live;
