@@ -374,8 +374,8 @@ static void run_program(struct run *state)
  * other than its own, so none is thread-local. A process has one capture only in two cases: the capture must be the
  * first that the library meets, or the driver refuses the program's call, so that later steps have nothing to do. */
 static const struct pass { unsigned int mode, variant; bool some, each_step; } passes[] = {
-	{ GLOBAL, AROUND, true, false }, { GLOBAL, SEEN, false, true }, { GLOBAL, TO_END, true, false },
-	{ RELAXED, AROUND, true, true }, { RELAXED, TO_END, false, true }, { RELAXED, SPAN, false, true },
+	{ GLOBAL, AROUND, true, false }, { GLOBAL, SEEN, false, true }, { GLOBAL, TO_END, false, false },
+	{ RELAXED, AROUND, true, true }, { RELAXED, TO_END, true, true }, { RELAXED, SPAN, false, true },
 };
 
 static pid_t pids[JOBS];
