@@ -120,11 +120,11 @@ with Room() as room:
               runs[0].returncode == runs[1].returncode == 0 and said[0] == said[1] and len(said[0]) > 100, (runs[0].stderr, said[0][-300:], said[1][-300:]))
     make(other, "--events", EVENTS)
     enough = []
-    for limit in range(75, 500, 50):
+    for limit in (75, 175, 200, 225, 350):      # one can be read from 150 or 200 MB of address space on
         ends = [subprocess.run(["bash", "-c", "ulimit -v %d; exec \"$@\"" % (1000 * (limit + more)), "bash", GPUMEM, "merge", *[other] * count],
                                capture_output=True, timeout=100, check=False).returncode for count, more in ((1, 0), (2, 50))]
         enough += [(limit, ends[1])] if not ends[0] else []
-    check("where one can be read two can, one after the other if need be", len(enough) > 3 and not any(end for _, end in enough), enough)
+    check("where one can be read two can, one after the other if need be", len(enough) > 2 and not any(end for _, end in enough), enough)
     os.truncate(other, os.path.getsize(other) - 5)
     for names, bad in (((path, other), other), ((other, path), other), ((path, path, other, path, other), other), ((path, "/nonexistent"), "/nonexistent")):
         for verb in ("merge",) if len(names) > 2 else ("leaks", "diff", "merge"):
