@@ -651,7 +651,7 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	char last_outside[1024];	/* path of the newest snapshot that another process asked for */
 	_Atomic(uint64_t) failure_shown;	/* number of the newest failure with a snapshot */
 
-	struct gm_control control;	/* all 0 in journals of older libraries */
+	struct gm_control control;	/* commands from outside */
 };
 
 /* `gpumem run` makes a directory for journals, whose name begins with this, and reads every journal that
