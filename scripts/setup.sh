@@ -90,7 +90,7 @@ declare -A there=(
 	[python3-torch]='/usr/bin/python3 -c "import torch"'
 	[nodejs]='node -e "process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)"'
 	[npm]='command -v npm'
-	[chromium-headless-shell]='command -v chromium-headless-shell'
+	[chromium-headless-shell]='command -v chromium-headless-shell || command -v chromium'
 	[man-db]='command -v man && command -v groff'
 )
 
