@@ -79,7 +79,10 @@ static size_t count(const struct gm_value *value, size_t most)
 
 static void write_value(struct gm_writer *writer, const struct gm_value *value)
 {
-	static const enum gm_writer_type types[] = { GM_WRITER_LIST, GM_WRITER_LIST, GM_WRITER_TUPLE, GM_WRITER_DICT };
+	static const enum gm_writer_type types[] = {
+		[GM_VALUE_NUMBERS] = GM_WRITER_LIST, [GM_VALUE_LIST] = GM_WRITER_LIST,
+		[GM_VALUE_TUPLE] = GM_WRITER_TUPLE, [GM_VALUE_DICT] = GM_WRITER_DICT,
+	};
 
 	switch ((enum gm_value_type)value->type) {
 	case GM_VALUE_NULL:	gm_writer_null(writer); return;
@@ -92,7 +95,7 @@ static void write_value(struct gm_writer *writer, const struct gm_value *value)
 	}
 	if (value->type != GM_VALUE_TUPLE && gm_writer_again(writer, (uint64_t)(uintptr_t)value, false))
 		return;
-	gm_writer_begin(writer, types[value->type - GM_VALUE_NUMBERS]);
+	gm_writer_begin(writer, types[value->type]);
 	for (uint32_t i = 0; i < value->count; i++)
 		if (value->type == GM_VALUE_NUMBERS)
 			gm_writer_int(writer, value->u.numbers[i]);

@@ -55,6 +55,16 @@ class Screen:
             except OSError:
                 pass
 
+    def read_rest(self):
+        """All that the program wrote. Our own mark behind it says where that ends, because the terminal may still hold a part back."""
+        mark = b"\x1b[0;7;0m"
+        while select.select([self.master], [], [], 0)[0]:
+            self.read(0)
+        os.write(self.slave, mark)
+        while not self.raw.endswith(mark):
+            self.read(1)
+        self.raw = self.raw[:-len(mark)]
+
     def press(self, keys):
         os.write(self.master, keys.encode())
 
@@ -65,7 +75,7 @@ class Screen:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = status
-                self.read(0)
+                self.read_rest()
                 break
             if time.monotonic() > end:
                 return False
