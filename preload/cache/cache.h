@@ -202,7 +202,7 @@ void gm_writers_seen(const char *why);
 
 /* Note the same from inside another hook of this thread. Takes effect when the next segment is made. Takes no lock
  * and calls nothing. Signal context: any. */
-void gm_writers_met(const char *why);
+void gm_writers_noticed(const char *why);
 
 /* Has there been another writer since the process began? */
 bool gm_writers_any(void);

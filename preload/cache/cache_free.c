@@ -54,7 +54,7 @@ static bool frees_freely(struct freeing *freeing, const void *caller)
 /* Free the block in the order of a stream that is not its own. */
 static __attribute__((noinline)) bool freed_elsewhere(struct freeing *freeing, const struct gm_reuse_item *item)
 {
-	if (gm_order_frees_told)
+	if (gm_order_frees_reported)
 		gm_order_stream_freed(freeing->key, freeing->on, true);
 	return gm_reuse_freed(gm_order_reuse(), item, freeing->key, gm_stream_context(freeing->on, false),
 			      &freeing->early);
@@ -77,7 +77,7 @@ static enum gm_cache_when reusable(void *arg, uint32_t block, uint32_t number, u
 	    (ordered ? freeing->key == freeing->stream || !gm_rule(GM_RULE_STREAM_ORDER)
 		     : freeing->kind == GM_KIND_POOL)) {
 		now = freeing->kind == GM_KIND_POOL || !gm_capturing();
-		if (ordered && now && unlikely(gm_order_frees_told))
+		if (ordered && now && unlikely(gm_order_frees_reported))
 			gm_order_stream_freed(freeing->key, freeing->on, freeing->kind == GM_KIND_POOL &&
 					      gm_cache_heap_in_pages(freeing->heap));
 		if (now && !ordered)

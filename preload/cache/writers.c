@@ -80,7 +80,7 @@ void gm_writers_seen(const char *why)
 	gm_unseen_work(why);
 }
 
-void gm_writers_met(const char *why)
+void gm_writers_noticed(const char *why)
 {
 	noticed = why;
 }

@@ -30,7 +30,7 @@ static CUresult export_inside(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 
 	if (result || !gm_cache_covers(dptr))
 		return result;
-	gm_writers_met(EXPORTED);
+	gm_writers_noticed(EXPORTED);
 	if (!gm_inside_block(dptr, &base, &bytes) ||
 	    GM_REAL(cuMemGetAddressRange_v2)(&start, &size, dptr) ||
 	    !gm_part_write(pHandle, base - start, bytes, size))

@@ -234,7 +234,7 @@ static CUresult set_inside(const void *value, CUpointer_attribute attribute, CUd
 	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_cache_covers(ptr)) {
 		if (!*(const unsigned int *)value)
 			return CUDA_SUCCESS;
-		gm_writers_met("memory is made ready for RDMA");
+		gm_writers_noticed("memory is made ready for RDMA");
 	}
 	return GM_REAL(cuPointerSetAttribute)(value, attribute, ptr);
 }

@@ -164,7 +164,7 @@ void gm_order_stream_meet(uint64_t key, CUstream stream, bool fresh);
 /* Report every stream-ordered free from now on, before its block can be handed out again. Called when there is so much
  * stream-ordered memory that another request could lack it. */
 void gm_order_report_frees(void);
-extern _Atomic(bool) gm_order_frees_told GM_HIDDEN;
+extern _Atomic(bool) gm_order_frees_reported GM_HIDDEN;
 /* Report a stream-ordered free. @meets: add the stream to the timeline if it is not known. */
 void gm_order_stream_freed(uint64_t key, CUstream stream, bool meets);
 /* Make the stream @own wait, on the device, for everything that was freed on stream @key. If no event covers that and

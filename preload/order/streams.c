@@ -15,7 +15,7 @@
 
 #define THREADS 8u			/* added threads' streams between two searches for ended threads, at least */
 
-_Atomic(bool) gm_order_frees_told;
+_Atomic(bool) gm_order_frees_reported;
 
 static _Atomic(uint32_t) threads_met, threads_next = THREADS;	/* added so far; number at the next search */
 
@@ -86,8 +86,8 @@ bool gm_order_behind_stream(uint64_t key, CUstream own, bool may_record)
 
 void gm_order_report_frees(void)
 {
-	if (gm_order_frees_told ||
-	    __atomic_exchange_n((bool *)&gm_order_frees_told, true, __ATOMIC_ACQ_REL))
+	if (gm_order_frees_reported ||
+	    __atomic_exchange_n((bool *)&gm_order_frees_reported, true, __ATOMIC_ACQ_REL))
 		return;
 	gm_reuse_mark_streams(gm_order_reuse());
 }
