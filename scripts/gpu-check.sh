@@ -134,12 +134,27 @@ conserved() {
 	judged "$1, conservation" "$python" test/gpu/check.py conservation "$room/$1/ours.d"
 }
 
-compile() {
-	local name=$1
+# begin NAME COMMAND...: compile beside the others, one for each processor. ready NAME: check that NAME compiled.
+begin() {
+	local dir=$room/$1
 	shift
-	"$@" >"$room/compile.log" 2>&1 && return 0
-	wrong "$name" "does not compile: $(grep -m 1 error "$room/compile.log")"
+	mkdir -p "$dir"
+	while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+		wait -n
+	done
+	{ "$@" >"$dir/compile.log" 2>&1 && touch "$dir/compiled"; } &
+}
+
+ready() {
+	[ -e "$room/$1/compiled" ] && return 0
+	wrong "$1" "does not compile: $(grep -m 1 error "$room/$1/compile.log")"
 	return 1
+}
+
+compile() {
+	begin "$@"
+	wait
+	ready "$1"
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed 's/^/gpu: /'
@@ -152,23 +167,35 @@ for source in test/apps/*.cu; do
 	[ "$app" = app_ptds ] && flags='-default-stream per-thread'
 	for runtime_kind in static shared; do
 		name=$app.$runtime_kind
-		mkdir -p "$room/$name"
 		# shellcheck disable=SC2086
-		compile "$name" "$nvcc" -O1 -arch="$arch" -I. $flags -cudart $runtime_kind \
-			-o "$room/$name/$app" "$source" -lpthread -ldl -lrt || continue
-		pair "$name" "$room/$name/$app" || continue
-		conserved "$name"
+		begin "$name" "$nvcc" -O1 -arch="$arch" -I. $flags -cudart $runtime_kind \
+			-o "$room/$name/$app" "$source" -lpthread -ldl -lrt
 	done
 done
-
 for source in test/apps/*.c; do
 	app=$(basename "$source" .c)
 	wanted "$app" || continue
-	mkdir -p "$room/$app"
-	compile "$app" "${CC:-cc}" -std=gnu11 -O1 -I. -isystem "$cuda/include" -o "$room/$app/$app" "$source" \
-		-L"$stub" -lcuda -lpthread -ldl || continue
-	pair "$app" "$room/$app/$app" || continue
-	conserved "$app"
+	begin "$app" "${CC:-cc}" -std=gnu11 -O1 -I. -isystem "$cuda/include" -o "$room/$app/$app" "$source" \
+		-L"$stub" -lcuda -lpthread -ldl
+done
+if wanted conformance; then
+	for runtime_kind in static shared; do
+		name=conformance.$runtime_kind
+		begin "$name" "$nvcc" -O1 -arch="$arch" -I. -cudart $runtime_kind -o "$room/$name/conformance" \
+			test/conformance/conformance.cu -lpthread -ldl -lrt
+	done
+fi
+wait
+
+for source in test/apps/*.cu test/apps/*.c; do
+	app=$(basename "${source%.*}")
+	wanted "$app" || continue
+	case $source in *.cu) names="$app.static $app.shared" ;; *) names=$app ;; esac
+	for name in $names; do
+		ready "$name" || continue
+		pair "$name" "$room/$name/$app" || continue
+		conserved "$name"
+	done
 done
 
 if wanted demo_app && [ -x "$room/demo_app.static/demo_app" ]; then
@@ -180,9 +207,7 @@ if wanted conformance; then
 	seconds=300
 	for runtime_kind in static shared; do
 		name=conformance.$runtime_kind
-		mkdir -p "$room/$name"
-		compile "$name" "$nvcc" -O1 -arch="$arch" -I. -cudart $runtime_kind -o "$room/$name/conformance" \
-			test/conformance/conformance.cu -lpthread -ldl -lrt || continue
+		ready "$name" || continue
 		run_bare "$name" env CUDA_VISIBLE_DEVICES=0 "$room/$name/conformance"
 		run_ours "$name" env CUDA_VISIBLE_DEVICES=0 GPUMEM_ALLOCATOR=native "$room/$name/conformance"
 		same "$name"
@@ -215,7 +240,6 @@ fi
 # A completely filled device, beside another process.
 if wanted exhaust; then
 	seconds=200
-	mkdir -p "$room/exhaust"
 	compile exhaust "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/exhaust/exhaust" test/gpu/exhaust.cu &&
 		pair exhaust "$room/exhaust/exhaust"
 fi
@@ -223,7 +247,6 @@ fi
 # Unused memory goes back to the driver while a kernel waits for the host.
 if wanted idle; then
 	seconds=60
-	mkdir -p "$room/idle"
 	if compile idle "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/idle/idle" test/gpu/idle.cu; then
 		for case in malloc async; do
 			for setting in X=1 GPUMEM_EXPANDABLE_SEGMENTS=True; do
@@ -239,7 +262,6 @@ fi
 
 # Some of these programs hang without the library, which depends on the driver; no other may hang with the library.
 if wanted full; then
-	mkdir -p "$room/full"
 	if compile full "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/full/full" test/gpu/full.cu; then
 		for case in threads same async pitched long late ordered-async probe; do
 			rounds=8
@@ -255,7 +277,6 @@ fi
 
 if wanted waits; then
 	seconds=30
-	mkdir -p "$room/waits"
 	if compile waits "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/waits/waits" test/gpu/waits.cu -L"$stub" -lcuda; then
 		for case in stream used green context peer pool; do
 			run_bare "waits-$case" "$room/waits/waits" "$case"
@@ -286,7 +307,7 @@ tool() {
 	fi
 }
 mkdir -p "$room/tools"
-if compile overrun "$nvcc" -O1 -lineinfo -arch="$arch" -o "$room/tools/overrun" test/gpu/overrun.cu; then
+if compile tools "$nvcc" -O1 -lineinfo -arch="$arch" -o "$room/tools/overrun" test/gpu/overrun.cu; then
 	tools=$cuda/bin
 	tool sanitizer-clean 'ERROR SUMMARY: 0 errors' '' "$tools/compute-sanitizer" "$room/tools/overrun" clean
 	tool sanitizer-finds 'Invalid __global__ write of size 4' '' "$tools/compute-sanitizer" "$room/tools/overrun"
