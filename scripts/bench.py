@@ -220,13 +220,16 @@ def print_parts(parts, count):
 
 def print_instructions(bench, args):
     envs = {kind: env for kind, _, env in bench.kinds()}
-    totals = {}
-    for kind, about in (("trivial hook", "trivial hook"), *SERVED.items(), ("async off", "cudaMallocAsync, no history")):
-        parts = parts_of([bench.calls, "async" if kind.startswith("async") else "malloc"], envs[kind], 20000, 30000)
-        totals[kind] = sum(parts.values())
-        line("instructions of a pair of 4 KiB, %s" % about, [totals[kind]], "",
-             [] if kind == "trivial hook" else [("the trivial hook", [totals["trivial hook"]])])
-        print_parts(parts, args.parts)
+    bare = 0
+    for size, about in ((4096, "4 KiB"), (2 << 20, "2 MiB")):
+        kinds = {"trivial hook": "trivial hook", **SERVED, "async off": "cudaMallocAsync, no history"}
+        for kind in kinds if size == 4096 else ("off", "on"):
+            command = [bench.calls, "async" if kind.startswith("async") else "malloc", "--bytes", str(size)]
+            parts = parts_of(command, envs[kind], 20000, 30000)
+            bare = bare or sum(parts.values())
+            line("instructions of a pair of %s, %s" % (about, kinds[kind]), [sum(parts.values())], "",
+                 [] if kind == "trivial hook" else [("the trivial hook", [bare])])
+            print_parts(parts, args.parts)
 
 
 def print_pool_instructions(args):

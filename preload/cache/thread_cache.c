@@ -74,16 +74,17 @@ static inline bool is_of(const struct gm_bin *bin, const struct gm_cache_heap *h
 	       bin->module == module;
 }
 
-/* Return the bin of such blocks, which is in one of two places; GM_TALLIES: there is none. */
-static inline unsigned int bin_of(const struct gm_tcache *tcache, const struct gm_cache_heap *heap,
-				  uint64_t size, uint64_t stream, uint16_t module)
+/* Return the bin of such blocks, which is in one of two places; NULL: there is none. */
+static inline struct gm_bin *bin_of(struct gm_tcache *tcache, const struct gm_cache_heap *heap,
+				    uint64_t size, uint64_t stream, uint16_t module)
 {
 	unsigned int i = place(heap, size, stream, module);
+	struct gm_bin *bin = &tcache->bins[i];
 
-	if (gm_likely(is_of(&tcache->bins[i], heap, size, stream, module)))
-		return i;
-	i ^= 1;
-	return is_of(&tcache->bins[i], heap, size, stream, module) ? i : GM_TALLIES;
+	if (gm_likely(is_of(bin, heap, size, stream, module)))
+		return bin;
+	bin = &tcache->bins[i ^ 1];
+	return is_of(bin, heap, size, stream, module) ? bin : NULL;
 }
 
 static inline uint64_t round_up(const struct gm_cache_heap *heap, uint64_t bytes)
@@ -100,12 +101,11 @@ static inline void begin_change(struct gm_change *change, struct gm_slot *slot,
 	change->writer.slot = slot;
 	change->writer.nested = false;
 	change->counts = &tcache->record->counts;
-	change->domain = &gm_rec.domains[tcache->domain];
+	change->domain = tcache->record_of;
 	change->number = tcache->domain;
-	change->op = op ? op : gm_writer_op(&change->writer);
-	if (gm_unlikely(slot->last_op == change->op))
-		change->op = gm_writer_op(&change->writer);
-	slot->last_op = change->op;
+	if (gm_likely(!op || slot->last_op == op))
+		op = gm_writer_op(&change->writer);
+	change->op = slot->last_op = op;
 }
 
 /* Return the stamp for handing this thread a block that it freed itself. The fence of gm_stamp is not needed, because
@@ -186,12 +186,11 @@ static void note_move(struct gm_tcache *tcache, uint32_t id, uint64_t op)
 	gm_set(&tcache->moves, count + 1);
 }
 
-static void take(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i, uint64_t op,
+static void take(struct gm_slot *slot, struct gm_tcache *tcache, struct gm_bin *bin, uint64_t op,
 		 struct gm_alloc *alloc, bool other)
 {
-	struct gm_tally *tally = &tcache->record->tallies[i];
+	struct gm_tally *tally = bin->tally;
 	struct gm_change change;
-	struct gm_bin *bin = &tcache->bins[i];
 	uint32_t id = bin->ids[bin->count - 1];
 	struct gm_block *block = &gm_rec.blocks[id];
 
@@ -216,42 +215,41 @@ uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 	uint32_t id = GM_NONE;
 	struct gm_tcache *tcache;
 	struct gm_slot *slot;
-	unsigned int i;
+	struct gm_bin *bin;
 
 	slot = gm_slot_enter_own();
 	if (gm_unlikely(!slot))
 		return GM_NONE;
 	tcache = tcache_in(slot, heap->domain);
-	i = tcache ? bin_of(tcache, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
-	if (i < GM_TALLIES && tcache->bins[i].count && gm_get(&heap->thread_cache)) {
-		const struct gm_bin *bin = &tcache->bins[i];
-		const struct gm_block *block = &gm_rec.blocks[bin->ids[bin->count - 1]];
+	bin = tcache ? bin_of(tcache, heap, size, alloc->stream, alloc->module) : NULL;
+	if (bin && bin->count && gm_get(&heap->thread_cache)) {
+		uint32_t last = bin->ids[bin->count - 1];
+		const struct gm_block *block = &gm_rec.blocks[last];
 		bool other = gm_site_is_other(block, alloc->stack, alloc->requested);
 
 		/* The requested bytes may not rise above those that the statistics count as live. */
 		if (gm_likely(alloc->requested <= block->requested) && gm_likely(!other || has_room(tcache))) {
-			id = bin->ids[bin->count - 1];
-			take(slot, tcache, i, op, alloc, other);
+			id = last;
+			take(slot, tcache, bin, op, alloc, other);
 		}
 	}
 	gm_slot_leave_own(slot);
 	return id;
 }
 
-/* Return a bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
-static inline unsigned int room_for(const struct gm_cache_heap *heap, struct gm_tcache *tcache,
-				    const struct gm_block *block)
+/* Return a bin with room for @block, perhaps an unused one; NULL: there is none. */
+static inline struct gm_bin *room_for(const struct gm_cache_heap *heap, struct gm_tcache *tcache,
+				      const struct gm_block *block)
 {
-	unsigned int i = bin_of(tcache, heap, block->size, block->stream, block->module);
-	struct gm_bin *bin = &tcache->bins[i];
+	struct gm_bin *bin = bin_of(tcache, heap, block->size, block->stream, block->module);
+	unsigned int i;
 
-	if (gm_likely(i < GM_TALLIES))
-		return bin->count < GM_BIN_BLOCKS && bin->count * block->size < GM_BIN_BYTES ?
-		       i : GM_TALLIES;
+	if (gm_likely(bin != NULL))
+		return bin->count < GM_BIN_BLOCKS && bin->count * block->size < GM_BIN_BYTES ? bin : NULL;
 	i = place(heap, block->size, block->stream, block->module);
 	if (!tcache->bins[i].heap)
-		return i;
-	return tcache->bins[i ^ 1].heap ? GM_TALLIES : i ^ 1;
+		return &tcache->bins[i];
+	return tcache->bins[i ^ 1].heap ? NULL : &tcache->bins[i ^ 1];
 }
 
 /* May this thread's cache contain @block? Not if another thread's list of moved blocks contains it. */
@@ -262,12 +260,12 @@ static inline bool may_have(const struct gm_slot *slot, const struct gm_block *b
 }
 
 /* Begin an unused bin for blocks like @block. The tally counts nothing yet, so its key needs no undo. */
-static void begin_bin(struct gm_cache_heap *heap, struct gm_tcache *tcache, unsigned int i,
+static void begin_bin(struct gm_cache_heap *heap, struct gm_tcache *tcache, struct gm_bin *bin,
 		      const struct gm_block *block)
 {
-	struct gm_tally *tally = &tcache->record->tallies[i];
-	struct gm_bin *bin = &tcache->bins[i];
+	struct gm_tally *tally = &tcache->record->tallies[bin - tcache->bins];
 
+	bin->tally = tally;
 	bin->stream = block->stream;
 	bin->size = tally->size = block->size;
 	bin->module = tally->module = block->module;
@@ -276,15 +274,14 @@ static void begin_bin(struct gm_cache_heap *heap, struct gm_tcache *tcache, unsi
 	gm_set(&tcache->bins_used, gm_get(&tcache->bins_used) + 1);
 }
 
-static void put(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i, uint32_t id,
+static void put(struct gm_slot *slot, struct gm_tcache *tcache, struct gm_bin *bin, uint32_t id,
 		uint64_t op, const struct gm_cache_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
 						  GM_ACTION_FREE_COMPLETED };
-	struct gm_tally *tally = &tcache->record->tallies[i];
+	struct gm_tally *tally = bin->tally;
 	struct gm_change change;
 	struct gm_block *block = &gm_rec.blocks[id];
-	struct gm_bin *bin = &tcache->bins[i];
 
 	begin_change(&change, slot, tcache, op);
 	save(tcache->record, change.op, block, &tally->puts, &tally->put_bytes);
@@ -304,8 +301,7 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 	const struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_tcache *tcache;
 	struct gm_slot *slot;
-	bool cached = false;
-	unsigned int i;
+	struct gm_bin *bin = NULL;
 
 	slot = gm_slot_enter_own();
 	if (gm_unlikely(!slot))
@@ -313,16 +309,15 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 	tcache = tcache_in(slot, heap->domain);
 	/* A thread that drops or suspends the heap clears heap->thread_cache before it looks at the thread caches. */
 	if (gm_likely(tcache && gm_get(&heap->thread_cache)) && may_have(slot, block)) {
-		i = room_for(heap, tcache, block);
-		cached = i < GM_TALLIES;
-		if (gm_likely(cached)) {
-			if (!tcache->bins[i].heap)
-				begin_bin(heap, tcache, i, block);
-			put(slot, tcache, i, id, op, how);
+		bin = room_for(heap, tcache, block);
+		if (gm_likely(bin != NULL)) {
+			if (!bin->heap)
+				begin_bin(heap, tcache, bin, block);
+			put(slot, tcache, bin, id, op, how);
 		}
 	}
 	gm_slot_leave_own(slot);
 	if (gm_likely(tcache) || !gm_tcache_make(heap->domain))
-		return cached;
+		return bin != NULL;
 	return gm_tcache_put(heap, id, op, how);	/* the thread has one now */
 }

@@ -19,9 +19,10 @@
 #define GM_VAIN_FULL 16u
 #define GM_VAIN_TRY 32u			/* as a trial, one free of this many is cached nevertheless */
 
-/* Cached blocks of one heap, stream, size and module; the tally with the same index counts them. */
+/* Cached blocks of one heap, stream, size and module, counted by @tally, which has the same index. */
 struct gm_bin {
 	struct gm_cache_heap *heap;		/* NULL: bin and tally are unused */
+	struct gm_tally *tally;
 	uint64_t stream, size;
 	uint16_t module;
 	uint32_t count;
@@ -35,6 +36,7 @@ struct gm_tcache {
 	struct gm_slot *slot;
 	struct gm_tcache *next;		/* next thread cache of the domain */
 	struct gm_tcache *next_of_slot;
+	struct gm_domain *record_of;	/* the record of @domain */
 	uint8_t domain;
 	/* Other threads read these. */
 	_Atomic(uint32_t) blocks;	/* blocks in all its bins */

@@ -72,6 +72,7 @@ static bool make_locked(struct gm_slot *slot, uint8_t domain)
 	tcache->record->domain = domain;
 	tcache->slot = slot;
 	tcache->domain = domain;
+	tcache->record_of = &gm_rec.domains[domain];
 	tcache->next = gm_tcache_first(domain);
 	tcache->next_of_slot = gm_get(&slot->tcaches);
 	gm_set_release(&slot->tcaches, tcache);

@@ -1,7 +1,7 @@
 /* calls.cu - the rows of calls.h for the CUDA runtime, and so for whatever is preloaded, on a GPU and on the fake driver.
  *
  *	calls malloc|async [ROW...]		cudaMalloc and cudaFree, or cudaMallocAsync and cudaFreeAsync
- *	calls malloc|async --count N		N pairs of 4 KiB and nothing else: for counting instructions
+ *	calls malloc|async [--bytes B] --count N	N pairs of B bytes (4 KiB) and nothing else: for counting instructions
  *
  * Rows more, which are run only where they are named: of cudaMallocAsync "memset", a pair of 4 KiB with a cudaMemsetAsync
  * between, and "held", a pair of 4 KiB while 1 GiB more is stream-ordered; and "streams N", RMM's
@@ -154,9 +154,11 @@ template <typename Peer> int run(Peer peer, int argc, char **argv)
 
 	held.get(4096);			/* so that a free gives nothing back to the driver */
 	held.get(4 << 20);
-	if (argc == 4 && !strcmp(argv[2], "--count")) {
-		for (long n = atol(argv[3]); n > 0; n--)
-			peer.put(peer.get(4096));
+	if (argc >= 4 && !strcmp(argv[argc - 2], "--count")) {
+		size_t bytes = argc == 6 && !strcmp(argv[2], "--bytes") ? strtoull(argv[3], nullptr, 10) : 4096;
+
+		for (long n = atol(argv[argc - 1]); n > 0; n--)
+			peer.put(peer.get(bytes));
 		return 0;
 	}
 	if (argc > 2 && rows.wanted("first"))
@@ -179,7 +181,7 @@ int main(int argc, char **argv)
 	by_async async;
 
 	if (argc < 2 || (strcmp(argv[1], "malloc") && strcmp(argv[1], "async"))) {
-		fprintf(stderr, "usage: calls malloc|async [ROW...|--count N]\n");
+		fprintf(stderr, "usage: calls malloc|async [ROW...|[--bytes B] --count N]\n");
 		return 2;
 	}
 	CHECK(cudaFree(0));
