@@ -82,10 +82,11 @@ const drag = (selector, from, to) => mouse(selector, async (pointer, at) => {
 	await pointer.move(...at(...to), { steps: 3 });
 	await pointer.up();
 });
-const wheel = (selector, by) => mouse(selector, async (pointer, at) => {
+/* On a busy machine a quarter of a second can pass between two turns: then each is a step of Back. */
+const wheel = (selector, by, turns = 2) => mouse(selector, async (pointer, at) => {
 	await pointer.move(...at(0.5, 0.5));
-	await pointer.wheel(0, by);
-	await pointer.wheel(0, by);
+	for (let k = 0; k < turns; k++)
+		await pointer.wheel(0, by);
 });
 const click = (selector, x, y, options) => mouse(selector, (pointer, at) => pointer.click(...at(x, y), options));
 const flame = (options) => async (page) => {
@@ -210,11 +211,12 @@ test("Back and Forward go through what was looked at, and an address of another 
 	await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
 	const seen = [await now()];
 	const steps = [() => page.locator("[data-view=tables]").click(), () => page.locator(".table .vlist-row").first().click(),
-		() => page.locator("[data-view=timeline]").click(), () => wheel(".canvas .top", -300)(page), () => choose("colour by", "size")(page), () => choose("snapshot", "1")(page)];
+		() => page.locator("[data-view=timeline]").click(), () => wheel(".canvas .top", -300, 1)(page), () => choose("colour by", "size")(page), () => choose("snapshot", "1")(page)];
 	for (const step of steps) {
 		await settle(page);
+		const before = await page.evaluate(() => location.hash);
 		await step();
-		await page.evaluate(() => gpumem.store.timer && new Promise((done) => { setTimeout(done, 300); }));
+		await page.waitForFunction((hash) => location.hash !== hash && !gpumem.store.timer, before);
 		seen.push(await now());
 	}
 	assert.equal(new Set(seen.map((one) => JSON.stringify(one))).size, steps.length + 1);
