@@ -511,6 +511,7 @@ $(BUILD)/test/hooked/scenarios: $(call obj,$(SCENARIOS)) $(HOOKED_OBJ) $(FAKE_SO
 
 # Tests of the hooks from inside the process; with --wrap a test counts calls between the library's files.
 HOOKTEST_WRAP_test_work_hooks = gm_work_slow gm_host_submitted_slow
+HOOKTEST_WRAP_test_pages = gm_order_behind_stream
 $(BUILD)/test/hooked/test_%: $(BUILD)/obj/test/hooked/test_%.c.o $(call obj,test/unit/journal/aux_check.c) $(HOOKED_OBJ) $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -285,6 +285,70 @@ START_TEST(test_waits_for_no_other_stream)
 }
 END_TEST
 
+static CUdeviceptr taken, freed_late;
+static CUstream freed_on;
+
+static void *free_late(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(context));
+	OK(cuStreamWaitValue32_v2(freed_on, taken, 2, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuMemFreeAsync(freed_late, freed_on));
+	freed_late = 0;
+	return NULL;
+}
+
+/* When the request's stream waits for what the other stream freed, another thread frees a block there. */
+bool __real_gm_order_behind_stream(uint64_t key, CUstream own, bool may_record);
+bool __wrap_gm_order_behind_stream(uint64_t key, CUstream own, bool may_record);
+bool __wrap_gm_order_behind_stream(uint64_t key, CUstream own, bool may_record)
+{
+	bool waits = __real_gm_order_behind_stream(key, own, may_record);
+	pthread_t thread;
+
+	if (waits && freed_late) {
+		pthread_create(&thread, NULL, free_late, NULL);
+		pthread_join(thread, NULL);
+	}
+	return waits;
+}
+
+/* A request on another stream takes over what a stream freed, and waits on the GPU for that free. A block that the
+ * stream frees meanwhile is not part of it: the next request waits for the later free, too. */
+START_TEST(test_freed_while_taken_over)
+{
+	CUdeviceptr first, between, next, last;
+	cuuint64_t keep = UINT64_MAX;
+	CUmemoryPool pool;
+	CUstream own;
+
+	setenv("FAKECUDA_CAPACITY", "192MiB", 1);
+	taken = begin_with_flag();
+	OK(cuCtxGetCurrent(&context));
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	OK(cuStreamCreate(&freed_on, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAllocAsync(&first, 80 * MIB, freed_on));
+	OK(cuMemAllocAsync(&between, 2 * MIB, freed_on));	/* else the two free blocks become one */
+	OK(cuMemAllocAsync(&last, 80 * MIB, freed_on));
+	OK(cuStreamWaitValue32_v2(freed_on, taken, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuMemFreeAsync(first, freed_on));
+	freed_late = last;
+	OK(cuMemAllocAsync(&next, 80 * MIB, own));
+	ck_assert_uint_eq(freed_late, 0);
+	ck_assert_int_eq(cuStreamQuery(own), CUDA_ERROR_NOT_READY);
+	ck_assert_int_eq(fakecuda_write(taken, &(const uint32_t){ 1 }, 4), 0);
+	OK(cuStreamSynchronize(own));
+	OK(cuMemAllocAsync(&last, 80 * MIB, own));
+	ck_assert_int_eq(cuStreamQuery(own), CUDA_ERROR_NOT_READY);
+	ck_assert_int_eq(fakecuda_write(taken, &(const uint32_t){ 2 }, 4), 0);
+	OK(cuStreamSynchronize(own));
+	ck_assert_int_eq(gm_recorder_check(), 0);
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+}
+END_TEST
+
 static __typeof__(cuEventQuery) *query_of_driver;
 static CUdeviceptr given;
 
@@ -850,6 +914,7 @@ int main(void)
 	tcase_add_test(tc, test_waits_before_growth);
 	tcase_add_test(tc, test_waits_in_vain_once);
 	tcase_add_test(tc, test_waits_for_no_other_stream);
+	tcase_add_test(tc, test_freed_while_taken_over);
 	tcase_add_test(tc, test_spare_is_not_lost);
 	tcase_add_loop_test(tc, test_moves_as_time_allows, 0, 5);
 	tcase_add_loop_test(tc, test_handles_of_several_pages, 0, 2);
@@ -862,6 +927,7 @@ int main(void)
 	(void)test_waits_before_growth;
 	(void)test_waits_in_vain_once;
 	(void)test_waits_for_no_other_stream;
+	(void)test_freed_while_taken_over;
 	(void)test_spare_is_not_lost;
 	(void)test_moves_as_time_allows;
 	(void)test_handles_of_several_pages;
