@@ -285,14 +285,14 @@ START_TEST(test_waits_for_no_other_stream)
 }
 END_TEST
 
-static CUdeviceptr taken, freed_late;
+static CUdeviceptr step, freed_late;	/* @step: a word on the device that work waits for */
 static CUstream freed_on;
 
 static void *free_late(void *arg)
 {
 	(void)arg;
 	OK(cuCtxSetCurrent(context));
-	OK(cuStreamWaitValue32_v2(freed_on, taken, 2, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuStreamWaitValue32_v2(freed_on, step, 2, CU_STREAM_WAIT_VALUE_GEQ));
 	OK(cuMemFreeAsync(freed_late, freed_on));
 	freed_late = 0;
 	return NULL;
@@ -323,7 +323,7 @@ START_TEST(test_freed_while_taken_over)
 	CUstream own;
 
 	setenv("FAKECUDA_CAPACITY", "192MiB", 1);
-	taken = begin_with_flag();
+	step = begin_with_flag();
 	OK(cuCtxGetCurrent(&context));
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
@@ -332,17 +332,17 @@ START_TEST(test_freed_while_taken_over)
 	OK(cuMemAllocAsync(&first, 80 * MIB, freed_on));
 	OK(cuMemAllocAsync(&between, 2 * MIB, freed_on));	/* else the two free blocks become one */
 	OK(cuMemAllocAsync(&last, 80 * MIB, freed_on));
-	OK(cuStreamWaitValue32_v2(freed_on, taken, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuStreamWaitValue32_v2(freed_on, step, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	OK(cuMemFreeAsync(first, freed_on));
 	freed_late = last;
 	OK(cuMemAllocAsync(&next, 80 * MIB, own));
 	ck_assert_uint_eq(freed_late, 0);
 	ck_assert_int_eq(cuStreamQuery(own), CUDA_ERROR_NOT_READY);
-	ck_assert_int_eq(fakecuda_write(taken, &(const uint32_t){ 1 }, 4), 0);
+	ck_assert_int_eq(fakecuda_write(step, &(const uint32_t){ 1 }, 4), 0);
 	OK(cuStreamSynchronize(own));
 	OK(cuMemAllocAsync(&last, 80 * MIB, own));
 	ck_assert_int_eq(cuStreamQuery(own), CUDA_ERROR_NOT_READY);
-	ck_assert_int_eq(fakecuda_write(taken, &(const uint32_t){ 2 }, 4), 0);
+	ck_assert_int_eq(fakecuda_write(step, &(const uint32_t){ 2 }, 4), 0);
 	OK(cuStreamSynchronize(own));
 	ck_assert_int_eq(gm_recorder_check(), 0);
 	ck_assert_uint_eq(gm_lock_violations(), 0);
