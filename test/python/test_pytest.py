@@ -238,6 +238,9 @@ def odd(python):
         told = run(room, python, "import pytest, gpumem, host, os\n@pytest.mark.limit_gpu_leaks(1000)\ndef test_one():\n"
                    "    host.alloc(9)\n    gpumem.snapshot = lambda path: open(path, 'w').close() or True\n", CI="true")
         check("nor one whose snapshot cannot be read", told.returncode == 1 and "is not checked: JSONDecodeError" in report(told, "test_one"), tell(told))
+        told = run(room, python, "from gpumem import __main__ as command\ncommand.find = lambda: None\n" + one % "@pytest.mark.limit_gpu_leaks(1000)", CI="true")
+        check("nor one without the command gpumem", told.returncode == 1 and
+              "is not checked: OSError('the command gpumem is not installed')" in report(told, "test_one"), tell(told))
         told = run(room, python, one % "@pytest.mark.limit_gpu_leaks(1000)", history=0)
         check("leaks need none", told.returncode == 1 and "1.0 MiB in 1 block" in told.stdout, tell(told))
         many = "    for i in range(3000):\n        alloc(512)\n"

@@ -44,6 +44,12 @@ with Room() as room:
     check("and all of them together", report["bytes"] == sum(b for b, _ in wanted.values()), report["bytes"])
     check("the host's by -d host", sums(leaks("-d", "host", before)) == by_stack(snapshot, live(snapshot, host=True)) != {})
     check("a device that is not there has none", leaks("-d", "7", before)["leaks"] == [])
+    began, moments = snapshot["process"]["start_time_us"], sorted({block["time_us"] for block in live(snapshot)})
+    middle = moments[len(moments) // 2]
+    young = by_stack(snapshot, [block for block in live(snapshot) if block["time_us"] >= middle])
+    for since in (str(middle), "%dus" % (middle - began)):
+        check("--since %s leaves out what is older" % since, young and young != wanted and sums(leaks("--since", since, before)) == young, young)
+    check("--since counts back from the newest event", sums(leaks("--since", "-1h", before)) == wanted and leaks("--since", "1h", before)["leaks"] == [])
     text = gpumem("leaks", before).stdout
     check("as text: each with its stack, then a sum", text.count(" block (") + text.count(" blocks (") == len(wanted) and
           re.search(r"^not freed yet: [0-9.]+ MiB in %d blocks from %d stacks$" % (sum(n for _, n in wanted.values()), len(wanted)),

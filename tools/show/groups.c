@@ -359,7 +359,7 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 		struct gm_group *group;
 
 		if ((!held && !gm_life_at(life, row)) || !gm_life_counts(life, device) ||
-		    (known && gm_suppressed(known, scene, life->stack)))
+		    (known && gm_suppressed(known, scene, life)))
 			continue;
 		groups->all_bytes[side] = gm_wrap_add(groups->all_bytes[side], life->size);
 		groups->all_count[side] += !held;

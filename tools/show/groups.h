@@ -140,6 +140,7 @@ json_t *gm_groups_json_stack(const struct gm_scene *scene, int64_t stack);
  */
 
 struct gm_suppressions {
+	double since;			/* memory from before this time (gm_show_moment) is known; 0: none is */
 	char **patterns;
 	size_t count;
 	size_t matched;			/* allocations that were left out */
@@ -150,7 +151,7 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path,
 			 size_t bytes);
 void gm_suppressions_free(struct gm_suppressions *suppressions);
 
-/* Is @stack a known leak? If so, count one more in @matched. */
-bool gm_suppressed(struct gm_suppressions *suppressions, const struct gm_scene *scene, int64_t stack);
+/* Is the stack of @life a known leak? If so, count one more in @matched. Memory from before @since is not counted. */
+bool gm_suppressed(struct gm_suppressions *suppressions, const struct gm_scene *scene, const struct gm_life *life);
 
 #endif

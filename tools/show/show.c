@@ -306,11 +306,33 @@ int gm_units_time(const char *text, double *ret)
 	return -EINVAL;
 }
 
-int64_t gm_units_moment(double time, int64_t origin_us, int64_t end_us)
+int64_t gm_show_origin(const struct gm_snapshot *snapshot)
+{
+	int64_t start = gm_json_number(gm_json_object(snapshot->root, "process"), "start_time_us");
+
+	return start > 0 || !snapshot->row_count ? start : snapshot->rows[0].time_us;
+}
+
+int64_t gm_show_newest(const struct gm_snapshot *snapshot)
+{
+	int64_t end = snapshot->row_count ? snapshot->rows[snapshot->row_count - 1].time_us :
+					    gm_show_origin(snapshot);
+
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
+
+		if (pool->row_count && pool->rows[pool->row_count - 1].time_us > end)
+			end = pool->rows[pool->row_count - 1].time_us;
+	}
+	return end;
+}
+
+int64_t gm_show_moment(const struct gm_snapshot *snapshot, double time)
 {
 	if (time >= 1e12)
 		return (int64_t)time;
-	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)), time < 0 ? end_us : origin_us);
+	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)),
+			   time < 0 ? gm_show_newest(snapshot) : gm_show_origin(snapshot));
 }
 
 int gm_units_seconds(const char *text, double least, double most, double *ret)

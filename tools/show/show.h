@@ -115,9 +115,15 @@ int gm_units_parse(const char *text, uint64_t *ret);
  * unchanged. */
 int gm_units_time(const char *text, double *ret);
 
-/* Return the moment that @time (gm_units_time) means, in microseconds since 1970: @time seconds after @origin_us; if
- * @time is below 0, as many seconds before @end_us; from 10^12 on, @time as it is. */
-int64_t gm_units_moment(double time, int64_t origin_us, int64_t end_us);
+/* In microseconds since 1970: the moment at which the times of tables begin (the start of the process or, if @snapshot
+ * does not say that, its first event); the moment of its newest event. */
+struct gm_snapshot;
+int64_t gm_show_origin(const struct gm_snapshot *snapshot);
+int64_t gm_show_newest(const struct gm_snapshot *snapshot);
+
+/* Return the moment that @time (gm_units_time) means, in microseconds since 1970: @time seconds after gm_show_origin;
+ * if @time is below 0, as many seconds before gm_show_newest; from 10^12 on, @time as it is. */
+int64_t gm_show_moment(const struct gm_snapshot *snapshot, double time);
 
 /* Read seconds, from @least to @most. Returns 0, or -EINVAL; *@ret may change in both cases. */
 int gm_units_seconds(const char *text, double least, double most, double *ret);

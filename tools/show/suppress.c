@@ -124,11 +124,13 @@ static bool matches(const char *pattern, const struct gm_frame *frame)
 	       !fnmatch(pattern, frame->file, 0) || !fnmatch(pattern, frame->module, 0);
 }
 
-bool gm_suppressed(struct gm_suppressions *suppressions, const struct gm_scene *scene, int64_t stack)
+bool gm_suppressed(struct gm_suppressions *suppressions, const struct gm_scene *scene, const struct gm_life *life)
 {
 	size_t count;
-	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+	const uint32_t *ids = gm_stack(&scene->stacks, life->stack, &count);
 
+	if (suppressions->since != 0 && life->time_us < gm_show_moment(scene->snapshot, suppressions->since))
+		return true;
 	for (size_t p = 0; p < suppressions->count; p++)
 		for (size_t i = 0; i < count; i++)
 			if (matches(suppressions->patterns[p], &scene->stacks.frames[ids[i]])) {

@@ -370,17 +370,14 @@ static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum 
 	bool stacks = filter->with_stacks || (format == GM_EVENTS_TABLE && filter->stacks.count);
 	struct events events = { .root = root, .stacks = stacks ? &filter->stacks : NULL,
 				    .only_ooms = !filter->with_stacks };
-	/* The times of a table count from the start of the process, else from the first event. */
-	int64_t start = gm_json_number(gm_json_object(root, "process"), "start_time_us");
-	int64_t origin_us = start > 0 || !count ? start : rows[0].time_us;
-	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
+	int64_t origin_us = gm_show_origin(snapshot);
 	size_t kept = 0, first;
 	int r;
 
 	if (!isnan(filter->since))
-		filter->since_us = gm_units_moment(filter->since, origin_us, end_us);
+		filter->since_us = gm_show_moment(snapshot, filter->since);
 	if (!isnan(filter->until))
-		filter->until_us = gm_units_moment(filter->until, origin_us, end_us);
+		filter->until_us = gm_show_moment(snapshot, filter->until);
 	for (size_t i = 0; i < count; i++)
 		if (passes(filter, root, &rows[i]))
 			rows[kept++] = rows[i];

@@ -145,7 +145,8 @@ int gm_verb_leaks(int argc, char **argv)
 	const char *suppressions = NULL;
 	const struct gm_argument arguments[] = {
 		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "suppressions", GM_ARG_TEXT, &suppressions },
-		{ "min-size", GM_ARG_SIZE, &ask.min_size }, { "top", GM_ARG_COUNT, &ask.top },
+		{ "min-size", GM_ARG_SIZE, &ask.min_size }, { "since", GM_ARG_TIME, &ask.known.since },
+		{ "top", GM_ARG_COUNT, &ask.top },
 		{ "level", GM_ARG_WORD, &ask.level },
 		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};

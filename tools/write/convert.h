@@ -19,7 +19,7 @@ typedef int gm_convert(FILE *out, struct gm_loaded *loaded, char note[256]);
 gm_convert gm_convert_pickle, gm_convert_torch_json, gm_convert_snapshot, gm_convert_chrome, gm_convert_csv,
 	   gm_convert_rmm, gm_convert_prometheus, gm_convert_folded, gm_convert_speedscope;
 
-/* The part of a snapshot to keep: events of the last @last seconds and from @since on (gm_units_moment; NAN: no such
+/* The part of a snapshot to keep: events of the last @last seconds and from @since on (gm_show_moment; NAN: no such
  * bound), of at least @min_size bytes, on @device (a number or "host"; NULL: all devices and the host). */
 struct gm_cut { double last, since; uint64_t min_size; const char *device; };
 

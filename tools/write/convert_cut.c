@@ -103,24 +103,11 @@ static void cut_pools(struct cutting *c, struct gm_snapshot *snapshot)
 /* Return the time from which on events stay, in microseconds; INT64_MIN: all of them. */
 static int64_t since(const struct gm_cut *cut, const struct gm_snapshot *snapshot)
 {
-	int64_t start = gm_json_number(gm_json_object(snapshot->root, "process"), "start_time_us");
-	int64_t origin = start > 0 || !snapshot->row_count ? start : snapshot->rows[0].time_us;
-	int64_t end = snapshot->row_count ? snapshot->rows[snapshot->row_count - 1].time_us : origin;
-	int64_t from = INT64_MIN, last;
+	int64_t from = isnan(cut->since) ? INT64_MIN : gm_show_moment(snapshot, cut->since), last;
 
-	for (size_t i = 0; i < snapshot->pool_count; i++) {
-		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
-
-		if (pool->row_count && pool->rows[pool->row_count - 1].time_us > end)
-			end = pool->rows[pool->row_count - 1].time_us;
-	}
-	if (!isnan(cut->since))
-		from = gm_units_moment(cut->since, origin, end);
-	if (isnan(cut->last))
+	if (isnan(cut->last) || cut->last >= 1e12)
 		return from;
-	if (cut->last >= 1e12)
-		return from;
-	last = gm_wrap_subtract(end, (int64_t)(cut->last * 1e6 + 0.5));
+	last = gm_wrap_subtract(gm_show_newest(snapshot), (int64_t)(cut->last * 1e6 + 0.5));
 	return last > from ? last : from;
 }
 

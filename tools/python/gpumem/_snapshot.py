@@ -1,14 +1,18 @@
-"""Read a snapshot, and find for an interval of time the peak, the memory that is left, and its call sites.
+"""Find in a snapshot, for an interval of time, the peak, the memory that is left, and its call sites.
 
-docs/snapshot.md describes the file. Only allocations within the interval count. Where a pool reports its blocks
-(PyTorch's, CuPy's), these count, and the pieces that the pool took from the driver do not.
+The command gpumem reads the snapshot: ``gpumem events`` lists what happened in the interval, and ``gpumem leaks`` what is
+left of it. Where a pool reports its blocks (PyTorch's, CuPy's), the command lists these, and not the pieces that the pool
+took from the driver. Only allocations within the interval count. docs/snapshot.md describes the file.
 """
 import bisect
 import json
 import os
 import re
+import subprocess
 import sysconfig
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+from gpumem import __main__ as _command
 
 
 class StackFrame(NamedTuple):
@@ -56,7 +60,6 @@ class Leak(NamedTuple):
 class _Event(NamedTuple):
     time: int
     born: bool
-    level: int          # of the address: 0, the driver's; else that of a pool of the device, from 1
     address: int
     size: int
     stack: int
@@ -64,8 +67,7 @@ class _Event(NamedTuple):
 
 CALLERS_SHOWN = 4
 FRAMES_SHOWN = 8            # of a stack without a line of the program
-_END = float("inf")         # the time of the snapshot
-_OF_BLOCKS = ("alloc", "free_requested", "free_completed")
+LIMIT_S = 300               # the longest time that the command may take
 
 _ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")} |
                {os.path.dirname(os.path.abspath(__file__)) + os.sep})     # this package in a source tree
@@ -85,25 +87,33 @@ def _is_installed(path: str) -> bool:
 
 
 class Snapshot:
-    """A snapshot read from a file. Raises OSError or ValueError if it cannot be read."""
+    """A snapshot read from a file, which must stay. Raises OSError or ValueError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         with open(path, encoding="utf-8") as file:
             self.data: Dict[str, Any] = json.load(file)
         if not isinstance(self.data, dict) or self.data.get("format") != "gpumem-snapshot":
             raise ValueError("%s is no snapshot of gpumem" % path)
+        self._path = path
         self._places: Dict[int, str] = {}
-        self._of_pools: Dict[int, _Told] = {}
-        self._pieces: Dict[int, FrozenSet[int]] = {}
-        self.traces: Dict[int, List[Dict[str, Any]]] = {}      # by device: the driver's level, then the pools'
-        for device, trace in enumerate(self.data["device_traces"]):
-            self.traces[device] = [trace]
-        for pool in self.data.get("pools", ()):
-            self.traces.setdefault(pool["device"], [{}]).append(pool["trace"])
+        self._events: Dict[int, List[_Event]] = {}
+        self._since: Optional[int] = None       # @_events has the events from this time on
 
     def devices(self) -> List[int]:
-        """Return the devices with events."""
-        return sorted(device for device, traces in self.traces.items() if any(trace.get("action") for trace in traces))
+        """Return the devices of the process."""
+        return [device["device"] for device in self.data["devices"]]
+
+    def _ask(self, verb: str, *options: str) -> str:
+        """Return what the command gpumem prints about the snapshot. Raises OSError or ValueError."""
+        command = _command.find()
+        if not command:
+            raise OSError("the command gpumem is not installed")
+        env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        told = subprocess.run([command, verb, "--no-lines", *options, self._path], env=env, stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=LIMIT_S, check=False)
+        if told.returncode:
+            raise ValueError(told.stderr.decode("utf-8", "replace").strip() or "gpumem %s: exit %d" % (verb, told.returncode))
+        return told.stdout.decode("utf-8", "replace")
 
     def range_of(self, prefix: str) -> Tuple[Optional[int], Optional[int]]:
         """Return when the range whose name begins with @prefix began and ended, in microseconds since 1970; None:
@@ -129,7 +139,8 @@ class Snapshot:
             return "the option history_actions leaves allocations out"
         if began:
             return None
-        first = [trace["time_us"][0] for traces in self.traces.values() for trace in traces if trace.get("time_us")]
+        traces = self.data["device_traces"] + [pool["trace"] for pool in self.data.get("pools", ())]
+        first = [trace["time_us"][0] for trace in traces if trace["time_us"]]
         if named and "annotate" in history["actions"] and not history["annotations_lost"]:
             whole = False       # the start of the range was dropped, and with it earlier events
         else:
@@ -138,73 +149,47 @@ class Snapshot:
 
     # ---- stacks ----
 
-    def stack(self, number: int) -> Stack:
-        """Return the Python frames; without any, the native ones except the interpreter's; else all."""
-        frames = [self.data["frames"][i] for i in self.data["stacks"][number]]
-        chosen = [frame for frame in frames if frame.get("python")] or [
-            frame for frame in frames if not self._is_interpreter(frame)] or frames
-        return Stack(tuple(StackFrame(frame["name"], frame["filename"] or self._module(frame), frame["line"])
-                           for frame in chosen))
-
-    def _is_interpreter(self, frame: Dict[str, Any]) -> bool:
-        return os.path.basename(self._module(frame)).startswith(_INTERPRETER)
+    def _stack(self, number: int) -> Stack:
+        return _choose((StackFrame(frame["name"], frame["filename"] or self._module(frame), frame["line"]),
+                        frame.get("python"), self._module(frame))
+                       for frame in (self.data["frames"][i] for i in self.data["stacks"][number]))
 
     def _module(self, frame: Dict[str, Any]) -> str:
         return str(self.data["modules"][frame["module"]]["path"])
 
-    def place(self, number: int) -> str:
-        """Return the call site: the innermost lines outside installed packages, each called by the next."""
-        if number not in self._places:
-            frames = self.stack(number).frames
-            own = [frame for frame in frames if frame.lineno and not _is_installed(frame.filename)]
-            self._places[number] = " < ".join(_say(frame) for frame in own[:CALLERS_SHOWN] or frames[:1]) or "(no stack)"
-        return self._places[number]
-
     # ---- events ----
 
-    def _events(self, device: int, began: int, ended: int) -> Iterator[_Event]:
-        """Yield the allocations and frees between two times, of pools and of the driver. The driver's events that
-        allocate a pool's piece are left out."""
-        for level, trace in enumerate(self.traces.get(device, ())):
-            pieces = self._rows_of_pieces(device) if level == 0 else frozenset()
-            times = trace.get("time_us", ())
-            for i in range(bisect.bisect_left(times, began), bisect.bisect_right(times, ended)):
-                action = trace["action"][i]
-                if action in _OF_BLOCKS and i not in pieces:
-                    yield _Event(times[i], action == "alloc", level, trace["addr"][i], trace["size"][i], trace["stack"][i])
-
-    def _told(self, device: int) -> "_Told":
-        if device not in self._of_pools:
-            self._of_pools[device] = _Told(self.traces.get(device, [])[1:],
-                                           [pool for pool in self.data.get("pools", ()) if pool["device"] == device])
-        return self._of_pools[device]
-
-    def _rows_of_pieces(self, device: int) -> FrozenSet[int]:
-        """Return the rows of the driver's trace that allocate a pool's piece (tools/read/level.c has the same rule)."""
-        if device not in self._pieces:
-            told = self._told(device)
-            self._pieces[device] = frozenset(_find_pieces(self.traces[device][0], told) if told.addresses else ())
-        return self._pieces[device]
+    def _between(self, device: int, began: int, ended: int) -> List[_Event]:
+        """Return the allocations and frees on @device between two times."""
+        if self._since is None or began < self._since:
+            self._since, self._events = began, {}
+            for line in self._ask("events", "--jsonl", "--action", "alloc,free", "--since", str(began)).splitlines():
+                row = json.loads(line)
+                self._events.setdefault(row["device"], []).append(_Event(
+                    row["time_us"], row["action"] == "alloc", row["addr"], row["size"], row["stack"]))
+        events: List[Any] = self._events.get(device, [])
+        return events[bisect.bisect_left(events, (began,)):bisect.bisect_left(events, (ended + 1,))]
 
     def usage(self, device: int, began: int, ended: int, complete: bool) -> Usage:
         """Return the use of @device between two times, in microseconds since 1970."""
-        events = sorted(self._events(device, began, ended), key=lambda event: event.time)
+        events = self._between(device, began, ended)
         peak, at_peak = 0, -1
-        held: Dict[Tuple[int, int], _Event] = {}
+        held: Dict[int, _Event] = {}
         for i, total in enumerate(_replay(events, held)):
             if total > peak:
                 peak, at_peak = total, i
         held = {}
         for _ in _replay(events[:at_peak + 1], held):
             pass
-        return Usage(device, peak, sum(event.born for event in events),
-                     self._sites([(event.stack, event.size) for event in held.values()]), complete)
+        return Usage(device, peak, sum(event.born for event in events), self._sites(held.values()), complete)
 
-    def _sites(self, blocks: List[Tuple[int, int]]) -> List[Site]:
+    def _sites(self, blocks: Iterable[_Event]) -> List[Site]:
         sums: Dict[str, List[int]] = {}
-        for stack, size in blocks:
-            both = sums.setdefault(self.place(stack), [0, 0])
-            both[0] += size
+        for block in blocks:
+            if block.stack not in self._places:
+                self._places[block.stack] = _place(self._stack(block.stack))
+            both = sums.setdefault(self._places[block.stack], [0, 0])
+            both[0] += block.size
             both[1] += 1
         return sorted((Site(place, *both) for place, both in sums.items()), key=lambda site: (-site.bytes, site.place))
 
@@ -213,96 +198,40 @@ class Snapshot:
     def leaks(self, began: int, device: Optional[int] = None,
               wanted: Optional[Callable[[Stack], bool]] = None) -> List[Leak]:
         """Return the memory that was allocated since @began and is still held, by stack, largest first."""
-        pools = self.data.get("pools", ())
-        sums: Dict[Tuple[int, int], List[int]] = {}
-        for level, segments in enumerate([self.data["segments"]] + [pool["segments"] for pool in pools]):
-            for segment in segments:
-                number = segment["device"]
-                for block in segment["blocks"]:
-                    if (block["state"] != "active_allocated" or block.get("freeing") or
-                            (block["time_us"] or 0) < began or device not in (None, number)):
-                        continue
-                    if level == 0 and self._told(number).is_piece(block["address"], block["size"], block["time_us"] or 0):
-                        continue
-                    both = sums.setdefault((number, block["stack"]), [0, 0])
-                    both[0] += block["requested_size"]
-                    both[1] += 1
         found = []
-        for (number, stack), both in sums.items():
-            if wanted is None or wanted(self.stack(stack)):
-                found.append(Leak(number, self.stack(stack), self.place(stack), *both))
+        for number in self.devices() if device is None else {device}.intersection(self.devices()):
+            for row in json.loads(self._ask("leaks", "--json", "--since", str(began), "--device", str(number)))["leaks"]:
+                stack = _choose((StackFrame(frame["name"], frame["file"], frame["line"]), not frame["module"], frame["module"])
+                                for frame in row["stack"])
+                if wanted is None or wanted(stack):
+                    found.append(Leak(number, stack, _place(stack), row["bytes"], row["blocks"]))
         return sorted(found, key=lambda leak: (-leak.bytes, leak.place))
 
 
-class _Told:
-    """The addresses of one device that its pools reported, with the times, and the memory that they hold at the end.
-
-    A block of the driver's is a pool's piece if the pool reported an address in it while the block lived. The same
-    memory may first be a pool's and later belong to no pool."""
-
-    def __init__(self, traces: List[Dict[str, Any]], pools: List[Dict[str, Any]]) -> None:
-        named: Dict[int, List[float]] = {}
-        held = []
-        for trace in traces:
-            for action, address, time in zip(trace["action"], trace["addr"], trace["time_us"]):
-                if action != "oom":
-                    named.setdefault(address, []).append(time)
-        for pool in pools:
-            for segment in pool["segments"]:
-                for address in [segment["address"]] + [block["address"] for block in segment["blocks"]]:
-                    named.setdefault(address, []).append(_END)
-                if not segment.get("outside"):
-                    held.append((segment["address"], segment["address"] + segment["total_size"]))
-        self.addresses = sorted(named)
-        self._times = {address: sorted(times) for address, times in named.items()}
-        self._held = sorted(held)
-
-    def is_piece(self, address: int, size: int, began: float, ended: float = _END) -> bool:
-        """Is [address, address + size), which lived between these times, a pool's?"""
-        at = bisect.bisect_right(self._held, (address, _END)) - 1
-        if ended == _END and at >= 0 and self._held[at][1] >= address + size > address:
-            return True
-        for i in range(bisect.bisect_left(self.addresses, address),
-                       bisect.bisect_left(self.addresses, address + max(size, 1))):
-            times = self._times[self.addresses[i]]
-            at = bisect.bisect_left(times, began)
-            if at < len(times) and times[at] <= ended:
-                return True
-        return False
+def _choose(frames: Iterable[Tuple[StackFrame, Any, str]]) -> Stack:
+    """Return a stack for people of frames, each with the answer whether it is Python's, and its module: the Python
+    frames; without any, the native ones except the interpreter's; else all."""
+    every = list(frames)
+    chosen = [frame for frame, python, _ in every if python] or [
+        frame for frame, _, module in every if not os.path.basename(module).startswith(_INTERPRETER)]
+    return Stack(tuple(chosen or (frame for frame, _, _ in every)))
 
 
-def _find_pieces(trace: Dict[str, Any], told: _Told) -> Set[int]:
-    """Return the rows of @trace, the driver's, that allocate a piece of a pool."""
-    ends: Dict[int, float] = {}             # by row: when the block ended
-    born: Dict[int, int] = {}               # by address: the row
-    moved: Dict[int, int] = {}              # the row of a moved block -> its row at the place before
-    times, actions, addresses = trace.get("time_us", ()), trace.get("action", ()), trace.get("addr", ())
-    for i, action in enumerate(actions):
-        if action == "alloc":
-            if i >= 3 and times[i - 3] == times[i] and addresses[i - 1] == addresses[i] and \
-                    actions[i - 3:i] == ["free_completed", "segment_unmap", "segment_map"] and addresses[i - 3] in born:
-                moved[i] = born[addresses[i - 3]]
-            born[addresses[i]] = i
-            ends[i] = _END
-        elif action in _OF_BLOCKS and addresses[i] in born:
-            ends[born[addresses[i]]] = times[i]
-    pieces = {i for i, ended in ends.items() if told.is_piece(addresses[i], trace["size"][i], times[i], ended)}
-    # A block that is a piece before or after a move is a piece in both places.
-    for i, before in moved.items():
-        if i in pieces or before in pieces:
-            pieces |= {i, before}
-    return pieces
+def _place(stack: Stack) -> str:
+    """Return the call site: the innermost lines outside installed packages, each called by the next."""
+    own = [frame for frame in stack.frames if frame.lineno and not _is_installed(frame.filename)]
+    return " < ".join(_say(frame) for frame in own[:CALLERS_SHOWN] or stack.frames[:1]) or "(no stack)"
 
 
-def _replay(events: List[_Event], held: Dict[Tuple[int, int], _Event]) -> Iterator[int]:
+def _replay(events: List[_Event], held: Dict[int, _Event]) -> Iterator[int]:
     """Yield the bytes that are held after each event, counting only blocks whose allocation is among @events."""
     total = 0
     for event in events:
-        before = held.pop((event.level, event.address), None)
+        before = held.pop(event.address, None)
         if before is not None:
             total -= before.size
         if event.born:
-            held[(event.level, event.address)] = event
+            held[event.address] = event
             total += event.size
         yield total
 

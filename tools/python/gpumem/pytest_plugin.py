@@ -15,13 +15,14 @@ of the test itself count, for each device separately. Where a pool reports its b
 count. A limit that cannot be checked is a warning, and a failure where CI is set. A marker that cannot be
 read is an error of its test.
 """
+import contextlib
 import ctypes
 import gc
 import inspect
 import os
 import tempfile
 import time
-from typing import Any, Callable, Dict, Generator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
@@ -184,7 +185,9 @@ class Plugin:
         self.runs.append(run)
         if (memory or leaks) and not failed:
             try:
-                self._judge(item, run, memory, leaks)
+                with _taken() as snapshot:
+                    if snapshot is not None:
+                        self._judge(item, run, snapshot, memory, leaks)
             except Exception as error:      # pylint: disable=broad-except      # our error, not the test's
                 self._not_checked(item, repr(error))
 
@@ -196,11 +199,8 @@ class Plugin:
         else:
             item.warn(GpumemWarning(text))
 
-    def _judge(self, item: pytest.Item, run: _Run, memory: List[_Limit], leaks: List[_Limit]) -> None:
+    def _judge(self, item: pytest.Item, run: _Run, snapshot: Snapshot, memory: List[_Limit], leaks: List[_Limit]) -> None:
         """Check the limits of a test that ran, and note a problem if one is exceeded."""
-        snapshot = _take()
-        if snapshot is None:        # no CUDA call yet
-            return
         try:
             _check_devices(memory + leaks)      # the test may have been the first to use CUDA
         except ValueError as error:
@@ -250,13 +250,13 @@ class Plugin:
         if not self.wanted or not self.runs:
             return
         try:
-            snapshot = _take()
-            for run in self.runs if snapshot else ():
-                usages, not_whole = _usages(snapshot, run)
-                if not_whole:
-                    self.unknown.append(run.nodeid)
-                elif any(usage.allocations for usage in usages):
-                    self.results.append(_Result(run.nodeid, usages))
+            with _taken() as snapshot:
+                for run in self.runs if snapshot else ():
+                    usages, not_whole = _usages(snapshot, run)
+                    if not_whole:
+                        self.unknown.append(run.nodeid)
+                    elif any(usage.allocations for usage in usages):
+                        self.results.append(_Result(run.nodeid, usages))
         except Exception as error:      # pylint: disable=broad-except      # our error, not a test's
             self.trouble = repr(error)
 
@@ -303,11 +303,12 @@ def _warm_up(item: pytest.Item, times: int) -> None:
             return      # the test itself will report it
 
 
-def _take() -> Optional[Snapshot]:
-    """Take and read a snapshot of this moment; None before the first CUDA call."""
+@contextlib.contextmanager
+def _taken() -> Iterator[Optional[Snapshot]]:
+    """Take a snapshot of this moment for a with statement; None before the first CUDA call."""
     with tempfile.TemporaryDirectory(prefix="gpumem-pytest-") as directory:
         path = os.path.join(directory, "snapshot.json")
-        return Snapshot(path) if gpumem.snapshot(path) else None
+        yield Snapshot(path) if gpumem.snapshot(path) else None
 
 
 def _usages(snapshot: Snapshot, run: _Run) -> Tuple[List[Usage], Optional[str]]:
