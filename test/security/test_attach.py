@@ -177,10 +177,12 @@ with Room() as room:
     place = place_of(room, "many")
     with Second(many, place + "/x", 400) as other:
         check("a process with 400 mappings that are named so", other.said == "ready", other.said)
-        watch = Opens(place)
-        done, held = waited("top", "--once", str(other.pid))
-        seen = watch.count()
-        check("not all of them are opened", seen <= 64 and done.returncode == 3, (seen, held, done))
+        seen = []
+        while len(seen) < 5 and (not seen or seen[-1] > 64):    # a test beside this one may look for journals, too
+            watch = Opens(place)
+            done, held = waited("top", "--once", str(other.pid))
+            seen.append(watch.count())
+        check("not all of them are opened", seen[-1] <= 64 and done.returncode == 3, (seen, held, done))
 
 with Room() as room:
     secret = os.path.join(room.path, "secret")
