@@ -100,8 +100,8 @@ class Snapshot:
         self._since: Optional[int] = None       # @_events has the events from this time on
 
     def devices(self) -> List[int]:
-        """Return the devices of the process."""
-        return [device["device"] for device in self.data["devices"]]
+        """Return the devices that the process has used."""
+        return [device["device"] for device in self.data["devices"] if device["present"]]
 
     def _ask(self, verb: str, *options: str) -> str:
         """Return what the command gpumem prints about the snapshot. Raises OSError or ValueError."""
