@@ -42,7 +42,7 @@ static int share(struct gm_scene *scene)
 	if (!used)
 		return -ENOMEM;
 	use(scene, used, scene->lives.list, scene->lives.count);
-	use(scene, used, scene->lives.held, scene->lives.held_count);
+	use(scene, used, scene->lives.at_peak, scene->lives.at_peak_count);
 	gm_stacks_share(&scene->stacks, used);
 	return 0;
 }
@@ -74,7 +74,7 @@ int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device)
 {
 	int64_t most = INT64_MIN, row;
 
-	if (scene->snapshot->of_pools && scene->lives.held_known && (device || scene->snapshot->pool_count))
+	if (scene->snapshot->of_pools && scene->lives.at_peak_known && (device || scene->snapshot->pool_count))
 		return gm_lives_peak(&scene->lives, device, &row);
 	for (size_t i = 0; i < scene->snapshot->pool_count; i++) {
 		const struct gm_snapshot_pool *pool = &scene->snapshot->pools[i];
@@ -137,7 +137,7 @@ void gm_groups_close(struct gm_groups *groups)
 {
 	gm_table_free(&groups->found);
 	gm_table_free(&groups->places);
-	gm_table_free(&groups->place_runs);
+	gm_table_free(&groups->place_additions);
 	free(groups->list);
 	gm_values_close(groups->texts);
 	memset(groups, 0, sizeof(*groups));
@@ -172,11 +172,11 @@ static const char *of_place(struct gm_groups *groups, int side, const struct gm_
 	offset = (uint64_t)scene->snapshot->frames[id].offset;
 	known = gm_table_get(&groups->places, (uint64_t)(uintptr_t)build, offset);
 	if (known)
-		return gm_table_get(&groups->place_runs, (uint64_t)(uintptr_t)build, offset) == groups->runs ? key :
-		       (const char *)(uintptr_t)known;
+		return gm_table_get(&groups->place_additions, (uint64_t)(uintptr_t)build, offset) ==
+		       groups->additions ? key : (const char *)(uintptr_t)known;
 	if ((!side || groups->many) &&
 	    (gm_table_put(&groups->places, (uint64_t)(uintptr_t)build, offset, (uint64_t)(uintptr_t)key) ||
-	     gm_table_put(&groups->place_runs, (uint64_t)(uintptr_t)build, offset, groups->runs)))
+	     gm_table_put(&groups->place_additions, (uint64_t)(uintptr_t)build, offset, groups->additions)))
 		return NULL;
 	return key;
 }
@@ -297,7 +297,8 @@ static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 		return NULL;
 	*group = (struct gm_group){
 		.key = groups->by == GM_BY_STACK ? gm_stack_site(&scene->stacks, life->stack)->name : key,
-		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind, .run = groups->runs,
+		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
+		.addition = groups->additions,
 	};
 	if (groups->by == GM_BY_SITE && describe_site(groups, group))
 		return NULL;
@@ -313,7 +314,7 @@ static void add_life(struct gm_group *group, int side, const struct gm_life *lif
 		return;
 	if (!group->name)
 		group->name = life->name;
-	group->names |= strcmp(group->name, life->name) != 0;
+	group->other_names |= strcmp(group->name, life->name) != 0;
 }
 
 /* Add one life to every phase in which it counts. */
@@ -344,12 +345,12 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 {
 	struct gm_table by_stack = { NULL, 0, 0 };	/* (stack, kind) -> group + 1, to make each key once */
 	struct gm_phases phases = { .count = 0 };
-	bool held = row == GM_LIVES_PEAK;
-	const struct gm_life *list = held ? scene->lives.held : scene->lives.list;
-	size_t count = held ? scene->lives.held_count : scene->lives.count;
+	bool at_peak = row == GM_LIVES_PEAK;
+	const struct gm_life *list = at_peak ? scene->lives.at_peak : scene->lives.list;
+	size_t count = at_peak ? scene->lives.at_peak_count : scene->lives.count;
 	int r = groups->by == GM_BY_ANNOTATION ? gm_phases_open(&phases, scene->snapshot, &scene->lives, device) : 0;
 
-	groups->runs++;
+	groups->additions++;
 	for (size_t i = 0; !r && i < count; i++) {
 		const struct gm_life *life = &list[i];
 		bool keyed = groups->by == GM_BY_STACK || groups->by == GM_BY_SITE;
@@ -358,11 +359,11 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, tag) : 0;
 		struct gm_group *group;
 
-		if ((!held && !gm_life_at(life, row)) || !gm_life_counts(life, device) ||
+		if ((!at_peak && !gm_life_at(life, row)) || !gm_life_counts(life, device) ||
 		    (known && gm_suppressed(known, scene, life)))
 			continue;
 		groups->all_bytes[side] = gm_wrap_add(groups->all_bytes[side], life->size);
-		groups->all_count[side] += !held;
+		groups->all_count[side] += !at_peak;
 		if (phases.count) {
 			r = add_to_phases(groups, side, scene, &phases, i);
 			continue;
@@ -373,7 +374,7 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 							    (uint64_t)(group - groups->list) + 1)))
 			r = -ENOMEM;
 		else
-			add_life(group, side, life, !held);
+			add_life(group, side, life, !at_peak);
 	}
 	gm_table_free(&by_stack);
 	gm_phases_close(&phases);
@@ -409,7 +410,7 @@ static const char *joined_name(const struct gm_groups *groups, struct gm_group *
 static bool are_of_builds(struct gm_group *const *list, size_t count)
 {
 	for (size_t i = 1; i < count; i++)
-		if (list[i]->run != list[0]->run && list[i]->build && list[0]->build &&
+		if (list[i]->addition != list[0]->addition && list[i]->build && list[0]->build &&
 		    list[i]->build != list[0]->build)
 			return true;
 	return false;
@@ -517,7 +518,7 @@ int gm_groups_and_peak(struct gm_groups *ret, enum gm_by by, const struct gm_sce
 	int64_t row;
 	int r = gm_groups_open(ret, by);
 
-	ret->peak_shown = !scene->lives.held_known || !gm_by_has_peak(by);
+	ret->peak_shown = !scene->lives.at_peak_known || !gm_by_has_peak(by);
 	ret->peak_known = !ret->peak_shown || scene->lives.row_count;
 	*ret_peak = ret->peak_shown ? gm_lives_shown_peak(&scene->lives, device, &row) :
 		    gm_lives_peak(&scene->lives, device, &row);

@@ -53,9 +53,9 @@ struct gm_group {
 	int64_t module;			/* the caller's */
 	const char *kind;
 	const char *name;		/* the first name of a block in the second snapshot; NULL: none has one */
-	bool names;			/* other blocks have other names */
+	bool other_names;		/* other blocks have other names */
 	const char *function, *build;	/* GM_BY_SITE: function with module, and the module's build id; interned */
-	size_t run;			/* gm_groups.runs when the group was made */
+	size_t addition;		/* gm_groups.additions when the group was made */
 };
 
 static inline int64_t gm_group_growth(const struct gm_group *group)
@@ -70,9 +70,9 @@ struct gm_groups {
 	struct gm_table found;
 	struct gm_values *texts;
 	struct gm_table places;		/* (build id, offset) -> key of the frame in the first snapshot that has it */
-	struct gm_table place_runs;	/* (build id, offset) -> the run of that snapshot */
+	struct gm_table place_additions;	/* (build id, offset) -> the addition of that snapshot */
 	bool many;			/* side 1 is of many snapshots; each may name places */
-	size_t runs;			/* calls of gm_groups_add */
+	size_t additions;		/* calls of gm_groups_add */
 	int64_t all_bytes[2], all_count[2];	/* of all that was added, each block once */
 	/* gm_groups_and_peak: is it known who held the peak? Is "the peak" the highest moment of the history? */
 	bool peak_known, peak_shown;
@@ -82,12 +82,12 @@ struct gm_groups {
 int gm_groups_open(struct gm_groups *groups, enum gm_by by);
 void gm_groups_close(struct gm_groups *groups);
 
-/* Can gm_lives.held be grouped by @by? It has only stacks, modules and kinds. */
+/* Can gm_lives.at_peak be grouped by @by? It has only stacks, modules and kinds. */
 bool gm_by_has_peak(enum gm_by by);
 
 /* Add the lives of @scene to the numbers of the first (@side 0) or second (1) snapshot: those that count for @device
- * (gm_life_counts) and were live after @row (gm_life_at). GM_LIVES_PEAK as @row adds the bytes of gm_lives.held, and no
- * blocks. Leave out the @known leaks (NULL: there are none). Returns 0 or -ENOMEM. */
+ * (gm_life_counts) and were live after @row (gm_life_at). GM_LIVES_PEAK as @row adds the bytes of gm_lives.at_peak, and
+ * no blocks. Leave out the @known leaks (NULL: there are none). Returns 0 or -ENOMEM. */
 struct gm_suppressions;
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known);

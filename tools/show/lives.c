@@ -105,18 +105,18 @@ static int add_blocks(struct building *b)
 
 /* Add the rows of one domain's "at_peak". @of_pools: leave out the memory that pools got, because their blocks
  * count. */
-static int add_held(struct gm_lives *lives, const json_t *of, int device, uint16_t pool, bool of_pools)
+static int add_at_peak(struct gm_lives *lives, const json_t *of, int device, uint16_t pool, bool of_pools)
 {
 	const json_t *peak = json_object_get(of, "at_peak"), *row;
 	size_t i;
 
-	lives->held_known |= json_is_object(peak);
+	lives->at_peak_known |= json_is_object(peak);
 	json_array_foreach(gm_json_list(peak, "sites"), i, row) {
 		struct gm_life *life;
 
 		if (of_pools && !pool && json_is_true(json_object_get(row, "of_pool")))
 			continue;
-		life = gm_list_add(&lives->held, &lives->held_count, sizeof(*life));
+		life = gm_list_add(&lives->at_peak, &lives->at_peak_count, sizeof(*life));
 		if (!life)
 			return -ENOMEM;
 		*life = (struct gm_life){
@@ -130,19 +130,19 @@ static int add_held(struct gm_lives *lives, const json_t *of, int device, uint16
 	return 0;
 }
 
-static int add_all_held(struct gm_lives *lives, const struct gm_snapshot *snapshot)
+static int add_all_at_peak(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 {
 	const json_t *device;
-	int r = add_held(lives, gm_json_object(snapshot->root, "host"), GM_ROW_HOST, 0, false);
+	int r = add_at_peak(lives, gm_json_object(snapshot->root, "host"), GM_ROW_HOST, 0, false);
 	size_t i;
 
 	json_array_foreach(gm_json_list(snapshot->root, "devices"), i, device)
 		if (!r)
-			r = add_held(lives, device, (int)gm_json_number(device, "device"), 0, snapshot->of_pools);
+			r = add_at_peak(lives, device, (int)gm_json_number(device, "device"), 0, snapshot->of_pools);
 	for (i = 0; snapshot->of_pools && i < snapshot->pool_count; i++)
 		if (!r)
-			r = add_held(lives, snapshot->pools[i].root, (int)snapshot->pools[i].device, (uint16_t)(i + 1),
-				     true);
+			r = add_at_peak(lives, snapshot->pools[i].root, (int)snapshot->pools[i].device,
+					(uint16_t)(i + 1), true);
 	return r;
 }
 
@@ -173,18 +173,18 @@ static bool is_whole(const struct gm_lives *lives, const struct gm_snapshot *sna
 
 		if (snapshot->pools[p].device != device)
 			continue;
-		for (size_t i = 0; i < lives->held_count; i++)
-			if (lives->held[i].pool == p + 1)
-				sum = gm_wrap_add(sum, lives->held[i].size);
+		for (size_t i = 0; i < lives->at_peak_count; i++)
+			if (lives->at_peak[i].pool == p + 1)
+				sum = gm_wrap_add(sum, lives->at_peak[i].size);
 		if (highest(lives, name, (int)p + 1, &row) != sum)
 			return false;
 	}
 	return true;
 }
 
-/* Replace the sums of @device and its pools in @held by the lives at the highest moment of the history, if the history
- * is whole. The sums are of different moments, so their total was never live at once. */
-static int hold_at_once(struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device)
+/* Replace the sums of @device and its pools in @at_peak by the lives at the highest moment of the history, if the
+ * history is whole. The sums are of different moments, so their total was never live at once. */
+static int sums_at_once(struct gm_lives *lives, const struct gm_snapshot *snapshot, int64_t device)
 {
 	size_t kept = 0;
 	char name[24];
@@ -195,16 +195,16 @@ static int hold_at_once(struct gm_lives *lives, const struct gm_snapshot *snapsh
 		return 0;
 	if (highest(lives, name, -1, &row) < 0)
 		return -ENOMEM;
-	for (size_t i = 0; i < lives->held_count; i++)
-		if (lives->held[i].device != device)
-			lives->held[kept++] = lives->held[i];
-	lives->held_count = kept;
+	for (size_t i = 0; i < lives->at_peak_count; i++)
+		if (lives->at_peak[i].device != device)
+			lives->at_peak[kept++] = lives->at_peak[i];
+	lives->at_peak_count = kept;
 	for (size_t i = 0; i < lives->count; i++) {
 		struct gm_life *life;
 
 		if (!gm_life_counts(&lives->list[i], name) || !gm_life_at(&lives->list[i], row))
 			continue;
-		life = gm_list_add(&lives->held, &lives->held_count, sizeof(*life));
+		life = gm_list_add(&lives->at_peak, &lives->at_peak_count, sizeof(*life));
 		if (!life)
 			return -ENOMEM;
 		*life = lives->list[i];
@@ -212,18 +212,18 @@ static int hold_at_once(struct gm_lives *lives, const struct gm_snapshot *snapsh
 	return 0;
 }
 
-static int hold_all_at_once(struct gm_lives *lives, const struct gm_snapshot *snapshot)
+static int all_sums_at_once(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 {
 	const struct gm_snapshot_pool *pools = snapshot->pools;
 	int r = 0;
 
-	for (size_t p = 0; !r && lives->held_known && snapshot->of_pools && p < snapshot->pool_count; p++) {
+	for (size_t p = 0; !r && lives->at_peak_known && snapshot->of_pools && p < snapshot->pool_count; p++) {
 		size_t first = 0;
 
 		while (pools[first].device != pools[p].device)
 			first++;
 		if (first == p)
-			r = hold_at_once(lives, snapshot, pools[p].device);
+			r = sums_at_once(lives, snapshot, pools[p].device);
 	}
 	return r;
 }
@@ -246,9 +246,9 @@ int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 			lives->list[i].died = (uint32_t)lives->row_count;
 	gm_table_free(&b.live);
 	if (!r)
-		r = add_all_held(lives, snapshot);
+		r = add_all_at_peak(lives, snapshot);
 	if (!r)
-		r = hold_all_at_once(lives, snapshot);
+		r = all_sums_at_once(lives, snapshot);
 	if (r)
 		gm_lives_close(lives);
 	return r;
@@ -257,7 +257,7 @@ int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 void gm_lives_close(struct gm_lives *lives)
 {
 	free(lives->list);
-	free(lives->held);
+	free(lives->at_peak);
 	memset(lives, 0, sizeof(*lives));
 }
 
@@ -276,12 +276,12 @@ int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t 
 {
 	int64_t sum = 0;
 
-	if (!lives->held_known)
+	if (!lives->at_peak_known)
 		return gm_lives_shown_peak(lives, device, ret_row);
 	*ret_row = GM_LIVES_PEAK;
-	for (size_t i = 0; i < lives->held_count; i++)
-		if (gm_life_counts(&lives->held[i], device))
-			sum = gm_wrap_add(sum, lives->held[i].size);
+	for (size_t i = 0; i < lives->at_peak_count; i++)
+		if (gm_life_counts(&lives->at_peak[i], device))
+			sum = gm_wrap_add(sum, lives->at_peak[i].size);
 	return sum;
 }
 

@@ -38,9 +38,9 @@ struct gm_lives {
 	 * counted when the peak happened. For a device with pools, at the level of pools: the lives at the highest
 	 * moment of the history; if the history is not whole, the sums of each pool and of the rest, each at its own
 	 * peak. */
-	struct gm_life *held;
-	size_t held_count;
-	bool held_known;		/* the snapshot has these sums; older ones and PyTorch's do not */
+	struct gm_life *at_peak;
+	size_t at_peak_count;
+	bool at_peak_known;		/* the snapshot has these sums; older ones and PyTorch's do not */
 };
 
 /* Find all lives of @snapshot, which must outlive @lives. Registered host memory counts 0 bytes. Returns 0; -E2BIG
@@ -56,8 +56,8 @@ bool gm_life_counts(const struct gm_life *life, const char *device);
  * row). Returns -1 if memory is short. */
 int64_t gm_lives_shown_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
-/* Return the bytes at the peak, the sum of @held, and GM_LIVES_PEAK as *@ret_row. For several devices it adds up the
- * peak of each. If the snapshot does not say who held the peak (@lives->held_known), as gm_lives_shown_peak. */
+/* Return the bytes at the peak, the sum of @at_peak, and GM_LIVES_PEAK as *@ret_row. For several devices it adds up the
+ * peak of each. If the snapshot does not say who held the peak (@lives->at_peak_known), as gm_lives_shown_peak. */
 int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
 /* Return the most requested bytes that the program held on @device at once, by the history: a block ends when the
@@ -66,7 +66,7 @@ int64_t gm_lives_held_peak(const struct gm_lives *lives, const struct gm_snapsho
 
 /* Was @life live after @row (-1: before the first row)? For GM_LIVES_END: is @life live in the end, and not freed? */
 #define GM_LIVES_END INT64_MIN
-#define GM_LIVES_PEAK (INT64_MIN + 1)	/* the moment of @held; not for gm_life_at */
+#define GM_LIVES_PEAK (INT64_MIN + 1)	/* the moment of @at_peak; not for gm_life_at */
 bool gm_life_at(const struct gm_life *life, int64_t row);
 
 #endif

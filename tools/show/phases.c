@@ -269,8 +269,8 @@ static void change(struct reading *r, size_t index, bool born)
 	while ((phase = gm_phases_next(r->phases, index, &at))) {
 		phase->held = born ? gm_wrap_add(phase->held, life->size) :
 			      gm_wrap_subtract(phase->held, life->size);
-		if (phase->held > phase->most)
-			phase->most = phase->held;
+		if (phase->held > phase->own_peak)
+			phase->own_peak = phase->held;
 		if (born && life->born != GM_LIFE_BEFORE) {
 			phase->allocated = gm_wrap_add(phase->allocated, life->size);
 			phase->allocations++;
@@ -404,8 +404,8 @@ static int by_peak(const void *a, const void *b)
 
 	if (p->peak != q->peak)
 		return p->peak < q->peak ? 1 : -1;
-	if (p->most != q->most)
-		return p->most < q->most ? 1 : -1;
+	if (p->own_peak != q->own_peak)
+		return p->own_peak < q->own_peak ? 1 : -1;
 	return p < q ? -1 : 1;
 }
 
@@ -415,7 +415,7 @@ const struct gm_phase **gm_phases_sorted(const struct gm_phases *phases, size_t 
 	size_t count = 0;
 
 	for (size_t i = 0; ret && i < phases->count; i++)
-		if (phases->list[i].ranges || phases->list[i].most)
+		if (phases->list[i].ranges || phases->list[i].own_peak)
 			ret[count++] = &phases->list[i];
 	if (count)
 		qsort(ret, count, sizeof(*ret), by_peak);
@@ -448,7 +448,7 @@ const char *gm_phases_missing(const struct gm_snapshot *snapshot)
 json_t *gm_phase_json(const struct gm_phase *phase)
 {
 	return json_pack("{ss so sI sI sI sI sI sI}", "annotation", gm_show_clean(phase->name), "peak_bytes",
-			 gm_show_number(phase->ranges, phase->peak), "own_peak_bytes", (json_int_t)phase->most,
+			 gm_show_number(phase->ranges, phase->peak), "own_peak_bytes", (json_int_t)phase->own_peak,
 			 "allocated_bytes", (json_int_t)phase->live, "blocks", (json_int_t)phase->blocks,
 			 "total_allocated_bytes", (json_int_t)phase->allocated, "allocations",
 			 (json_int_t)phase->allocations, "ranges", (json_int_t)phase->ranges);

@@ -18,7 +18,7 @@ struct gm_phase {
 	int64_t ranges;			/* how often the phase was entered */
 	/* what was allocated in the phase */
 	int64_t live, blocks;		/* bytes and blocks live in the end */
-	int64_t most;			/* the most bytes live at once */
+	int64_t own_peak;		/* the most bytes live at once */
 	int64_t allocated, allocations;	/* bytes and blocks in all */
 	int64_t peak;			/* the most bytes live at once while it was open, whoever allocated them */
 	/* while the history is read */

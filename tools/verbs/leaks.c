@@ -50,7 +50,7 @@ static const char *named(const struct gm_group *group)
 	text[0] = '\0';
 	if (group->name)
 		snprintf(text, sizeof(text), ", named \"%.256s\"%s", gm_show_clean(group->name),
-			 group->names ? " and otherwise" : "");
+			 group->other_names ? " and otherwise" : "");
 	return gm_show_repair(text);
 }
 

@@ -125,8 +125,8 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 	if (r)
 		return r;
 	merge->ranks[place].shown_peak = gm_lives_shown_peak(&scene.lives, ask->device, &row);
-	merge->of_history |= !scene.lives.held_known || !gm_by_has_peak(ask->by);
-	if (scene.lives.held_known && gm_by_has_peak(ask->by))
+	merge->of_history |= !scene.lives.at_peak_known || !gm_by_has_peak(ask->by);
+	if (scene.lives.at_peak_known && gm_by_has_peak(ask->by))
 		row = GM_LIVES_PEAK;
 	merge->ranks[place].of = gm_scene_totals(&scene, ask->device, ask->level == GM_LEVEL_POOL);
 	r = gm_groups_add(groups, 1, &scene, ask->device, ask->at_peak ? row : GM_LIVES_END, NULL);

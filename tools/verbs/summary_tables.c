@@ -55,7 +55,7 @@ static void print_phases(const struct gm_summary *view, const char *device)
 	for (size_t i = 0; i < count && i < rows; i++) {
 		int used = printf("%12s %12s %12s %11lld %8lld",
 				  sorted[i]->ranges ? gm_show_bytes(sorted[i]->peak) : "",
-				  gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live),
+				  gm_show_bytes(sorted[i]->own_peak), gm_show_bytes(sorted[i]->live),
 				  (long long)sorted[i]->blocks, (long long)sorted[i]->ranges);
 
 		gm_groups_put_key(stdout, GM_BY_ANNOTATION, sorted[i]->name, (size_t)used);

@@ -108,7 +108,7 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 {
 	enum gm_weigh weigh = ways->weigh;
 	int64_t row = -1;
-	bool held;
+	bool at_peak;
 	int r;
 
 	*flame = (struct gm_flame){ .stacks = stacks, .weigh = weigh };
@@ -119,10 +119,10 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 		gm_flame_close(flame);
 		return -ENOMEM;
 	}
-	held = row == GM_LIVES_PEAK;
-	for (size_t i = 0; i < (held ? lives->held_count : lives->count); i++) {
-		const struct gm_life *life = held ? &lives->held[i] : &lives->list[i];
-		int64_t weight = !gm_life_counts(life, device) ? 0 : held ? life->size : weight_of(life, weigh, row);
+	at_peak = row == GM_LIVES_PEAK;
+	for (size_t i = 0; i < (at_peak ? lives->at_peak_count : lives->count); i++) {
+		const struct gm_life *life = at_peak ? &lives->at_peak[i] : &lives->list[i];
+		int64_t weight = !gm_life_counts(life, device) ? 0 : at_peak ? life->size : weight_of(life, weigh, row);
 		bool known = life->stack >= 0 && (uint64_t)life->stack < flame->count;
 
 		/* No device reaches a sum beyond 63 bits: cut it. */

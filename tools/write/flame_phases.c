@@ -87,7 +87,7 @@ int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, 
 		}
 		life->stack = (int64_t)at;
 	}
-	lives->held_known = false;		/* the counted peak has no ranges: find the peak in the history */
+	lives->at_peak_known = false;		/* the counted peak has no ranges: find the peak in the history */
 	stacks->frame_count += phases.count;
 	stacks->snapshot = &ret->view;
 	stacks->count = ret->view.stack_count;

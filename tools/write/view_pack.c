@@ -245,10 +245,10 @@ static void choose(const struct origin *from, struct lists *ret)
  * shows the peak. */
 static json_t *peak_of(const struct gm_lives *lives, int device)
 {
-	json_t *sites = lives->held_known ? json_array() : NULL;
+	json_t *sites = lives->at_peak_known ? json_array() : NULL;
 
-	for (size_t i = 0; sites && i < lives->held_count; i++) {
-		const struct gm_life *held = &lives->held[i];
+	for (size_t i = 0; sites && i < lives->at_peak_count; i++) {
+		const struct gm_life *held = &lives->at_peak[i];
 
 		if (held->device != device)
 			continue;
