@@ -236,7 +236,7 @@ static int64_t row_of(const struct gm_scene *scene, const struct gm_facts *facts
 
 /* ---- judgement ------------------------------------------------------------------------------- */
 
-int64_t gm_facts_lacks(const struct gm_facts *facts)
+int64_t gm_facts_missing(const struct gm_facts *facts)
 {
 	return (facts->asked > facts->free ? facts->asked : facts->needed) - facts->free;
 }
@@ -256,7 +256,7 @@ int64_t gm_facts_others(const struct gm_facts *facts)
 
 static enum gm_cause cause_of(const struct gm_facts *facts)
 {
-	int64_t others = gm_facts_others(facts), lacks = gm_facts_lacks(facts);
+	int64_t others = gm_facts_others(facts), missing = gm_facts_missing(facts);
 	int64_t idle = facts->cached > 0 ? facts->cached : 0;
 	int64_t pending = facts->pending > 0 ? facts->pending : 0;
 	int64_t all = facts->total > 0 ? facts->total :
@@ -266,17 +266,17 @@ static enum gm_cause cause_of(const struct gm_facts *facts)
 		return GM_CAUSE_HOST;
 	if (facts->total > 0 && facts->asked > facts->total)
 		return GM_CAUSE_TOO_LARGE;
-	if (facts->limit > 0 || (facts->torch && lacks <= 0))
+	if (facts->limit > 0 || (facts->torch && missing <= 0))
 		return GM_CAUSE_LIMIT;
 	if (facts->torch && facts->asked > all)
 		return GM_CAUSE_TOO_LARGE;
-	if (lacks <= 0)
+	if (missing <= 0)
 		return GM_CAUSE_REFUSED;
 	/* Enough is idle or pending, and without fragmentation the live memory and the request would have fitted. */
-	if (idle + pending >= lacks && facts->live + facts->asked <= all - (others > 0 ? others : 0))
+	if (idle + pending >= missing && facts->live + facts->asked <= all - (others > 0 ? others : 0))
 		return idle >= pending ? GM_CAUSE_FRAGMENTED : GM_CAUSE_PENDING;
 	/* Others hold most of what was missing, and more than the program holds. */
-	if (others > lacks / 2 && others > facts->total / 10 && others > facts->live)
+	if (others > missing / 2 && others > facts->total / 10 && others > facts->live)
 		return GM_CAUSE_OTHERS;
 	/* The request is more than all holders have together, so none of them is the cause. */
 	if (facts->asked > all / 2 && facts->asked > facts->live)

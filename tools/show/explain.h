@@ -96,7 +96,7 @@ void gm_explain_growth(const struct gm_scene *scene, const struct gm_explanation
 bool gm_explain_ours(const struct gm_scene *scene, const struct gm_facts *facts, int64_t row, char *ret, size_t room);
 
 /* Return by how many bytes too little was free; 0 or less: the request would have fitted. */
-int64_t gm_facts_lacks(const struct gm_facts *facts);
+int64_t gm_facts_missing(const struct gm_facts *facts);
 
 /* Return the bytes of the driver's memory in PyTorch's allocator: those of the pool, if one is recorded. */
 int64_t gm_facts_torch_held(const struct gm_facts *facts);

@@ -102,11 +102,11 @@ static void say_idle(const struct gm_facts *facts, struct gm_explanation *ret)
 	if (facts->largest >= facts->asked)
 		WHY("%s too little, while %s lay idle in the cache (the largest piece: %s), but "
 		    "belonged to another stream, context or pool, so it could not serve this request",
-		    gm_show_bytes(gm_facts_lacks(facts)), gm_show_bytes(facts->cached),
+		    gm_show_bytes(gm_facts_missing(facts)), gm_show_bytes(facts->cached),
 		    gm_show_bytes(facts->largest));
 	else
 		WHY("%s too little, while %s lay idle in the cache in pieces that are too small",
-		    gm_show_bytes(gm_facts_lacks(facts)), gm_show_bytes(facts->cached));
+		    gm_show_bytes(gm_facts_missing(facts)), gm_show_bytes(facts->cached));
 	if (facts->largest > 0 && facts->largest < facts->asked)
 		WHY(" (the largest: %s)", gm_show_bytes(facts->largest));
 	if (facts->pending > 0)
@@ -118,14 +118,14 @@ static void say_idle(const struct gm_facts *facts, struct gm_explanation *ret)
 
 static void say_others(const struct gm_facts *facts, struct gm_explanation *ret)
 {
-	int64_t others = gm_facts_others(facts), lacks = gm_facts_lacks(facts);
+	int64_t others = gm_facts_others(facts), missing = gm_facts_missing(facts);
 
 	WHY("%s too little, while %s were held by others, which are not recorded here: other "
-	    "processes, contexts, allocations past the library", gm_show_bytes(lacks),
+	    "processes, contexts, allocations past the library", gm_show_bytes(missing),
 	    gm_show_bytes(others));
-	if (others < lacks)
+	if (others < missing)
 		WHY("; even without them it would have been %s too little",
-		    gm_show_bytes(lacks - others));
+		    gm_show_bytes(missing - others));
 	WHY(".");
 }
 
@@ -157,7 +157,7 @@ static void say_host(const struct gm_facts *facts, struct gm_explanation *ret)
 static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		    struct gm_explanation *ret)
 {
-	int64_t lacks = gm_facts_lacks(facts);
+	int64_t missing = gm_facts_missing(facts);
 
 	say_who(scene, facts, ret);
 	switch (ret->cause) {
@@ -180,14 +180,14 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		say_growth(facts, ret);
 		break;
 	case GM_CAUSE_LEAK:
-		WHY("%s too little.", gm_show_bytes(lacks));
+		WHY("%s too little.", gm_show_bytes(missing));
 		say_growth(facts, ret);
 		if (facts->cached > 0)
 			WHY(" %s lay idle in the cache.", gm_show_bytes(facts->cached));
 		break;
 	case GM_CAUSE_PENDING:
 		WHY("%s too little, while %s were freed and not yet reusable, since the GPU may have "
-		    "been using them", gm_show_bytes(lacks), gm_show_bytes(facts->pending));
+		    "been using them", gm_show_bytes(missing), gm_show_bytes(facts->pending));
 		if (facts->cached > 0)
 			WHY(", and %s lay idle in the cache", gm_show_bytes(facts->cached));
 		WHY(".");
@@ -202,7 +202,7 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 		say_host(facts, ret);
 		break;
 	default:
-		WHY("%s too little.", gm_show_bytes(lacks));
+		WHY("%s too little.", gm_show_bytes(missing));
 		say_held(facts, ret);
 		if (ret->cause == GM_CAUSE_FULL)
 			say_growth(facts, ret);
@@ -215,9 +215,9 @@ static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
 static void say_holder(const struct gm_scene *scene, const struct gm_facts *facts,
 		       struct gm_explanation *ret)
 {
-	int64_t lacks = facts->device == GM_ROW_HOST ? INT64_MAX :	/* not known */
+	int64_t missing = facts->device == GM_ROW_HOST ? INT64_MAX :	/* not known */
 			facts->limit > 0 ? facts->limit_used + facts->needed - facts->limit :
-			gm_facts_lacks(facts);
+			gm_facts_missing(facts);
 	struct gm_groups groups;
 
 	if (!facts->holders_known || gm_explain_holders(scene, ret, GM_BY_SITE, &groups))
@@ -234,7 +234,7 @@ static void say_holder(const struct gm_scene *scene, const struct gm_facts *fact
 		CHANGE("%s %s the most, %s in %s%s", gm_show_clean(most->key),
 		       ret->row == GM_LIVES_END ? "holds" : "held", gm_show_bytes(most->bytes[1]),
 		       gm_show_count(most->count[1], "block"),
-		       most->bytes[1] < lacks ? "" : ": more than was lacking");
+		       most->bytes[1] < missing ? "" : ": more than was lacking");
 		if (most->count[1] >= MANY)
 			CHANGE("; so many blocks may be a leak (gpumem leaks)");
 		CHANGE(". ");
@@ -346,7 +346,7 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		break;
 	default:
 		/* If rounding took what was missing, another setting may round less. */
-		if (!rounding_matters(facts) || facts->rounding < gm_facts_lacks(facts) ||
+		if (!rounding_matters(facts) || facts->rounding < gm_facts_missing(facts) ||
 		    !gm_explain_ours(scene, facts, ret->row, ret->change, sizeof(ret->change)))
 			say_holder(scene, facts, ret);
 		if (is_told(scene, facts))

@@ -360,7 +360,7 @@ void gm_show_line(FILE *out, const char *next, const char *format, ...)
 
 /* ---- frames that did not ask for memory ------------------------------------------------------------ */
 
-bool gm_stack_plumbing(const char *name, const char *module)
+bool gm_frame_is_plumbing(const char *name, const char *module)
 {
 	static const char *const names[] = { "torch::unwind::",
 					     "torch::CapturedTraceback::",
@@ -382,7 +382,7 @@ bool gm_stack_plumbing(const char *name, const char *module)
 	return !strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z';
 }
 
-bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length)
+bool gm_frame_is_backward(const char *name, const char **ret_name, int *ret_length)
 {
 	static const char prefix[] = "torch::autograd::generated::";
 	const char *end = strncmp(name, prefix, sizeof(prefix) - 1) ? NULL : strstr(name, "::apply(");
@@ -395,7 +395,7 @@ bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length)
 	return true;
 }
 
-bool gm_stack_installed(const char *file)
+bool gm_frame_is_installed(const char *file)
 {
 	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || strstr(file, "/lib64/python3.") ||
 	       file[0] == '<' || strstr(file, "/tools/python/gpumem/");	/* our own package, in a source tree */
@@ -408,7 +408,7 @@ static bool ends(const char *text, const char *end)
 	return length >= tail && !strcmp(text + length - tail, end);
 }
 
-bool gm_stack_runner(const char *file)
+bool gm_frame_is_runner(const char *file)
 {
 	static const char *const parts[] = { "/_pytest/", "-packages/pytest/", "-packages/pytest_", "-packages/pluggy/",
 					     "-packages/xdist/", "-packages/execnet/", "/gpumem/pytest_plugin.py" };

@@ -151,17 +151,17 @@ void gm_show_line(FILE *out, const char *next, const char *format, ...) __attrib
 /* ---- which frames of a stack do not tell who asked for memory ---------------------------------- */
 
 /* Is a frame of the CUDA runtime or driver (linked in or not), of an allocator above them, or of this library? */
-bool gm_stack_plumbing(const char *name, const char *module);
+bool gm_frame_is_plumbing(const char *name, const char *module);
 
 /* Was a Python file installed, so that it is not the program's own? */
-bool gm_stack_installed(const char *file);
+bool gm_frame_is_installed(const char *file);
 
 /* Does a Python file only run the program: pytest and its plugins, unittest, runpy, the interpreter's own import? */
-bool gm_stack_runner(const char *file);
+bool gm_frame_is_runner(const char *file);
 
 /* Is the C++ function @name (demangled) a step of PyTorch's backward? The steps run in threads of PyTorch's own,
  * without a line of Python, so only this name tells them apart. If so, *@ret_name points to PyTorch's name of the step
  * ("AddmmBackward0"), which has *@ret_length bytes. */
-bool gm_stack_backward(const char *name, const char **ret_name, int *ret_length);
+bool gm_frame_is_backward(const char *name, const char **ret_name, int *ret_length);
 
 #endif

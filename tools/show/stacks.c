@@ -80,11 +80,11 @@ static enum gm_frame_sort sort_of(const struct gm_frame *frame)
 	int length;
 
 	if (frame->python)
-		return gm_stack_runner(frame->file) ? GM_FRAME_PLUMBING : gm_stack_installed(frame->file) ?
+		return gm_frame_is_runner(frame->file) ? GM_FRAME_PLUMBING : gm_frame_is_installed(frame->file) ?
 		       GM_FRAME_PYTHON_OTHER : GM_FRAME_PYTHON_OWN;
-	if (gm_stack_plumbing(frame->name, frame->module) || is_of_header(frame))
+	if (gm_frame_is_plumbing(frame->name, frame->module) || is_of_header(frame))
 		return GM_FRAME_PLUMBING;
-	return gm_stack_backward(frame->name, &name, &length) ? GM_FRAME_BACKWARD : GM_FRAME_NATIVE;
+	return gm_frame_is_backward(frame->name, &name, &length) ? GM_FRAME_BACKWARD : GM_FRAME_NATIVE;
 }
 
 /* Frame 0 always exists, and stands for everything unknown. */
@@ -317,7 +317,7 @@ const char *gm_frame_text(const struct gm_stacks *stacks, const struct gm_frame 
 	const char *name;
 	int length;
 
-	if (frame->sort == GM_FRAME_BACKWARD && gm_stack_backward(frame->name, &name, &length))
+	if (frame->sort == GM_FRAME_BACKWARD && gm_frame_is_backward(frame->name, &name, &length))
 		snprintf(to, room, "%.*s (%.200s)", length, name, frame->module[0] ? frame->module : "backward");
 	else if (frame->python || frame->line > 0)
 		snprintf(to, room, "%.300s (%.300s:%lld)", frame->name,

@@ -11,7 +11,7 @@
 #include "tools/read/snapshot.h"
 
 /* How good a frame is as the site of its stack, the best sort last. Python that only runs the program
- * (gm_stack_runner) is plumbing; gm_stack_plumbing says which native frames are. */
+ * (gm_frame_is_runner) is plumbing; gm_frame_is_plumbing says which native frames are. */
 enum gm_frame_sort {
 	GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_BACKWARD, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN
 };

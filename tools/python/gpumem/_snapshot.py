@@ -76,7 +76,7 @@ _ROOTS = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platst
 # Modules that run Python code and call C functions for it.
 _INTERPRETER = ("python", "libpython", "libffi.so", "_ctypes.", "libc.so", "ld-linux")
 
-# Files that only run the program; gm_stack_runner() in tools/show/show.c has the same rule.
+# Files that only run the program; gm_frame_is_runner() in tools/show/show.c has the same rule.
 _RUNNER = re.compile(r"/_pytest/|-packages/(pytest[/_]|pluggy/|xdist/|execnet/)|/gpumem/pytest_plugin\.py|"
                      r"/lib(64)?/python3\.[^/]*/(unittest/|runpy\.py$)|^<frozen |/bin/(pytest|py\.test)$")
 
