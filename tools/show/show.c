@@ -66,7 +66,7 @@ const char *gm_show_path(const char *path)
 }
 
 /* Some document could not be made, because memory was short or a text was not UTF-8. An empty line would look like a
- * result, so gm_show_end reports it. */
+ * result, so gm_show_finish reports it. */
 static bool no_document;
 static int write_errno;			/* why a document could not be written; 0: all were */
 
@@ -482,7 +482,7 @@ unsigned int gm_show_wrapped(FILE *out, const char *text, int column, const char
 	return lines;
 }
 
-int gm_show_end(const char *verb, int status)
+int gm_show_finish(const char *verb, int status)
 {
 	if (no_document) {
 		fprintf(stderr, "gpumem %s: no result could be made: not enough memory, or text that is not UTF-8\n",

@@ -33,8 +33,8 @@ static inline json_t *gm_show_number(bool known, int64_t number)
 }
 
 /* Write @json and a newline to @out, with @indent blanks for each level (0: all in one line), and drop a reference to
- * @json. json_pack returns NULL if memory is short or a text is not UTF-8: for NULL write nothing, and let gm_show_end
- * report the error. */
+ * @json. json_pack returns NULL if memory is short or a text is not UTF-8: for NULL write nothing, and let
+ * gm_show_finish report the error. */
 void gm_show_document(FILE *out, json_t *json, unsigned int indent);
 
 /* Replace each byte of @text that is not UTF-8 by '?', for example those of a character that was cut. Returns @text. */
@@ -101,7 +101,7 @@ double gm_show_now(void);
 enum gm_exit { GM_EXIT_OK, GM_EXIT_FAILED, GM_EXIT_USAGE, GM_EXIT_INPUT };
 
 /* Flush stdout. Returns @status, or GM_EXIT_FAILED after a message if some output of @verb could not be written. */
-int gm_show_end(const char *verb, int status);
+int gm_show_finish(const char *verb, int status);
 
 /* Write @bytes in the largest unit in which the number is 1 or more: "512 B", "1.50 KiB", "20.00 GiB".
  * At most @room bytes are written, NUL included; 32 are always enough. */

@@ -57,7 +57,7 @@ static int report(struct gm_top *top, const struct ask *ask)
 				gm_show_clean(top->list[i]->error));
 			status = top->list[i]->found ? status : GM_EXIT_INPUT;
 		}
-	return gm_show_end("top", status);
+	return gm_show_finish("top", status);
 }
 
 /* ---- on a terminal --------------------------------------------------------------------------- */

@@ -468,7 +468,7 @@ int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int
 
 		if (code == 'h') {
 			gm_verb_print_help(stdout, gm_verb_find(argv[0]));
-			return gm_show_end("help", GM_EXIT_OK);
+			return gm_show_finish("help", GM_EXIT_OK);
 		}
 		if (code == '?' || code == ':')
 			return complain(argv, code);

@@ -144,9 +144,9 @@ int gm_library_options_check(void);
 
 /* Return the line of gpumem run that says why a program that allocates leaves no snapshot under the options of the
  * environment; NULL: it leaves one. */
-const char *gm_library_options_unwanted(void);
+const char *gm_library_options_no_snapshot(void);
 
 /* Is the option follow "no" in the environment? */
-bool gm_library_options_alone(void);
+bool gm_library_options_follow_off(void);
 
 #endif

@@ -388,7 +388,7 @@ static int check_all(const struct limits *limits, char **words, int count)
 		gm_show_document(stdout, all, 2);
 	}
 	json_decref(offences);
-	return gm_show_end("check", status);
+	return gm_show_finish("check", status);
 }
 
 static bool any(const struct limits *limits)

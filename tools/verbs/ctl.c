@@ -511,5 +511,5 @@ int gm_verb_ctl(int argc, char **argv)
 	status = read_command(&ask, argv + optind + count);
 	if (status)
 		return status;
-	return gm_show_end("ctl", run_all(&ask, argv + optind, count, json));
+	return gm_show_finish("ctl", run_all(&ask, argv + optind, count, json));
 }

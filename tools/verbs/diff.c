@@ -97,7 +97,7 @@ static int diff(const struct ask *ask, char **words)
 			fprintf(ask->json ? stderr : stdout, "%c: %s\n", 'A' + i, missing);
 	}
 	gm_compared_close(&both);
-	return gm_show_end("diff", GM_EXIT_OK);
+	return gm_show_finish("diff", GM_EXIT_OK);
 }
 
 int gm_verb_diff(int argc, char **argv)

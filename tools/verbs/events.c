@@ -432,7 +432,7 @@ static int print_events(const char *word, struct filter *filter, enum gm_pool_le
 		fprintf(stderr, "gpumem events: the output could not be written: %s\n", gm_limit_why(r));
 		return GM_EXIT_FAILED;
 	}
-	return gm_show_end("events", GM_EXIT_OK);
+	return gm_show_finish("events", GM_EXIT_OK);
 }
 
 int gm_verb_events(int argc, char **argv)

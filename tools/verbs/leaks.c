@@ -136,7 +136,7 @@ static int leaks(struct ask *ask, char **words, int count)
 	else
 		print_text(ask, &both.groups, both.inputs[count - 1].loaded.snapshot.root, count == 2);
 	gm_compared_close(&both);
-	return gm_show_end("leaks", GM_EXIT_OK);
+	return gm_show_finish("leaks", GM_EXIT_OK);
 }
 
 int gm_verb_leaks(int argc, char **argv)

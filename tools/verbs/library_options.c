@@ -153,7 +153,7 @@ static struct gm_options options_now(void)
 	return options;
 }
 
-const char *gm_library_options_unwanted(void)
+const char *gm_library_options_no_snapshot(void)
 {
 	struct gm_options options = options_now();
 
@@ -164,7 +164,7 @@ const char *gm_library_options_unwanted(void)
 	return NULL;
 }
 
-bool gm_library_options_alone(void)
+bool gm_library_options_follow_off(void)
 {
 	return !options_now().follow;
 }
@@ -233,5 +233,5 @@ int gm_verb_options(int argc, char **argv)
 	}
 	if (json)
 		gm_show_document(stdout, list, 1);
-	return gm_show_end("options", GM_EXIT_OK);
+	return gm_show_finish("options", GM_EXIT_OK);
 }

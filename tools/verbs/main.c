@@ -63,7 +63,7 @@ int gm_verb_help(int argc, char **argv)
 		return no_verb(name);
 	else if (!man)
 		gm_verb_print_help(stdout, gm_verb_find(name));
-	return gm_show_end("help", GM_EXIT_OK);
+	return gm_show_finish("help", GM_EXIT_OK);
 }
 
 /* Occupy descriptors 0, 1 and 2 if they are closed. Otherwise the next file that is opened would get such a number, and
@@ -86,10 +86,10 @@ int main(int argc, char **argv)
 		return list(stderr, GM_EXIT_USAGE);
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
 		puts("gpumem " GPUMEM_VERSION);
-		return gm_show_end("--version", GM_EXIT_OK);
+		return gm_show_finish("--version", GM_EXIT_OK);
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		return gm_show_end("--help", list(stdout, GM_EXIT_OK));
+		return gm_show_finish("--help", list(stdout, GM_EXIT_OK));
 	verb = gm_verb_find(argv[1]);
 	return verb ? verb->run(argc - 1, argv + 1) : no_verb(argv[1]);
 }

@@ -492,7 +492,7 @@ static int merge_words(const struct ask *ask, char **words, size_t count)
 	else if (!r)
 		print_text(&merge);
 	close_merge(&merge);
-	return r ? GM_EXIT_INPUT : gm_show_end("merge", GM_EXIT_OK);
+	return r ? GM_EXIT_INPUT : gm_show_finish("merge", GM_EXIT_OK);
 }
 
 int gm_verb_merge(int argc, char **argv)

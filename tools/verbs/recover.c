@@ -348,5 +348,5 @@ int gm_verb_recover(int argc, char **argv)
 		gm_show_document(stdout, report.list, 2);
 	if (report.failed && !report.only_listed)
 		status = GM_EXIT_INPUT;
-	return gm_show_end("recover", status);
+	return gm_show_finish("recover", status);
 }

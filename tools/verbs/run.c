@@ -194,7 +194,7 @@ static int preload(const char *library)
 #define OLD_MS 1000			/* an older report is of another signal */
 
 struct probe { pid_t pid; int reports; };
-struct word { int32_t number; pid_t sender; int64_t when_ms; };
+struct report { int32_t number; pid_t sender; int64_t when_ms; };
 
 static int64_t now_ms(void)
 {
@@ -206,7 +206,7 @@ static int64_t now_ms(void)
 
 /* Run the probe. The probe dies with its parent, but a moment later, so it closes what others wait for: our output, and
  * the lock of the run's room. */
-static void __attribute__((noreturn)) watch(int said, pid_t parent)
+static void __attribute__((noreturn)) probe_run(int said, pid_t parent)
 {
 	bool every = false;
 	sigset_t all;
@@ -225,13 +225,13 @@ static void __attribute__((noreturn)) watch(int said, pid_t parent)
 			close(fd);
 	sigfillset(&all);
 	for (;;) {
-		struct word word = { 0 };
+		struct report report = { 0 };
 		siginfo_t info;
 
 		if (sigwaitinfo(&all, &info) < 0)
 			continue;
-		word = (struct word){ info.si_signo, info.si_pid, now_ms() };
-		if (write(0, &word, sizeof(word)) < 0 && errno != EAGAIN)
+		report = (struct report){ info.si_signo, info.si_pid, now_ms() };
+		if (write(0, &report, sizeof(report)) < 0 && errno != EAGAIN)
 			_exit(0);
 	}
 }
@@ -259,7 +259,7 @@ static void probe_start(struct probe *probe)
 		return;
 	probe->pid = fork();
 	if (!probe->pid)
-		watch(ends[1], parent);
+		probe_run(ends[1], parent);
 	close(ends[1]);
 	probe->reports = ends[0];
 	if (probe->pid < 0)
@@ -270,14 +270,14 @@ static void probe_start(struct probe *probe)
 static bool probe_saw(const struct probe *probe, const siginfo_t *info)
 {
 	int64_t began = now_ms(), remaining = WAIT_MS;
-	struct word word;
+	struct report report;
 
 	while (probe->reports >= 0 && remaining >= 0) {
 		struct pollfd in = { .fd = probe->reports, .events = POLLIN };
 
-		if (read(probe->reports, &word, sizeof(word)) == (ssize_t)sizeof(word)) {
-			if (word.number == info->si_signo && word.sender == info->si_pid &&
-			    word.when_ms >= began - OLD_MS)
+		if (read(probe->reports, &report, sizeof(report)) == (ssize_t)sizeof(report)) {
+			if (report.number == info->si_signo && report.sender == info->si_pid &&
+			    report.when_ms >= began - OLD_MS)
 				return true;
 			continue;
 		}
@@ -370,13 +370,13 @@ static void say_nothing(char *const *command, const struct gm_run_table *table)
 
 	if (table->count || !table->looked || (WIFEXITED(table->status) && WEXITSTATUS(table->status) >= 126))
 		return;			/* from 126 on, the command could not be started */
-	if (table->began && gm_library_options_unwanted())
-		gm_run_say(gm_library_options_unwanted());
+	if (table->began && gm_library_options_no_snapshot())
+		gm_run_say(gm_library_options_no_snapshot());
 	else if (table->began)
 		gm_run_say("gpumem: no snapshot: CUDA was called, but nothing was allocated");
 	else if (gm_run_suspect(command, line + head, sizeof(line) - head))
 		gm_run_say(line);
-	else if (gm_library_options_alone())
+	else if (gm_library_options_follow_off())
 		gm_run_say("gpumem: nothing was recorded: no CUDA call was seen in the command itself, and follow=no "
 			   "leaves out the processes that it starts");
 	else

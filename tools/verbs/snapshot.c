@@ -279,5 +279,5 @@ int gm_verb_snapshot(int argc, char **argv)
 
 		status = s > status ? s : status;
 	}
-	return gm_show_end("snapshot", status);
+	return gm_show_finish("snapshot", status);
 }

@@ -390,5 +390,5 @@ int gm_verb_summary(int argc, char **argv)
 
 		status = s > status ? s : status;
 	}
-	return gm_show_end("summary", status);
+	return gm_show_finish("summary", status);
 }
