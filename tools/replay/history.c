@@ -156,7 +156,7 @@ static void add_row(struct gm_history *history, const struct gm_row *row, uint32
 
 	*line = (struct gm_trace_line){ .number = number + 1, .stream = (uint64_t)row->stream };
 	if (!strcmp(row->action, "oom")) {
-		line->op = is_cached(history, row->kind) ? GM_TRACE_TRY : GM_TRACE_OOM;
+		line->op = is_cached(history, row->kind) ? GM_TRACE_REFUSED : GM_TRACE_OOM;
 		line->bytes = row->size > 0 ? (uint64_t)row->size : 0;
 		trace->count++;
 	} else if (!strcmp(row->action, "free_requested") && life_of_request) {
@@ -236,7 +236,7 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 	struct turn *turns = find_turns(history, lives);
 
 	trace->lines = calloc(lives->count + 2 * lives->row_count + 1, sizeof(*trace->lines));
-	trace->ids = lives->count + (uint64_t)history->tries;
+	trace->ids = lives->count + (uint64_t)history->refused;
 	if (!turns || !trace->lines) {
 		free(turns);
 		return -ENOMEM;
@@ -293,7 +293,7 @@ int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapsh
 	for (size_t row = 0; row < lives.row_count; row++)
 		if (lives.rows[row].device == history->device &&
 		    !strcmp(lives.rows[row].action, "oom")) {
-			history->tries++;
+			history->refused++;
 			history->free_bytes = (int64_t)lives.rows[row].address;
 		}
 	history->variable = variable_of(snapshot->root, pool);

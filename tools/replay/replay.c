@@ -377,5 +377,5 @@ int gm_verb_replay(int argc, char **argv)
 	if (gm_output_check("replay", wish.output, ".json"))
 		return GM_EXIT_USAGE;
 	wish.trace = argv[optind];
-	return gm_show_end("replay", replay(&wish));
+	return gm_show_finish("replay", replay(&wish));
 }

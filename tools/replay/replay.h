@@ -30,7 +30,7 @@ enum gm_trace_op {
 	GM_TRACE_ALLOC, GM_TRACE_REQUEST, GM_TRACE_COMPLETE, GM_TRACE_EMPTY, GM_TRACE_SEGMENT_ALLOC,
 	GM_TRACE_SEGMENT_FREE, GM_TRACE_OOM,
 	/* of snapshots only (history.c) */
-	GM_TRACE_TRY,			/* a request that was refused when it was recorded: allocate and free it */
+	GM_TRACE_REFUSED,		/* a request that was refused when it was recorded: allocate and free it */
 	GM_TRACE_FREE,			/* free completed, and requested if it was not yet */
 	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE	/* memory of another kind, which the cache does not serve */
 };
@@ -86,7 +86,7 @@ struct gm_history {
 	int64_t reserved_peak;		/* recorded; 0: unknown */
 	int64_t reserved;		/* at the end */
 	int64_t free_bytes;		/* of the device, when memory ran out last; -1: it never ran out */
-	int64_t tries;			/* requests that were refused */
+	int64_t refused;		/* requests that were refused */
 	unsigned int devices;		/* number of devices with a history */
 	bool of_pool;
 };
@@ -169,7 +169,7 @@ int gm_replayed_close(struct gm_replayed *into);
 /* A point of the search: the value of each setting; NULL: that of the start. */
 struct gm_point { const char *value[GM_SEARCH_SETTINGS]; };
 
-struct gm_tried {
+struct gm_trial {
 	struct gm_point point;
 	char conf[GM_SEARCH_CONF];	/* all settings, as the history's variable takes them */
 	char what[160];			/* the settings that differ from the start's; "": none */
@@ -181,9 +181,9 @@ struct gm_search {
 	const struct gm_trace *trace;
 	const char *conf;		/* where the search starts */
 	uint64_t limit;			/* bytes of the device that are available; or GM_HEAP_UNLIMITED */
-	struct gm_tried *tried;		/* in the order of the trials, [0] is the start; free() it */
+	struct gm_trial *trials;	/* in the order of the trials, [0] is the start; free() it */
 	size_t count;
-	size_t best;			/* place in @tried; 0: nothing is better, or nothing fits */
+	size_t best;			/* place in @trials; 0: nothing is better, or nothing fits */
 	bool fits;			/* some settings serve every request that was served when it was recorded */
 	struct gm_simulation unlimited;	/* unless @fits: the start's run without a limit */
 	struct gm_simulation pages;	/* the run on the pages heap, with a lag of GM_SEARCH_LAG */
@@ -214,9 +214,9 @@ int gm_search_print(const struct gm_history *history, const char *word, const ch
 		    const uint64_t *limit, bool json);
 
 /* Return the most bytes that the run had from the driver at once. */
-static inline uint64_t gm_tried_peak(const struct gm_tried *tried)
+static inline uint64_t gm_trial_peak(const struct gm_trial *trial)
 {
-	return tried->run.peak_used_bytes;
+	return trial->run.peak_used_bytes;
 }
 
 /* ---- would.c ---------------------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ struct gm_would {
 	} result;
 	const char *setting;
 	bool sure;			/* @setting also serves it with GM_SEARCH_ERROR less than @limit */
-	const char *perhaps;		/* of GM_WOULD_NOT: serves it with GM_SEARCH_ERROR more; NULL: none does */
+	const char *setting_with_more;	/* of GM_WOULD_NOT: serves it with GM_SEARCH_ERROR more; NULL: none does */
 	uint64_t peak, limit;		/* bytes */
 	/* The driver's own pool (GM_WOULD_ASYNC), if @pool was given and @result is GM_WOULD_NOT or GM_WOULD_SERVE. */
 	bool async, async_sure;		/* it serves; also if it takes GM_WOULD_ASYNC_ERROR more */

@@ -78,7 +78,7 @@ static bool is_set(const struct gm_point *point, const char *entry)
 }
 
 /* Write to ret->conf the settings of @start that @point does not set, then ret->what. */
-static void join(const char *start, const struct gm_point *point, struct gm_tried *ret)
+static void join(const char *start, const struct gm_point *point, struct gm_trial *ret)
 {
 	size_t length = 0;
 
@@ -101,7 +101,7 @@ static void join(const char *start, const struct gm_point *point, struct gm_trie
 }
 
 static void describe(const struct gm_search *search, const struct gm_point *point,
-		     struct gm_tried *ret)
+		     struct gm_trial *ret)
 {
 	size_t length = 0;
 
@@ -118,7 +118,7 @@ static void describe(const struct gm_search *search, const struct gm_point *poin
  * -ENOMEM. */
 static int plan(struct gm_search *search, const struct gm_point *point, struct gm_heap_config *config)
 {
-	struct gm_tried *one = gm_list_add(&search->tried, &search->count, sizeof(*one));
+	struct gm_trial *one = gm_list_add(&search->trials, &search->count, sizeof(*one));
 	char error[GM_OPTION_ERROR_BYTES];
 
 	if (!one)
@@ -134,7 +134,7 @@ static int plan(struct gm_search *search, const struct gm_point *point, struct g
 
 /* ---- the runs --------------------------------------------------------------------------------- */
 
-struct job { struct gm_heap_config config; size_t place; };	/* @place: of its trial in @tried */
+struct job { struct gm_heap_config config; size_t place; };	/* @place: of its trial in @trials */
 
 struct crew {
 	const struct gm_search *search;
@@ -143,29 +143,29 @@ struct crew {
 	int error;			/* atomic: the error of any run; 0: none */
 };
 
-/* Does @tried save more memory than the simulation's error? */
-static bool saves(const struct gm_tried *start, const struct gm_tried *tried)
+/* Does @trial save more memory than the simulation's error? */
+static bool saves(const struct gm_trial *start, const struct gm_trial *trial)
 {
-	return (double)gm_tried_peak(tried) < (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start);
+	return (double)gm_trial_peak(trial) < (1 - GM_SEARCH_ERROR) * (double)gm_trial_peak(start);
 }
 
 /* Run one trial. Only the start and trials that may be recommended are also run with other orders of addresses: a
  * program cannot choose the addresses that a device gives, so a saving by addresses alone is no gain. Return 0 or
  * -errno. */
-static int run_orders(const struct gm_search *search, const struct gm_heap_config *config, struct gm_tried *tried)
+static int run_orders(const struct gm_search *search, const struct gm_heap_config *config, struct gm_trial *trial)
 {
 	struct gm_simulate_how how = { .capacity = config->limit, .lag = GM_SEARCH_LAG };
-	int r = gm_simulate(search->trace, config, &how, &tried->run);
+	int r = gm_simulate(search->trace, config, &how, &trial->run);
 
-	tried->low = tried->high = gm_tried_peak(tried);
-	if (tried != search->tried && !saves(search->tried, tried))
+	trial->low = trial->high = gm_trial_peak(trial);
+	if (trial != search->trials && !saves(search->trials, trial))
 		return r;
 	for (how.order = 1; !r && how.order < GM_SEARCH_ORDERS; how.order++) {
 		struct gm_simulation run;
 
 		r = gm_simulate(search->trace, config, &how, &run);
-		tried->low = run.peak_used_bytes < tried->low ? run.peak_used_bytes : tried->low;
-		tried->high = run.peak_used_bytes > tried->high ? run.peak_used_bytes : tried->high;
+		trial->low = run.peak_used_bytes < trial->low ? run.peak_used_bytes : trial->low;
+		trial->high = run.peak_used_bytes > trial->high ? run.peak_used_bytes : trial->high;
 	}
 	return r;
 }
@@ -179,7 +179,7 @@ static bool work(struct crew *crew)
 
 	if (at >= crew->count)
 		return false;
-	r = run_orders(crew->search, &job->config, &crew->search->tried[job->place]);
+	r = run_orders(crew->search, &job->config, &crew->search->trials[job->place]);
 	if (r)
 		__atomic_store_n(&crew->error, r, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&crew->done, 1, __ATOMIC_RELAXED);
@@ -248,7 +248,7 @@ static int try(struct gm_search *search, const struct gm_point *points, size_t c
 /* ---- the walk --------------------------------------------------------------------------------- */
 
 /* Did @a make fewer calls of the driver than @b, by more than 10 and a tenth of @b's? */
-static bool fewer_calls(const struct gm_tried *a, const struct gm_tried *b)
+static bool fewer_calls(const struct gm_trial *a, const struct gm_trial *b)
 {
 	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc;
 	uint64_t others = (uint64_t)b->run.stats.num_device_alloc;
@@ -257,9 +257,9 @@ static bool fewer_calls(const struct gm_tried *a, const struct gm_tried *b)
 }
 
 /* Compare two trials in the search. Return below 0 if @a is better than @b, above 0 if worse, 0 if equal. */
-static int judge(const struct gm_tried *a, const struct gm_tried *b)
+static int judge(const struct gm_trial *a, const struct gm_trial *b)
 {
-	uint64_t p = gm_tried_peak(a), q = gm_tried_peak(b);
+	uint64_t p = gm_trial_peak(a), q = gm_trial_peak(b);
 
 	if (a->run.failed != b->run.failed)
 		return a->run.failed < b->run.failed ? -1 : 1;
@@ -286,7 +286,7 @@ static size_t values_of(size_t s, const struct gm_point *at, struct gm_point *re
 static size_t better_than(const struct gm_search *search, size_t best, size_t from, size_t s)
 {
 	for (size_t i = from; i < search->count; i++)
-		if (search->tried[i].point.value[s] && judge(&search->tried[i], &search->tried[best]) < 0)
+		if (search->trials[i].point.value[s] && judge(&search->trials[i], &search->trials[best]) < 0)
 			best = i;
 	return best;
 }
@@ -311,7 +311,7 @@ static int each_alone(struct gm_search *search, size_t order[], size_t place[], 
 		place[s] = better_than(search, 0, 1, s);
 		if (!place[s])
 			continue;
-		for (; at && judge(&search->tried[place[s]], &search->tried[place[order[at - 1]]]) < 0; at--)
+		for (; at && judge(&search->trials[place[s]], &search->trials[place[order[at - 1]]]) < 0; at--)
 			order[at] = order[at - 1];
 		order[at] = s;
 		++*ret_count;
@@ -324,7 +324,7 @@ static int improve(struct gm_search *search, size_t s, size_t *place)
 {
 	struct gm_point points[CHOICES];
 	size_t from = search->count;
-	int r = try(search, points, values_of(s, &search->tried[*place].point, points));
+	int r = try(search, points, values_of(s, &search->trials[*place].point, points));
 
 	if (!r)
 		*place = better_than(search, *place, from, s);
@@ -335,9 +335,9 @@ static int improve(struct gm_search *search, size_t s, size_t *place)
 
 /* Is @a better than @b? Compare exactly: requests missed, requests failed, peak, calls of the driver; with @calls,
  * calls before peak. */
-static bool precedes(const struct gm_tried *a, const struct gm_tried *b, bool calls)
+static bool precedes(const struct gm_trial *a, const struct gm_trial *b, bool calls)
 {
-	uint64_t peak = gm_tried_peak(a), other_peak = gm_tried_peak(b);
+	uint64_t peak = gm_trial_peak(a), other_peak = gm_trial_peak(b);
 	uint64_t made = (uint64_t)a->run.stats.num_device_alloc;
 	uint64_t other_made = (uint64_t)b->run.stats.num_device_alloc;
 	uint64_t p[] = { a->run.missed, a->run.failed, calls ? made : peak, calls ? peak : made };
@@ -350,34 +350,34 @@ static bool precedes(const struct gm_tried *a, const struct gm_tried *b, bool ca
 	return false;
 }
 
-/* Did @tried change @setting alone? NULL: any trial counts. */
-static bool is_of(const struct gm_tried *tried, const char *setting)
+/* Did @trial change @setting alone? NULL: any trial counts. */
+static bool is_of(const struct gm_trial *trial, const char *setting)
 {
 	size_t length = setting ? strlen(setting) : 0;
 
-	return !setting || (!strncmp(tried->what, setting, length) && tried->what[length] == ':' &&
-			    !strchr(tried->what, ','));
+	return !setting || (!strncmp(trial->what, setting, length) && trial->what[length] == ':' &&
+			    !strchr(trial->what, ','));
 }
 
 size_t gm_search_best(const struct gm_search *search, const char *setting)
 {
-	const struct gm_tried *start = &search->tried[0];
+	const struct gm_trial *start = &search->trials[0];
 	size_t least = 0, fewest = 0;
 
 	for (size_t i = 1; i < search->count; i++) {
-		if (!is_of(&search->tried[i], setting))
+		if (!is_of(&search->trials[i], setting))
 			continue;
-		if (precedes(&search->tried[i], &search->tried[least], false))
+		if (precedes(&search->trials[i], &search->trials[least], false))
 			least = i;
-		if (gm_tried_peak(&search->tried[i]) <= gm_tried_peak(start) &&
-		    precedes(&search->tried[i], &search->tried[fewest], true))
+		if (gm_trial_peak(&search->trials[i]) <= gm_trial_peak(start) &&
+		    precedes(&search->trials[i], &search->trials[fewest], true))
 			fewest = i;
 	}
-	if (search->tried[least].run.missed < start->run.missed ||
-	    search->tried[least].run.failed < start->run.failed ||
-	    (search->tried[least].high < start->low && saves(start, &search->tried[least])))
+	if (search->trials[least].run.missed < start->run.missed ||
+	    search->trials[least].run.failed < start->run.failed ||
+	    (search->trials[least].high < start->low && saves(start, &search->trials[least])))
 		return least;
-	return fewer_calls(&search->tried[fewest], start) ? fewest : 0;
+	return fewer_calls(&search->trials[fewest], start) ? fewest : 0;
 }
 
 /* Set search->fits, and search->best if a trial fits; else run the start without a limit. Return 0 or -errno. */
@@ -387,7 +387,7 @@ static int conclude(struct gm_search *search)
 	char error[GM_OPTION_ERROR_BYTES];
 
 	for (size_t i = 0; i < search->count; i++)
-		search->fits |= !search->tried[i].run.missed;
+		search->fits |= !search->trials[i].run.missed;
 	if (search->fits) {
 		search->best = gm_search_best(search, NULL);
 		return 0;
@@ -425,12 +425,12 @@ static int try_pages(struct gm_search *search)
 /* Is the pages heap better than the best trial? */
 static bool pages_better(const struct gm_search *search)
 {
-	const struct gm_tried *best = &search->tried[search->best];
+	const struct gm_trial *best = &search->trials[search->best];
 
 	if (search->pages.missed || search->pages.failed != best->run.failed)
 		return !search->pages.missed && search->pages.failed < best->run.failed;
 	return search->pages_high < best->low &&
-	       (double)search->pages_high < (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(best);
+	       (double)search->pages_high < (1 - GM_SEARCH_ERROR) * (double)gm_trial_peak(best);
 }
 
 int gm_search(struct gm_search *search)

@@ -30,9 +30,9 @@ static uint64_t known_limit(const struct gm_history *history)
 
 static int by_judgement(const void *a, const void *b)
 {
-	const struct gm_tried *p = *(const struct gm_tried *const *)a,
-			      *q = *(const struct gm_tried *const *)b;
-	uint64_t x = gm_tried_peak(p), y = gm_tried_peak(q);
+	const struct gm_trial *p = *(const struct gm_trial *const *)a,
+			      *q = *(const struct gm_trial *const *)b;
+	uint64_t x = gm_trial_peak(p), y = gm_trial_peak(q);
 
 	if (p->run.failed != q->run.failed)
 		return p->run.failed < q->run.failed ? -1 : 1;
@@ -61,22 +61,22 @@ static double share(uint64_t part, uint64_t whole)
 	return whole ? (double)part / (double)whole : 0;
 }
 
-static const char *ran_out(const struct gm_tried *tried, bool narrow)
+static const char *ran_out(const struct gm_trial *trial, bool narrow)
 {
 	static char text[64];
 
-	if (!tried->run.failed)
+	if (!trial->run.failed)
 		return "no";
 	snprintf(text, sizeof(text), "%llu time%s%s%s",
-		 (unsigned long long)tried->run.failed, tried->run.failed == 1 ? "" : "s", narrow ? "" : ", first at ",
-		 narrow ? "" : gm_show_bytes((int64_t)tried->run.failed_bytes));
+		 (unsigned long long)trial->run.failed, trial->run.failed == 1 ? "" : "s", narrow ? "" : ", first at ",
+		 narrow ? "" : gm_show_bytes((int64_t)trial->run.failed_bytes));
 	return text;
 }
 
 static void print_head(const struct gm_history *history, const struct gm_search *search,
 		       const char *word)
 {
-	const struct gm_tried *start = &search->tried[0];
+	const struct gm_trial *start = &search->trials[0];
 
 	char device[40] = "", reserved[64] = "";
 
@@ -99,34 +99,34 @@ static void print_head(const struct gm_history *history, const struct gm_search 
 		printf("within %s\n", gm_show_bytes((int64_t)search->limit));
 }
 
-static bool changes_nothing(const struct gm_tried *start, const struct gm_tried *tried)
+static bool changes_nothing(const struct gm_trial *start, const struct gm_trial *trial)
 {
-	return tried != start && gm_tried_peak(tried) == gm_tried_peak(start) &&
-	       tried->run.failed == start->run.failed &&
-	       tried->run.stats.num_alloc_retries == start->run.stats.num_alloc_retries &&
-	       tried->run.stats.num_device_alloc == start->run.stats.num_device_alloc;
+	return trial != start && gm_trial_peak(trial) == gm_trial_peak(start) &&
+	       trial->run.failed == start->run.failed &&
+	       trial->run.stats.num_alloc_retries == start->run.stats.num_alloc_retries &&
+	       trial->run.stats.num_device_alloc == start->run.stats.num_device_alloc;
 }
 
-static void print_tried(const struct gm_search *search, const struct gm_tried *tried, bool narrow)
+static void print_trial(const struct gm_search *search, const struct gm_trial *trial, bool narrow)
 {
 	int used = printf("%*s %8.3f %*lld %8lld  %-*s", narrow ? 11 : 14,
-			  gm_show_bytes((int64_t)gm_tried_peak(tried)),
-			  share(gm_tried_peak(tried), tried->run.peak_live_bytes), narrow ? 6 : 12,
-			  (long long)tried->run.stats.num_device_alloc,
-			  (long long)tried->run.stats.num_alloc_retries, narrow ? 13 : 30, ran_out(tried, narrow));
+			  gm_show_bytes((int64_t)gm_trial_peak(trial)),
+			  share(gm_trial_peak(trial), trial->run.peak_live_bytes), narrow ? 6 : 12,
+			  (long long)trial->run.stats.num_device_alloc,
+			  (long long)trial->run.stats.num_alloc_retries, narrow ? 13 : 30, ran_out(trial, narrow));
 
-	gm_groups_put_key(stdout, GM_BY_KIND, tried != search->tried ? tried->what : search->conf[0] ? search->conf :
+	gm_groups_put_key(stdout, GM_BY_KIND, trial != search->trials ? trial->what : search->conf[0] ? search->conf :
 			  search->trace->device_bytes ? "(gpumem's defaults)" : "(PyTorch's defaults)", (size_t)used);
 }
 
-/* Write how @tried differs from the start: "102.00 MiB less at the peak (3.1%)", and whether memory runs out. */
-static void put_saved(FILE *out, const struct gm_tried *start, const struct gm_tried *tried)
+/* Write how @trial differs from the start: "102.00 MiB less at the peak (3.1%)", and whether memory runs out. */
+static void put_saved(FILE *out, const struct gm_trial *start, const struct gm_trial *trial)
 {
-	uint64_t before = gm_tried_peak(start), after = gm_tried_peak(tried);
+	uint64_t before = gm_trial_peak(start), after = gm_trial_peak(trial);
 
 	if (after <= before && (double)after > (1 - GM_SEARCH_ERROR) * (double)before)
 		fprintf(out, "no more at the peak, in %lld calls of the driver instead of %lld",
-		       (long long)tried->run.stats.num_device_alloc,
+		       (long long)trial->run.stats.num_device_alloc,
 		       (long long)start->run.stats.num_device_alloc);
 	else if (after <= before)
 		fprintf(out, "%s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(before - after)),
@@ -134,13 +134,13 @@ static void put_saved(FILE *out, const struct gm_tried *start, const struct gm_t
 	else
 		fprintf(out, "%s more at the peak, in %lld calls of the driver instead of %lld",
 		       gm_show_bytes((int64_t)(after - before)),
-		       (long long)tried->run.stats.num_device_alloc,
+		       (long long)trial->run.stats.num_device_alloc,
 		       (long long)start->run.stats.num_device_alloc);
-	if (start->run.failed && !tried->run.failed)
+	if (start->run.failed && !trial->run.failed)
 		fputs(", and memory would not have run out", out);
-	else if (start->run.failed != tried->run.failed)
+	else if (start->run.failed != trial->run.failed)
 		fprintf(out, ", and memory would have run out %llu instead of %llu times",
-		       (unsigned long long)tried->run.failed,
+		       (unsigned long long)trial->run.failed,
 		       (unsigned long long)start->run.failed);
 	else if (start->run.failed)
 		fprintf(out, ", and the refused requests would be refused again");
@@ -185,8 +185,8 @@ static void print_alone(const struct gm_search *search)
 
 		if (out && best) {
 			fprintf(out, "  %-28s  %s would have reserved ", gm_search_settings[s],
-				search->tried[best].what + strlen(gm_search_settings[s]) + 1);
-			put_saved(out, search->tried, &search->tried[best]);
+				search->trials[best].what + strlen(gm_search_settings[s]) + 1);
+			put_saved(out, search->trials, &search->trials[best]);
 		} else if (out) {
 			fprintf(out, "  %-28s  would have saved nothing beyond the simulation's error",
 				gm_search_settings[s]);
@@ -215,8 +215,8 @@ static void print_pages(const struct gm_search *search)
 
 static void print_pages_better(const struct gm_history *history, const struct gm_search *search)
 {
-	const struct gm_tried *best = &search->tried[search->best];
-	uint64_t peak = gm_tried_peak(best), pages = search->pages.peak_used_bytes;
+	const struct gm_trial *best = &search->trials[search->best];
+	uint64_t peak = gm_trial_peak(best), pages = search->pages.peak_used_bytes;
 	const char *other = search->best || search->conf[0] ? "those settings" : "the defaults";
 
 	if (!search->pages_better)
@@ -233,7 +233,7 @@ static void print_pages_better(const struct gm_history *history, const struct gm
 /* Print the recommended settings as a line to set, or that none is better. */
 static void print_recommended(const struct gm_history *history, const struct gm_search *search)
 {
-	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
+	const struct gm_trial *start = &search->trials[0], *best = &search->trials[search->best];
 	char *text;
 	size_t length;
 	FILE *out;
@@ -260,8 +260,8 @@ static void print_recommended(const struct gm_history *history, const struct gm_
 static void print_text(const struct gm_history *history, const struct gm_search *search,
 		       const char *word)
 {
-	const struct gm_tried *start = &search->tried[0];
-	const struct gm_tried **order = calloc(search->count, sizeof(struct gm_tried *));
+	const struct gm_trial *start = &search->trials[0];
+	const struct gm_trial **order = calloc(search->count, sizeof(struct gm_trial *));
 	size_t idle = 0;
 	bool narrow = gm_show_columns(stdout) < WIDE;
 
@@ -271,14 +271,14 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 			"of live", narrow ? 6 : 12, narrow ? "calls" : "driver calls", "flushes",
 			narrow ? 13 : 30, "out of memory", "settings");
 	for (size_t i = 0; order && i < search->count; i++)
-		order[i] = &search->tried[i];
+		order[i] = &search->trials[i];
 	if (order)
-		qsort(order, search->count, sizeof(struct gm_tried *), by_judgement);
+		qsort(order, search->count, sizeof(struct gm_trial *), by_judgement);
 	for (size_t i = 0; order && i < search->count; i++)
 		if (changes_nothing(start, order[i]))
 			idle++;
 		else
-			print_tried(search, order[i], narrow);
+			print_trial(search, order[i], narrow);
 	if (idle)
 		printf("%zu more trials change nothing (--json lists them)\n", idle);
 	free(order);
@@ -296,17 +296,17 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 	print_pages_better(history, search);
 }
 
-static json_t *object_of(const struct gm_tried *tried)
+static json_t *object_of(const struct gm_trial *trial)
 {
-	json_t *object = json_pack("{ss ss sI sI sI sI sI sI sI}", "conf", tried->conf, "changed",
-				   tried->what, "peak_reserved_bytes",
-				   (json_int_t)gm_tried_peak(tried), "lowest_reserved_bytes",
-				   (json_int_t)tried->low, "highest_reserved_bytes",
-				   (json_int_t)tried->high, "driver_calls",
-				   (json_int_t)tried->run.stats.num_device_alloc, "retries",
-				   (json_int_t)tried->run.stats.num_alloc_retries, "ooms",
-				   (json_int_t)tried->run.failed, "first_oom_bytes",
-				   (json_int_t)tried->run.failed_bytes);
+	json_t *object = json_pack("{ss ss sI sI sI sI sI sI sI}", "conf", trial->conf, "changed",
+				   trial->what, "peak_reserved_bytes",
+				   (json_int_t)gm_trial_peak(trial), "lowest_reserved_bytes",
+				   (json_int_t)trial->low, "highest_reserved_bytes",
+				   (json_int_t)trial->high, "driver_calls",
+				   (json_int_t)trial->run.stats.num_device_alloc, "retries",
+				   (json_int_t)trial->run.stats.num_alloc_retries, "ooms",
+				   (json_int_t)trial->run.failed, "first_oom_bytes",
+				   (json_int_t)trial->run.failed_bytes);
 
 	return object;
 }
@@ -314,14 +314,14 @@ static json_t *object_of(const struct gm_tried *tried)
 static void print_json(const struct gm_history *history, const struct gm_search *search,
 		       const char *word)
 {
-	json_t *tried = json_array(), *all;
+	json_t *trials = json_array(), *all;
 
 	for (size_t i = 0; i < search->count; i++)
-		json_array_append_new(tried, object_of(&search->tried[i]));
+		json_array_append_new(trials, object_of(&search->trials[i]));
 	all = json_pack("{ss sI sI sI so so so so sb so so so so so}", "input", gm_show_clean(word),
-			"allocations", (json_int_t)search->tried[0].run.allocations,
-			"peak_live_bytes", (json_int_t)search->tried[0].run.peak_live_bytes,
-			"dropped_events", (json_int_t)history->dropped, "tried", tried,
+			"allocations", (json_int_t)search->trials[0].run.allocations,
+			"peak_live_bytes", (json_int_t)search->trials[0].run.peak_live_bytes,
+			"dropped_events", (json_int_t)history->dropped, "tried", trials,
 			"device", gm_show_number(history->devices, history->device),
 			"limit_bytes", gm_show_number(search->limit != GM_HEAP_UNLIMITED, (int64_t)search->limit),
 			"recorded_reserved_peak_bytes", gm_show_number(history->reserved_peak, history->reserved_peak),
@@ -337,9 +337,9 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 						(json_int_t)search->pages.pages_moved, "ooms",
 						(json_int_t)search->pages.failed, "recommended",
 						search->pages_better),
-			"recommended", search->best ? object_of(&search->tried[search->best]) : json_null(),
+			"recommended", search->best ? object_of(&search->trials[search->best]) : json_null(),
 			"line_to_set", search->best ?
-			json_sprintf("%s%s", history->variable, search->tried[search->best].conf) : json_null());
+			json_sprintf("%s%s", history->variable, search->trials[search->best].conf) : json_null());
 	gm_show_document(stdout, all, 1);
 }
 
@@ -359,6 +359,6 @@ int gm_search_print(const struct gm_history *history, const char *word, const ch
 		print_json(history, &search, word);
 	else
 		print_text(history, &search, word);
-	free(search.tried);
+	free(search.trials);
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }

@@ -436,7 +436,7 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 	case GM_TRACE_EMPTY:
 		gm_heap_release(sim->heap, UINT64_MAX, true, &freed);
 		break;
-	case GM_TRACE_TRY:
+	case GM_TRACE_REFUSED:
 		attempt(sim, line);
 		break;
 	case GM_TRACE_DIRECT:

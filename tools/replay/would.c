@@ -98,7 +98,7 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 	r = gm_history_open(&history, snapshot, pool, device);
 	if (r)
 		return r == -ENODATA ? 0 : r;
-	if (history.tries) {
+	if (history.refused) {
 		r = try(&history.trace, "", limit, &served, &peak);
 		ret->result = r ? GM_WOULD_UNKNOWN : served ? GM_WOULD_UNSEEN : GM_WOULD_NOT;
 	}
@@ -109,7 +109,7 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 	if (!r && ret->result == GM_WOULD_SERVE)
 		r = try(&history.trace, ret->setting, limit - error, &ret->sure, &peak);
 	else if (!r && ret->result == GM_WOULD_NOT)
-		r = best_of(&history.trace, limit + error, &ret->perhaps, &peak);
+		r = best_of(&history.trace, limit + error, &ret->setting_with_more, &peak);
 	if (!r && pool && ret->result >= GM_WOULD_NOT)
 		r = try_async(&history.trace, units, &ret->async, &ret->async_peak);
 	if (!r && ret->async)

@@ -181,9 +181,9 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 			 "expandable_segments, max_split_size_mb, garbage_collection_threshold and "
 			 "roundup_power2_divisions%s. This estimate is within 5%%. With 5%% more memory %s%s.",
 			 gm_show_bytes((int64_t)would.limit),
-			 would.async || would.perhaps ? "" : ": the program must hold less",
-			 would.perhaps ? "it would have fitted with " : "it would not have fitted, either",
-			 would.perhaps ? would.perhaps : "");
+			 would.async || would.setting_with_more ? "" : ": the program must hold less",
+			 would.setting_with_more ? "it would have fitted with " : "it would not have fitted, either",
+			 would.setting_with_more ? would.setting_with_more : "");
 		break;
 	case GM_WOULD_SERVE:
 		snprintf(text, sizeof(text), REPLAYED "%s, the run would have fitted, with at most %s reserved "

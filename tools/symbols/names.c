@@ -375,7 +375,7 @@ int gm_names_find(struct gm_snapshot *snapshot, struct gm_names *names)
 	struct job job = { .snapshot = snapshot, .names = names, .frame_count = snapshot->frame_count,
 			   .module_list = gm_json_list(snapshot->root, "modules") };
 	struct gm_sym_request request = { .places = names->places, .modules = job.module_list,
-					  .inlines = !names->no_inlines, .only_lines = names->shown,
+					  .inlines = !names->no_inlines, .keep_names = names->shown,
 					  .cpu_seconds = names->shown ? SHOWN_SECONDS : 0,
 					  .level = take_level, .done = module_done, .arg = &job };
 	int r;

@@ -173,7 +173,7 @@ static const char *resolve(const struct gm_sym_request *request, const struct gm
 		why = "it has no build id to find its file by";
 	} else {
 		gm_debug_files_find(request->places, module->path, &id, &files);
-		if (files.symbols.elf.fd >= 0 && !(request->only_lines && all_named(module))) {
+		if (files.symbols.elf.fd >= 0 && !(request->keep_names && all_named(module))) {
 			m.symbols = &files.symbols;
 			m.matches = find_symbols(module, &files.symbols.elf);
 		}
@@ -189,7 +189,7 @@ static const char *resolve(const struct gm_sym_request *request, const struct gm
 	for (size_t i = 0; i < module->count; i++) {
 		const char *symbol = m.found && m.found[i] ? "" : symbol_of(&m, i);
 
-		if (symbol[0] && (!request->only_lines || !module->frames[i].name[0]))
+		if (symbol[0] && (!request->keep_names || !module->frames[i].name[0]))
 			say(&m, i, symbol, &none);
 	}
 	free(m.matches);

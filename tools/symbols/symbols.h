@@ -128,7 +128,7 @@ struct gm_sym_request {
 	size_t frame_count;
 	const json_t *modules;		/* of the snapshot */
 	bool inlines;
-	bool only_lines;		/* look for no name of a frame that has one already */
+	bool keep_names;		/* look for no name of a frame that has one already */
 	unsigned int cpu_seconds;	/* of one child; 0: two minutes */
 	/* Called for each level of a frame, innermost first; the last one has @inlined false. Strings are valid during
 	 * the call, and may have any content. */
