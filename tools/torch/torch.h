@@ -37,7 +37,7 @@ struct gm_torch_fit {
 	bool *keep;			/* by row: does the event fit? */
 	size_t left_out;		/* number of events that do not fit */
 	size_t segments_left_out;	/* segments that overlap others or have a bad size or device */
-	size_t others_left_out;		/* events of other processes' memory */
+	size_t ipc_left_out;		/* events of other processes' memory */
 	size_t device_count;
 	bool *keep_segment;		/* by segment: does it fit? */
 	uint64_t *segment_address;	/* by segment: the address that the viewer gets */

@@ -329,7 +329,7 @@ static void undo_all(struct fitting *f)
 		if (row->device < 0 || row->device >= DEVICES || !strcmp(row->action, "annotate"))
 			continue;
 		if (is_others(row->kind)) {
-			fit->others_left_out++;
+			fit->ipc_left_out++;
 			continue;
 		}
 		pair_segments(row);

@@ -80,9 +80,9 @@ static void add_process(void *arg, int64_t pid, const struct gm_attached *attach
 }
 
 /* Return the whole page; the caller frees it. NULL: out of memory. */
-static char *make_page(bool is_open, size_t *ret_bytes)
+static char *make_page(bool is_openmetrics, size_t *ret_bytes)
 {
-	struct page page = { gm_prometheus_open(is_open), 0 };
+	struct page page = { gm_prometheus_open(is_openmetrics), 0 };
 	char *text = NULL;
 	FILE *out = NULL;
 	int r = -ENOMEM;
@@ -192,7 +192,7 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 			      const char *version, const char *upload, size_t *upload_bytes, void **state)
 {
 	const char *accept = http.MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Accept");
-	bool is_open = accept && strstr(accept, "application/openmetrics-text");
+	bool is_openmetrics = accept && strstr(accept, "application/openmetrics-text");
 	size_t bytes = 0;
 	char *page;
 
@@ -203,10 +203,10 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 		return say(connection, 405, "This only answers GET and HEAD.\n");
 	if (strcmp(path, "/metrics"))
 		return say(connection, strcmp(path, "/") ? 404 : 200, "The metrics are at /metrics.\n");
-	page = make_page(is_open, &bytes);
+	page = make_page(is_openmetrics, &bytes);
 	if (!page)
 		return say(connection, 503, "There is too little memory for the page.\n");
-	return answer(connection, 200, is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8" :
+	return answer(connection, 200, is_openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8" :
 		      "text/plain; version=0.0.4; charset=utf-8", page, bytes, MHD_RESPMEM_MUST_FREE);
 }
 

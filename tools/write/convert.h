@@ -41,11 +41,11 @@ int gm_csv_events(FILE *file, const json_t *root, const struct gm_row *rows, siz
 		  const struct gm_stacks *stacks, bool numbers);
 
 /*
- * The metrics of several processes as one page, in Prometheus' text format or, with @is_open, in OpenMetrics.
+ * The metrics of several processes as one page, in Prometheus' text format or, with @is_openmetrics, in OpenMetrics.
  * gm_prometheus_free frees the page; NULL is allowed.
  */
 struct gm_labels;
-struct gm_prometheus *gm_prometheus_open(bool is_open);	/* NULL: out of memory */
+struct gm_prometheus *gm_prometheus_open(bool is_openmetrics);	/* NULL: out of memory */
 
 /* Add the lines of one process, whose snapshot has the members @root; the snapshot may be freed then. @labels may be
  * NULL. @pid is the process's number in our PID namespace, because two containers may each have a process 1, and a

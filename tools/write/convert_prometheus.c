@@ -15,10 +15,10 @@
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 
-#define PROCESS_MOST ((long)1 << 20)	/* bytes of one process's lines; a training on 8 devices has 60,000 */
+#define PROCESS_BYTES_MOST ((long)1 << 20)	/* bytes of one process's lines; a training on 8 devices has 60,000 */
 
 /* One process. */
-struct page {
+struct process {
 	const json_t *root;
 	const struct gm_labels *labels;	/* on every line; NULL: only those of the snapshot */
 	int64_t pid;			/* 0: the snapshot's */
@@ -56,20 +56,20 @@ static void put_label(FILE *out, const char *name, const char *value)
 }
 
 /* Write "gpumem_NAME{...} " with the labels. @device and @label may be NULL. */
-static void begin_sample(FILE *out, const struct page *page, const char *name, const json_t *device, const char *label,
-			 const char *text)
+static void begin_sample(FILE *out, const struct process *process, const char *name, const json_t *device,
+			 const char *label, const char *text)
 {
-	const json_t *process = gm_json_object(page->root, "process");
+	const json_t *identity = gm_json_object(process->root, "process");
 
 	fprintf(out, "gpumem_%s{", name);
-	put_label(out, "command", clean(gm_json_text(process, "command")));
-	fprintf(out, ",pid=\"%" PRId64 "\"", page->pid ? page->pid : gm_json_number(process, "pid"));
-	if (json_is_integer(json_object_get(process, "rank")))
-		fprintf(out, ",rank=\"%" PRId64 "\"", gm_json_number(process, "rank"));
-	for (size_t i = 0; page->labels && i < GM_LABELS; i++)
-		if (page->labels->text[i][0]) {
+	put_label(out, "command", clean(gm_json_text(identity, "command")));
+	fprintf(out, ",pid=\"%" PRId64 "\"", process->pid ? process->pid : gm_json_number(identity, "pid"));
+	if (json_is_integer(json_object_get(identity, "rank")))
+		fprintf(out, ",rank=\"%" PRId64 "\"", gm_json_number(identity, "rank"));
+	for (size_t i = 0; process->labels && i < GM_LABELS; i++)
+		if (process->labels->text[i][0]) {
 			putc(',', out);
-			put_label(out, gm_label_names[i], clean(page->labels->text[i]));
+			put_label(out, gm_label_names[i], clean(process->labels->text[i]));
 		}
 	if (device)
 		fprintf(out, ",device=\"%" PRId64 "\"", gm_json_number(device, "device"));
@@ -146,37 +146,37 @@ static const struct metric metrics[] = {
 #define METRICS (sizeof(metrics) / sizeof(metrics[0]))
 
 struct gm_prometheus {
-	bool is_open;			/* OpenMetrics: HELP and TYPE name a counter without "_total" */
+	bool is_openmetrics;		/* OpenMetrics: HELP and TYPE name a counter without "_total" */
 	struct { FILE *out; char *text; size_t bytes; } lines[METRICS];
 };
 
-static void put_head(FILE *out, bool is_open, const char *name, const char *type, const char *help)
+static void put_head(FILE *out, bool is_openmetrics, const char *name, const char *type, const char *help)
 {
 	size_t length = strlen(name);
 
-	if (is_open && length > 6 && !strcmp(name + length - 6, "_total"))
+	if (is_openmetrics && length > 6 && !strcmp(name + length - 6, "_total"))
 		length -= 6;
 	fprintf(out, "# HELP gpumem_%.*s %s\n# TYPE gpumem_%.*s %s\n", (int)length, name, help, (int)length, name,
 		type);
 }
 
-static void put_devices(FILE *out, const struct page *page, const struct metric *metric)
+static void put_devices(FILE *out, const struct process *process, const struct metric *metric)
 {
-	for (size_t i = 0; i < page->device_count; i++) {
-		const json_t *device = page->devices[i];
+	for (size_t i = 0; i < process->device_count; i++) {
+		const json_t *device = process->devices[i];
 		const json_t *value = json_object_get(metric->stats ? gm_json_object(device, "memory_stats") : device,
 						      metric->member);
 
 		if (!json_is_integer(value) || !json_is_true(json_object_get(device, "present")))
 			continue;
-		begin_sample(out, page, metric->name, device, NULL, NULL);
+		begin_sample(out, process, metric->name, device, NULL, NULL);
 		fprintf(out, "%" PRId64 "\n", (int64_t)json_integer_value(value));
 	}
 }
 
 /* Return the allocated bytes of @rows, summed by the text @member, because a library that was loaded twice has two
  * rows. */
-static json_t *sum_rows(struct page *page, const json_t *rows, const char *member)
+static json_t *sum_rows(struct process *process, const json_t *rows, const char *member)
 {
 	json_t *sums = json_object();
 	const json_t *row;
@@ -186,68 +186,68 @@ static json_t *sum_rows(struct page *page, const json_t *rows, const char *membe
 		const char *text = clean(gm_json_text(row, member));
 		int64_t sum = gm_wrap_add(gm_json_number(sums, text), gm_json_number(row, "allocated_bytes"));
 
-		page->failed |= json_object_set_new(sums, text, json_integer(sum)) != 0;
+		process->failed |= json_object_set_new(sums, text, json_integer(sum)) != 0;
 	}
 	return sums;
 }
 
 /* Write the allocated bytes of each device by module or by kind. */
-static void put_holders(FILE *out, struct page *page, const struct metric *metric)
+static void put_holders(FILE *out, struct process *process, const struct metric *metric)
 {
-	for (size_t d = 0; d < page->device_count; d++) {
-		json_t *sums = sum_rows(page, gm_json_list(page->devices[d], metric->member), metric->row);
+	for (size_t d = 0; d < process->device_count; d++) {
+		json_t *sums = sum_rows(process, gm_json_list(process->devices[d], metric->member), metric->row);
 		const json_t *sum;
 		const char *text;
 
 		json_object_foreach(sums, text, sum) {
-			begin_sample(out, page, metric->name, page->devices[d], metric->label, text);
+			begin_sample(out, process, metric->name, process->devices[d], metric->label, text);
 			fprintf(out, "%" PRId64 "\n", (int64_t)json_integer_value(sum));
 		}
 		json_decref(sums);
 	}
 }
 
-static void find_devices(struct page *page)
+static void find_devices(struct process *process)
 {
-	const json_t *list = gm_json_list(page->root, "devices"), *device;
+	const json_t *list = gm_json_list(process->root, "devices"), *device;
 	struct gm_table known = { NULL, 0, 0 };
 	size_t i;
 
-	page->devices = calloc(json_array_size(list) + 1, sizeof(*page->devices));
-	page->failed |= !page->devices;
+	process->devices = calloc(json_array_size(list) + 1, sizeof(*process->devices));
+	process->failed |= !process->devices;
 	json_array_foreach(list, i, device) {
 		uint64_t number = (uint64_t)gm_json_number(device, "device");
 
-		if (page->failed || !json_is_object(device) || gm_table_get(&known, number, 0))
+		if (process->failed || !json_is_object(device) || gm_table_get(&known, number, 0))
 			continue;
-		page->devices[page->device_count++] = device;
-		page->failed |= gm_table_put(&known, number, 0, 1) != 0;
+		process->devices[process->device_count++] = device;
+		process->failed |= gm_table_put(&known, number, 0, 1) != 0;
 	}
 	gm_table_free(&known);
 }
 
-static void put_lines(FILE *out, struct page *page, const struct metric *metric)
+static void put_lines(FILE *out, struct process *process, const struct metric *metric)
 {
 	if (metric->label) {
-		put_holders(out, page, metric);
+		put_holders(out, process, metric);
 	} else if (metric->member) {
-		put_devices(out, page, metric);
+		put_devices(out, process, metric);
 	} else {
-		begin_sample(out, page, metric->name, NULL, NULL, NULL);
+		begin_sample(out, process, metric->name, NULL, NULL, NULL);
 		if (metric->value)
-			fprintf(out, "%" PRId64 "\n", metric->value(page->root));
+			fprintf(out, "%" PRId64 "\n", metric->value(process->root));
 		else
-			fprintf(out, "%.3f\n", (double)gm_json_number(page->root, "time_us") / 1e6);
+			fprintf(out, "%.3f\n", (double)gm_json_number(process->root, "time_us") / 1e6);
 	}
 }
 
-struct gm_prometheus *gm_prometheus_open(bool is_open)
+struct gm_prometheus *gm_prometheus_open(bool is_openmetrics)
 {
 	struct gm_prometheus *made = calloc(1, sizeof(*made));
 
 	if (!made)
 		return NULL;
-	made->is_open = is_open;
+	made->is_openmetrics = is_openmetrics;
 	for (size_t m = 0; m < METRICS; m++) {
 		made->lines[m].out = open_memstream(&made->lines[m].text, &made->lines[m].bytes);
 		if (!made->lines[m].out) {
@@ -260,23 +260,23 @@ struct gm_prometheus *gm_prometheus_open(bool is_open)
 
 int gm_prometheus_add(struct gm_prometheus *to, const json_t *root, const struct gm_labels *labels, int64_t pid)
 {
-	struct page page = { .root = root, .labels = labels, .pid = pid };
+	struct process process = { .root = root, .labels = labels, .pid = pid };
 	long begun[METRICS], bytes = 0;
 	bool failed;
 
-	find_devices(&page);
-	failed = page.failed;
+	find_devices(&process);
+	failed = process.failed;
 	for (size_t m = 0; m < METRICS; m++)
 		begun[m] = ftell(to->lines[m].out);
-	for (size_t m = 0; !failed && m < METRICS && bytes <= PROCESS_MOST; m++) {
+	for (size_t m = 0; !failed && m < METRICS && bytes <= PROCESS_BYTES_MOST; m++) {
 		FILE *out = to->lines[m].out;
 
-		put_lines(out, &page, &metrics[m]);
+		put_lines(out, &process, &metrics[m]);
 		bytes += ftell(out) - begun[m];
-		failed = page.failed || ferror(out);
+		failed = process.failed || ferror(out);
 	}
-	free(page.devices);
-	if (!failed && bytes <= PROCESS_MOST)
+	free(process.devices);
+	if (!failed && bytes <= PROCESS_BYTES_MOST)
 		return 0;
 	for (size_t m = 0; m < METRICS; m++) {
 		fseek(to->lines[m].out, begun[m], SEEK_SET);
@@ -291,15 +291,15 @@ int gm_prometheus_write(struct gm_prometheus *of, FILE *out, size_t unread)
 		if (fflush(of->lines[m].out))
 			return -ENOMEM;
 		if (of->lines[m].bytes)
-			put_head(out, of->is_open, metrics[m].name, metrics[m].type, metrics[m].help);
+			put_head(out, of->is_openmetrics, metrics[m].name, metrics[m].type, metrics[m].help);
 		fwrite(of->lines[m].text, 1, of->lines[m].bytes, out);
 	}
 	if (unread != SIZE_MAX) {
-		put_head(out, of->is_open, "unread_processes", "gauge",
+		put_head(out, of->is_openmetrics, "unread_processes", "gauge",
 			 "Processes that may have a journal and could not be read");
 		fprintf(out, "gpumem_unread_processes %zu\n", unread);
 	}
-	if (of->is_open)
+	if (of->is_openmetrics)
 		fputs("# EOF\n", out);
 	return 0;
 }

@@ -28,9 +28,9 @@ static void say_left_out(const struct gm_torch_fit *fit, char note[256])
 		length = snprintf(note, 256, "left out, as PyTorch's viewer could not follow them: %zu events (their "
 				  "other half is not in the history), %zu segments (at the place of another)",
 				  fit->left_out, fit->segments_left_out);
-	if (fit->others_left_out)
+	if (fit->ipc_left_out)
 		snprintf(note + length, (size_t)(256 - length), "%s: %zu events of memory of other processes",
-			 length ? "; and" : "left out, as it is of every statistic", fit->others_left_out);
+			 length ? "; and" : "left out, as it is of every statistic", fit->ipc_left_out);
 }
 
 static int write_torch(struct gm_writer *writer, struct gm_loaded *loaded, char note[256])
