@@ -16,7 +16,7 @@ sys.path.insert(0, "test/tools")
 from tap import GPUMEM, Room, check, finish  # noqa: E402
 
 LARGE = os.path.abspath("test/bench/large.py")
-EVENTS = 150_000
+EVENTS = 75_000
 VERBS = (("summary",), ("events", "-n", "3"), ("events", "--stack", "step_5"), ("leaks",), ("flame", "-w", "peak"), ("flame", "-w", "churn"),
          ("check", "--max-peak", "100GiB"), ("symbolize",), ("convert", "--to", "pickle"), ("convert", "--to", "pytorch-json"),
          ("convert", "--to", "chrome"), ("convert", "--to", "speedscope"), ("convert", "--to", "prometheus"), ("convert", "--to", "gpumem"))
@@ -118,13 +118,13 @@ with Room() as room:
         said = [re.sub(rb"(\.\.\. and [^:]*: ).*", rb"\1", text) for text in said]     # how to see the rest: by name where it fits
         check("%s of two files: as of two pipes, which are read one after the other" % " ".join(words),
               runs[0].returncode == runs[1].returncode == 0 and said[0] == said[1] and len(said[0]) > 100, (runs[0].stderr, said[0][-300:], said[1][-300:]))
-    make(other, "--events", EVENTS)
+    make(other, "--events", 2 * EVENTS)
     enough = []
-    for limit in (75, 175, 200, 225, 350):      # one can be read from 150 or 200 MB of address space on
+    for limit in (75, 200, 350):        # one can be read from 150 or 200 MB of address space on
         ends = [subprocess.run(["bash", "-c", "ulimit -v %d; exec \"$@\"" % (1000 * (limit + more)), "bash", GPUMEM, "merge", *[other] * count],
                                capture_output=True, timeout=100, check=False).returncode for count, more in ((1, 0), (2, 50))]
         enough += [(limit, ends[1])] if not ends[0] else []
-    check("where one can be read two can, one after the other if need be", len(enough) > 2 and not any(end for _, end in enough), enough)
+    check("where one can be read two can, one after the other if need be", len(enough) > 1 and not any(end for _, end in enough), enough)
     os.truncate(other, os.path.getsize(other) - 5)
     for names, bad in (((path, other), other), ((other, path), other), ((path, path, other, path, other), other), ((path, "/nonexistent"), "/nonexistent")):
         for verb in ("merge",) if len(names) > 2 else ("leaks", "diff", "merge"):

@@ -327,7 +327,7 @@ with Room() as room:
         check("not with NO_COLOR", screen.ended() and screen.status == 0 and b"\033" not in screen.raw, screen.raw[-300:])
     long_one = os.path.join(room.path, "long.trace")
     with open(long_one, "w", encoding="utf-8") as out:
-        for i in range(700000):
+        for i in range(150000):
             out.write("a %d %d 0 0\n" % (i, 4096 + i * 7919 % 3000000 << (0 if i % 997 else 10)))
             if i >= 100:
                 out.write("r %d\nf %d\n" % (i - 100, i - 100))
