@@ -66,7 +66,7 @@ if have node; then
 	done
 fi
 if have pyflakes3; then
-	find scripts test tools -name node_modules -prune -o -name '*.py' -print0 | xargs -0 pyflakes3 || status=1
+	find scripts test tools -name node_modules -prune -o -name '*.py' -print0 | xargs -0 -P "$jobs" -n 40 pyflakes3 || status=1
 fi
 python3 scripts/lint_rings.py || status=1
 # Check the commits since the rule exists; the hook in .githooks checks a commit before it is made.
