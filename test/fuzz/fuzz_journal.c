@@ -285,7 +285,7 @@ static unsigned int replay(const char *directory)
 
 int main(int argc, char **argv)
 {
-	long runs = argc > 1 ? atol(argv[1]) : 4000;
+	long runs = argc > 1 ? atol(argv[1]) : 2000;
 	uint8_t input[4 * RECORD];
 	unsigned int files;
 

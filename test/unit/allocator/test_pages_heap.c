@@ -81,6 +81,8 @@ static const struct { uint32_t streams; uint64_t lag; uint32_t capacity; bool ah
 
 #ifdef __SANITIZE_THREAD__
 #define PROGRAMS 1
+#elif defined(__SANITIZE_ADDRESS__)	/* as long a time for fewer programs */
+#define PROGRAMS 2
 #else
 #define PROGRAMS 4
 #endif
