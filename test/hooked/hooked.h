@@ -7,7 +7,6 @@
 #ifndef TEST_HOOKED_H
 #define TEST_HOOKED_H
 
-#include <check.h>
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +20,7 @@
 #include "preload/order/order.h"
 #include "preload/order/host.h"
 #include "test/fakecuda/fakecuda.h"
+#include "test/suite.h"
 
 #define OK(call) ck_assert_int_eq((int)(call), CUDA_SUCCESS)
 #define UNUSED __attribute__((unused))
@@ -84,20 +84,16 @@ static void end_journals(void)
 	rmdir(journals);
 }
 
-UNUSED static int run_suite(Suite *suite)
+UNUSED static int run_hooked(Suite *suite)
 {
-	SRunner *sr = srunner_create(suite);
 	int failed;
 
 	begin_journals();
 	setenv("GPUMEM_SNAPSHOT_ON", "none", 1);
 	setenv("GPUMEM_HISTORY", "4096", 1);
-	srunner_set_tap(sr, "-");
-	srunner_run_all(sr, CK_SILENT);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
+	failed = run_suite(suite);
 	end_journals();
-	return failed ? 1 : 0;
+	return failed;
 }
 
 #endif

@@ -219,5 +219,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_torch_malloc, 0, 2);
 	tcase_add_loop_test(tc, test_torch_free, 0, 3);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

@@ -345,5 +345,5 @@ int main(void)
 #endif
 	tcase_add_test(tc, come_and_go);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

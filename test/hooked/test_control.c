@@ -126,5 +126,5 @@ int main(void)
 	tcase_add_test(tc, test_commands);
 	tcase_add_loop_test(tc, test_nonsense, 0, 2);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

@@ -269,5 +269,5 @@ int main(void)
 	tcase_add_checked_fixture(two, setup_two, NULL);
 	tcase_add_test(two, test_two_devices);
 	suite_add_tcase(suite, two);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

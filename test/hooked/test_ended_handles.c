@@ -242,5 +242,5 @@ int main(void)
 	tcase_add_test(tc, pool_gives_back_beside);
 	tcase_add_loop_test(tc, event_is_not_recorded, 0, 2);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

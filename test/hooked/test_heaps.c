@@ -337,5 +337,5 @@ int main(void)
 	tcase_add_test(tc, test_torch_from_the_driver);
 	tcase_add_loop_test(tc, test_caches_above, 0, 2);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

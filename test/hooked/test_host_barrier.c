@@ -588,5 +588,5 @@ int main(void)
 	tcase_add_test(tc, test_module_variable);
 	tcase_add_loop_test(tc, test_host_functions, 0, 6);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

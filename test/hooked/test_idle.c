@@ -344,5 +344,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_other_device, 0, HEAPS);
 	tcase_add_loop_test(tc, test_contexts_end, 0, HEAPS);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

@@ -164,5 +164,5 @@ int main(void)
 	tcase_add_test(tc, test_another_stream);
 	tcase_add_test(tc, test_tables);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

@@ -938,5 +938,5 @@ int main(void)
 	(void)test_nearly_all_live;
 #endif
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

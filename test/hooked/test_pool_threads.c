@@ -158,5 +158,5 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, test_threads, 0, 2);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

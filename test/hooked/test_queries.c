@@ -218,5 +218,5 @@ int main(void)
 	tcase_add_test(tc, test_threshold);
 	tcase_add_loop_test(tc, test_writers, 0, 2);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

@@ -296,5 +296,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_export, 0, 2);
 	tcase_add_loop_test(tc, test_sync_memops, 0, 2);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

@@ -150,5 +150,5 @@ int main(void)
 	tcase_add_loop_test(tc, freed_while_it_is_asked, 0, 2);
 	tcase_add_loop_test(tc, freed_while_it_is_marked, 0, 2);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

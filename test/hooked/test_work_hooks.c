@@ -234,5 +234,5 @@ int main(void)
 	tcase_add_test(tc, test_rows);
 	tcase_add_loop_test(tc, test_all, 0, 4);
 	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_hooked(suite);
 }

@@ -5,12 +5,12 @@
 #ifndef GM_TEST_HEAP_WORLD_H
 #define GM_TEST_HEAP_WORLD_H
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "allocator/heap.h"
+#include "test/suite.h"
 
 #define SEGMENTS 4096u
 #define BLOCKS 32768u

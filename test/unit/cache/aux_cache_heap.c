@@ -6,8 +6,8 @@
 #include "preload/cache/thread_cache.h"
 #include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
+#include "test/suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <pthread.h>
 

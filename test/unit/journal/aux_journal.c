@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "test/unit/journal/aux_journal.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +18,7 @@
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
+#include "test/suite.h"
 
 char aux_directory[256];
 struct gm_recorder_report aux_report;

@@ -3,8 +3,8 @@
  */
 #include "test/unit/journal/aux_live.h"
 #include "test/unit/journal/aux_check.h"
+#include "test/suite.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -407,7 +407,7 @@ START_TEST(look_ups_while_libraries_come_and_go)
 }
 END_TEST
 
-static uint16_t id_in_handler = 99;
+static volatile uint16_t id_in_handler = 99;
 
 static void on_signal(int signo)
 {

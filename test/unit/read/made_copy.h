@@ -6,9 +6,9 @@
 
 #include "test/unit/journal/journal_builder.h"
 
-#include <check.h>
 
 #include "recorder/read/copy.h"
+#include "test/suite.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)

@@ -7,11 +7,11 @@
 
 #include "test/unit/journal/journal_builder.h"
 
-#include <check.h>
 #include <jansson.h>
 
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
+#include "test/suite.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)

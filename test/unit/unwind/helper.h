@@ -2,7 +2,6 @@
 #ifndef GM_TEST_UNWIND_HELPER_H
 #define GM_TEST_UNWIND_HELPER_H
 
-#include <check.h>
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -11,6 +10,8 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "test/suite.h"
 
 /* The path of test/unit/unwind/@name as built beside this program. */
 static inline const char *helper_path(const char *name)
