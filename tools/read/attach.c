@@ -1,9 +1,9 @@
 /*
  * attach.c - the journal of a living process, found from outside: see attach.h.
  *
- * The kernel's own list of the process's mappings names it, so neither the process's options nor
- * its namespaces need to be known. The process may be another user's, and hostile: what is opened is
- * the very file that it has mapped, and opening it waits for nobody.
+ * The kernel's list of the process's mappings names the journal, so we need not know the process's options or
+ * namespaces. The process may be another user's, and hostile. So we open the very file that it has mapped, and in a way
+ * that waits for nobody.
  */
 #define _GNU_SOURCE
 #include "tools/read/attach.h"
@@ -34,15 +34,15 @@
 
 /* The kernel makes the text of /proc/PID/maps while it is read, at 6 to 50 MB a second. A process may have 65,530
  * mappings, and names of 4,095 bytes. */
-#define MAPS_MOST ((size_t)32 << 20)	/* bytes that are read of one process, */
-#define MAPS_USUAL ((size_t)1 << 20)	/* and of each, when all are searched; what is beyond that */
-#define MAPS_OF_USER MAPS_MOST		/* all processes of a user have together */
+#define MAPS_MOST ((size_t)32 << 20)	/* bytes that are read of one process that was asked for */
+#define MAPS_USUAL ((size_t)1 << 20)	/* bytes of each process, when all are searched */
+#define MAPS_OF_USER MAPS_MOST		/* bytes beyond MAPS_USUAL, of all processes of a user together */
 
-/* What a line of /proc/PID/maps says of a mapping that may be a journal. */
+/* A line of /proc/PID/maps that may be a journal's. */
 struct mapping { const char *range, *name; uint64_t device, inode; };
 
-/* Something else may have the name by now that the file had when it was mapped. Some file systems show another
- * device in /proc than stat() does: of these only the inode numbers are compared. */
+/* Is @fd the file that was mapped? Another file may have its name by now. overlayfs and btrfs show another device in
+ * /proc than in stat(), so for them only the inode numbers are compared. */
 static bool is_mapped(int fd, const struct mapping *of)
 {
 	struct statfs fs;
@@ -55,8 +55,8 @@ static bool is_mapped(int fd, const struct mapping *of)
 		(fs.f_type == OVERLAYFS_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC));
 }
 
-/* The file behind @look, an O_PATH descriptor: nothing but a regular file is ever opened, which has no
- * side effect, and a lease (fcntl F_SETLEASE) on it is not waited for. */
+/* Open the file behind @look, an O_PATH descriptor, if it is a journal. Only a regular file is opened, because that has
+ * no side effect. The open does not wait for a lease (fcntl F_SETLEASE). */
 static int open_journal(int look, struct gm_attached *attached)
 {
 	char through[64];
@@ -81,8 +81,8 @@ static int open_journal(int look, struct gm_attached *attached)
 	return r;
 }
 
-/* The mapped file itself where the kernel lets us have it, whatever its name is by now; else what has
- * its name in the process's view, if that is it. */
+/* Open the mapped file itself, whatever its name is by now, if the kernel lets us. Otherwise open the file that has its
+ * name in the process's view, if that is the mapped file. */
 static int try_mapping(pid_t pid, const struct mapping *mapping, struct gm_attached *attached)
 {
 	char path[4096];
@@ -131,7 +131,7 @@ FILE *gm_attach_proc(pid_t pid, const char *name)
 	return fopen(path, "re");
 }
 
-/* What /proc/PID/@name begins with; "": it cannot be read. */
+/* Read the beginning of /proc/PID/@name into @ret; "": it cannot be read. */
 static void read_proc(pid_t pid, const char *name, char *ret, size_t bytes)
 {
 	FILE *file = gm_attach_proc(pid, name);
@@ -141,8 +141,8 @@ static void read_proc(pid_t pid, const char *name, char *ret, size_t bytes)
 		fclose(file);
 }
 
-/* Whose journal it is: the user of the file, if every user number of the process is theirs, too. A process that
- * has given up another user's rights may have written anything into a journal of that user's. */
+/* Return the owner of the journal @fd, if all four user ids of the process are that user's, else NOBODY. A process that
+ * once had another user's rights may have written anything into a journal of that user. */
 static uid_t owner_of(pid_t pid, int fd)
 {
 	char text[4096];
@@ -161,7 +161,7 @@ static uid_t owner_of(pid_t pid, int fd)
 	return st.st_uid;
 }
 
-/* The user who started the process: a process that runs with more rights than its user's is still that user's. */
+/* Return the real user id of the process, the user who started it, also if it runs with more rights. */
 static uid_t user_of(pid_t pid)
 {
 	char text[4096];
@@ -173,11 +173,11 @@ static uid_t user_of(pid_t pid)
 	return line && sscanf(line, "\nUid: %u", &user) == 1 ? user : NOBODY;
 }
 
-/* How much of the lists of mappings one search may read: a table of what each user's processes have had of
- * MAPS_OF_USER. */
+/* What one search has read of the lists of mappings: for each user the part of MAPS_OF_USER that is used up. */
 struct allowance { struct gm_table of_user; };
 
-/* May @bytes of a process's list of mappings be read? @allowance: NULL, the process alone was asked for. */
+/* May a process's list of mappings be read up to @bytes, of which @more are new? Without @allowance (NULL), only this
+ * process was asked for. */
 static bool may_read(struct allowance *allowance, pid_t pid, size_t bytes, size_t more)
 {
 	uint64_t had;
@@ -262,8 +262,8 @@ static bool lay_zeroes(void)
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-/* The file was cut short while we had a part of it mapped. An access to anything else is made again, and the
- * signal kills us. */
+/* Replace the mapping by zeroes, because its file was cut short. A SIGBUS from any other address gets its default
+ * action: the access is repeated, and the signal kills us. */
 static void on_bus(int number, siginfo_t *info, void *context)
 {
 	(void)context;
@@ -332,7 +332,7 @@ struct search {
 	void *arg;
 	struct allowance allowance;
 	struct gm_table visited;	/* (device, inode) of the journals that were shown */
-	struct gm_mapper *others;	/* who has a journal mapped, and did not write it */
+	struct gm_mapper *others;	/* processes that have a journal mapped that they did not write */
 	size_t other_count, missed;
 };
 
@@ -349,13 +349,13 @@ static void show(struct search *search, int64_t pid, const struct gm_attached *a
 	search->visit(search->arg, pid, attached);
 }
 
-/* A failure that says nothing of the process: it has ended, it has no journal, it is not ours to look at. */
+/* Is @error a usual one: has the process ended, has it no journal, or may we not read it? */
 static bool is_usual(int error)
 {
 	return error == -ESRCH || error == -ENOENT || error == -EACCES || error == -EPERM;
 }
 
-/* Process @pid, if it is the one that wrote its journal; else it is kept for later. */
+/* Show process @pid if it wrote the journal that it has mapped; else keep it for later. */
 static void look_at(struct search *search, int64_t pid)
 {
 	struct gm_attached attached;
@@ -383,8 +383,8 @@ static void look_at(struct search *search, int64_t pid)
 	close(attached.fd);
 }
 
-/* Nobody wrote the journal that @other has mapped, as far as /proc tells (another time namespace, a journal of another
- * version): the first who has it mapped stands for it, if its writer may be alive. */
+/* Show @other for the journal that it has mapped, if no process was found that wrote the journal (it is in another time
+ * namespace, or the journal has another version) and the writer may be alive. The first such process is shown. */
 static void look_at_other(struct search *search, const struct gm_mapper *other)
 {
 	struct gm_attached attached;

@@ -44,7 +44,7 @@ int gm_input_open(const char *path, char *ret_error, size_t bytes)
 	else if (!(why = refused(st.st_mode)) &&
 		 ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) < 0 || fstat(fd, &st)))
 		error = errno;
-	else if (!why)		/* what was looked at may have been replaced */
+	else if (!why)		/* stat() may have seen another file */
 		why = refused(st.st_mode);
 	if (why)
 		error = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
@@ -78,7 +78,7 @@ int gm_input_regular(const char *path, int flag)
 	return fd;
 }
 
-/* Everything that comes from @from, into a file of no name. Returns it, or -errno. */
+/* Copy all that @from has into a memfd. Returns the memfd or -errno. */
 static int copy(int from)
 {
 	int to = memfd_create("gpumem-input", MFD_CLOEXEC);

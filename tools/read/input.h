@@ -1,5 +1,5 @@
 /*
- * input.h - an input file, opened, and its bytes, read as a parser gets to them. Single-threaded.
+ * input.h - open an input file, and read its bytes as a parser needs them. Single-threaded.
  */
 #ifndef GM_TOOLS_INPUT_H
 #define GM_TOOLS_INPUT_H
@@ -8,44 +8,44 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Open @path for reading. A pipe with a writer is waited for, one without is empty. What cannot be
- * an input (a directory, a device, a socket) is not opened at all: to open one may hang, or start
- * something. Returns the descriptor, or -errno with one clause of @error saying why. */
+/* Open @path for reading. Reads from a pipe wait as long as it has a writer; a pipe without one is empty. A
+ * directory, a device or a socket is refused before it is opened, because opening it may hang or start something.
+ * Returns the descriptor, or -errno and the reason in @ret_error, one clause. */
 int gm_input_open(const char *path, char *ret_error, size_t bytes);
 
-/* Open @path, with O_NOFOLLOW or 0, if it is a regular file: to open another may do something, or wait.
+/* Open @path if it is a regular file; opening any other file may wait or have side effects. @flag: O_NOFOLLOW or 0.
  * Returns the descriptor or -errno. */
 int gm_input_regular(const char *path, int flag);
 
-/* gm_input_open for a caller that reads it more than once: a pipe, or standard input ("-"), is copied. @ret_path
- * (of GM_INPUT_PATH bytes at least) is what to open, as long as the returned descriptor is open. */
+/* As gm_input_open, for a caller that reads the input more than once: standard input ("-") and pipes are copied. The
+ * caller opens @ret_path (room for GM_INPUT_PATH bytes), which is valid while the returned descriptor is open. */
 #define GM_INPUT_PATH 4096
 int gm_input_whole(const char *path, char *ret_path, char *ret_error, size_t bytes);
 
-/* What to say of an input with nothing in it. */
+/* Return a clause that says why the input @fd, which had no bytes, is empty. Static memory. */
 const char *gm_input_nothing(int fd);
 
 /*
- * The bytes of an input, at consecutive addresses. They are read when they are asked for, and the memory of those
- * that were used is given back, so a file of gigabytes is never in memory as a whole. The file is read, not mapped:
- * a mapping could be cut short under us.
+ * The bytes of an input, at consecutive addresses. Bytes are read when they are asked for, and the memory of used bytes
+ * is given back, so a file of gigabytes is never in memory as a whole. The file is read and not mapped, because the
+ * file of a mapping could be cut short, which is a SIGBUS.
  */
 struct gm_source {
 	char *bytes;			/* stays where it is; bytes[have] is readable and NUL */
-	size_t have;			/* how many there are */
-	bool whole;			/* no more come */
-	int error;			/* -errno of a read that failed, -EFBIG; then whole */
+	size_t have;			/* bytes that were read */
+	bool whole;			/* no more bytes come */
+	int error;			/* -errno of the read that failed, or -EFBIG; @whole is set, too */
 	/* its own */
 	int fd;
 	size_t room, mapped, dropped;
 };
 
-/* From the file @fd, which stays the caller's. Returns 0 or -errno. */
+/* Open a source that reads the file @fd, which the caller closes. Returns 0 or -errno. */
 int gm_source_open(struct gm_source *source, int fd);
 void gm_source_close(struct gm_source *source);
 
-/* Read on, until there are @needed bytes in all or no more. What lies before @used may be forgotten.
- * Returns whether anything came. */
+/* Read at least 4 MiB more, and until there are @needed bytes in all, or to the end of the input. The memory of the
+ * first @used bytes may be given back. Returns whether any byte was read. */
 bool gm_source_more(struct gm_source *source, size_t needed, size_t used);
 
 /* ---- limit.c ---------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ void gm_limit_lift(void);
  * at the first of these calls; and @reserved bytes of address space more (below 0: less) beside that. */
 void gm_limit_input(uint64_t bytes, int64_t reserved);
 
-/* What was read so far no longer counts: for a program that reads one input after the other, and keeps none of them. */
+/* Count from 0 again: for a program that reads one input after the other and keeps none of them. */
 void gm_limit_forget(void);
 
 /* How many bytes may be written: 64 MiB and 1000 times what was read. */

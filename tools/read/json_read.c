@@ -45,7 +45,7 @@ static int refuse(struct reader *r, const char *format, ...)
 	return -EBADMSG;
 }
 
-/* More of the input; what lies before @from is not looked at again. */
+/* Read on in the input. Bytes before @from are not needed any more. */
 static bool more(struct reader *r, const char *from, size_t bytes)
 {
 	bool came = gm_source_more(r->source, (size_t)(r->end - r->source->bytes) + bytes,
@@ -55,7 +55,7 @@ static bool more(struct reader *r, const char *from, size_t bytes)
 	return came;
 }
 
-/* Afterwards AHEAD bytes are there, if the input has them. */
+/* Skip white space, and read on until AHEAD bytes are there, if the input has them. */
 static void skip_blanks(struct reader *r)
 {
 	do {
@@ -82,7 +82,7 @@ static int hex4(const char *at)
 	return value;
 }
 
-/* A lone surrogate becomes three bytes, as Python's 'surrogatepass' has it. */
+/* Write @code as UTF-8; a lone surrogate becomes three bytes, as with Python's 'surrogatepass'. */
 static size_t put_code(char *to, unsigned int code)
 {
 	if (code < 0x80) {
@@ -287,9 +287,9 @@ static bool plain_number(struct reader *r, int64_t *ret)
 }
 
 /*
- * Read a list from behind its '[', as far as its items are integers. Most of a snapshot is lists of nothing else,
- * which take eight bytes a number (*@ret_done). At the first other item those so far become values like others, and
- * the caller reads on at @r->at.
+ * Read a list from behind its '[', as far as its items are integers. Most of a snapshot is lists of integers alone.
+ * Such a list takes eight bytes a number, and *@ret_done is true. At the first item of another type the numbers so far
+ * become values, and the caller reads on at @r->at.
  */
 static int read_numbers(struct reader *r, bool *ret_done)
 {
@@ -315,7 +315,7 @@ static int read_numbers(struct reader *r, bool *ret_done)
 	return gm_build_unpack(&r->tree, floor);
 }
 
-/* The bytes of the container that comes next, if it ends within those that are there; else 0. */
+/* Return the length of the container at @r->at, if its end has been read already; else 0. */
 static size_t container_bytes(const struct reader *r)
 {
 	const char *at = r->at, *close;
@@ -340,7 +340,7 @@ static size_t container_bytes(const struct reader *r)
 	return 0;
 }
 
-/* A list named "frames", or a frame in it: what was read of the same text before, most often. */
+/* Read a list named "frames" or a frame in it. Most have been read before in the same words: take that value. */
 static int read_lasting(struct reader *r, unsigned int depth)
 {
 	size_t bytes = container_bytes(r);

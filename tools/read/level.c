@@ -1,8 +1,8 @@
 /*
- * level.c - pools' blocks in the place of their pieces: see level.h. One thread.
+ * level.c - replace pools' pieces by pools' blocks: see level.h. One thread.
  *
- * A block that the driver gave is a pool's piece if the pool told of an address in it while the block lived. The same
- * memory may be a pool's, and later not.
+ * A block of the driver's is a pool's piece if a pool recorded an address in it while the block lived. The same memory
+ * may be a piece at one time and no piece later. A word is an address that a pool recorded, with its time.
  */
 #include "tools/read/level.h"
 
@@ -49,7 +49,7 @@ static bool in_order(const struct words *words)
 	return i >= words->count;
 }
 
-/* All that pools tell: of events, and of what they hold in the end. */
+/* Collect the words of all pools: of their events, and of what they hold in the end. */
 static int listen_to(const struct gm_snapshot *snapshot, struct words *ret)
 {
 	size_t room = 1, spans = 1;
@@ -96,7 +96,7 @@ static int listen_to(const struct gm_snapshot *snapshot, struct words *ret)
 	return 0;
 }
 
-/* The first word from @key on; behind the last, when there is none. */
+/* Return the place of the first word that is not before @key; the count of words if there is none. */
 static size_t first_from(const struct words *words, const struct word *key)
 {
 	size_t low = 0, high = words->count;
@@ -130,7 +130,7 @@ static bool is_held(const struct words *words, int64_t device, uint64_t address,
 	       size > 0 && words->spans[low].end - address >= (uint64_t)size;
 }
 
-/* Did a pool tell of [@address, +@size) of @device between two moments? */
+/* Is there a word in [@address, +@size) of @device from the time @from to the time @to? */
 static bool is_piece(const struct words *words, int64_t device, uint64_t address, int64_t size, int64_t from,
 		     int64_t to)
 {
@@ -146,7 +146,7 @@ static bool is_piece(const struct words *words, int64_t device, uint64_t address
 			return false;
 		if (word->time_us >= from && word->time_us <= to)
 			return true;
-		/* The next moment of this address, or the next address. */
+		/* Go on at this address from @from on, or at the next address. */
 		key.address = word->time_us < from ? word->address : word->address + 1;
 		key.time_us = from;
 	}
@@ -173,11 +173,11 @@ static bool is_move(const struct gm_snapshot *snapshot, size_t i)
 	       row[1].time_us == row->time_us && row[-2].device == row->device && row[1].device == row->device;
 }
 
-/* Which rows are of pieces: @gone, by row. */
+/* Find the rows of pieces, which are removed: set @gone of each. */
 static int find_rows(const struct gm_snapshot *snapshot, const struct words *words, bool *gone)
 {
 	struct gm_table born = { .count = 0 };	/* (device, address) -> row + 1 */
-	/* By row: of an alloc the row after its last, and of a free its alloc; each + 1. */
+	/* By row, each + 1: for an alloc the row of its last free, for a free the row of its alloc. */
 	uint32_t *ends = calloc(snapshot->row_count + 1, sizeof(*ends));
 	uint32_t *begins = calloc(snapshot->row_count + 1, sizeof(*begins));
 	int r = ends && begins ? 0 : -ENOMEM;
@@ -205,7 +205,7 @@ static int find_rows(const struct gm_snapshot *snapshot, const struct words *wor
 			gone[i] = is_piece(words, row->device, row->address, row->size, row->time_us,
 					   ends[i] ? snapshot->rows[ends[i] - 1].time_us : INT64_MAX);
 	}
-	/* A block that is a pool's piece before it is moved or after is one in both places. */
+	/* If a moved block is a pool's piece before the move or after it, it is a piece in both places. */
 	for (size_t i = 0; !r && i < snapshot->row_count; i++)
 		if (is_move(snapshot, i) && (gone[i + 1] || gone[begins[i - 2] ? begins[i - 2] - 1 : i - 2])) {
 			gone[i + 1] = true;

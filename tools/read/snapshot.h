@@ -22,8 +22,8 @@
 struct gm_row {
 	int64_t time_us;
 	int device;			/* GM_ROW_HOST: the host */
-	/* Its place + 1: of an annotate, after gm_snapshot_annotate; of a pool's block, by level.h, the pool's.
-	 * Else 0. */
+	/* An annotate, after gm_snapshot_annotate: the place of its annotation, + 1. A pool's block, by level.h: the
+	 * place of its pool, + 1. Else 0. */
 	uint32_t place : 31;
 	uint32_t of_pool : 1;		/* its free has the stack of its allocation */
 	const char *action, *kind;
@@ -94,17 +94,17 @@ void gm_snapshot_free_pool(struct gm_snapshot_pool *pool);
  * (PyTorch's). Returns 0 or -ENOMEM. */
 int gm_snapshot_annotate(struct gm_snapshot *snapshot);
 
-/* The annotation that a row is; NULL: none. */
+/* Return the annotation of a row; NULL: it has none. */
 const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row);
 
 /* Has @pool expandable segments? Programs also choose them while they run, which no environment variable shows. */
 bool gm_pool_is_expandable(const struct gm_snapshot_pool *pool);
 
-/* Bring the rows in the order of time, those of one time in the order of devices. Each part, from @starts[i] to
- * @starts[i + 1], is in order already. Returns 0 or -ENOMEM. */
+/* Sort the rows by time, and rows of one time by device. Each part, from @starts[i] to @starts[i + 1], is sorted
+ * already. Returns 0 or -ENOMEM. */
 int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts);
 
-/* What an object has under a key, when it is of that type; 0, "" or NULL otherwise. */
+/* Return the value of @key in @object if it has the function's type; otherwise 0, "" or NULL. */
 int64_t gm_json_number(const json_t *object, const char *key);
 const char *gm_json_text(const json_t *object, const char *key);
 const json_t *gm_json_list(const json_t *object, const char *key);

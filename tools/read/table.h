@@ -16,10 +16,10 @@ struct gm_table { struct gm_table_entry *entries; size_t count, room; };
 /* A table of zeros is empty. gm_table_free leaves it so. */
 void gm_table_free(struct gm_table *table);
 
-/* @value under (@a, @b), in place of what was there. 0 is no value. Returns 0 or -ENOMEM. */
+/* Store @value, which is not 0, under (@a, @b); it replaces the value there. Returns 0 or -ENOMEM. */
 int gm_table_put(struct gm_table *table, uint64_t a, uint64_t b, uint64_t value);
 
-/* What is under (@a, @b), 0 if nothing; gm_table_take also takes it away. */
+/* Return the value under (@a, @b), or 0 if there is none. gm_table_take also removes it. */
 uint64_t gm_table_get(const struct gm_table *table, uint64_t a, uint64_t b);
 uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b);
 
