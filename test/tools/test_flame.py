@@ -61,6 +61,8 @@ with Room() as room:
     peak, count, churn, asked = histories(snapshot)
     held = {outside_in(stack): b for stack, (b, _) in by_stack(snapshot, live(snapshot)).items()}
     check("live", folded(path) == held, (folded(path), held))
+    check("convert --to folded is another name of it",
+          gpumem("convert", "--to", "folded", path).stdout == gpumem("flame", "--all-frames", "-f", "folded", path).stdout)
     check("peak", folded("-w", "peak", path) == peak and sum(peak.values()) >= sum(held.values()), (folded("-w", "peak", path), peak))
     check("count", folded("-w", "count", path) == count, (folded("-w", "count", path), count))
     check("bytes", folded("-w", "bytes", path) == asked, (folded("-w", "bytes", path), asked))
