@@ -1,7 +1,7 @@
 /*
  * terminal.c - a terminal in raw mode: see top.h.
  *
- * The handlers call only what a handler may: write, tcsetattr, sigaction, raise.
+ * The handlers call only async-signal-safe functions: write, tcsetattr, sigaction, raise.
  */
 #define _GNU_SOURCE
 #include "tools/top/top.h"
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Second screen, cursor away, lines cut instead of folded; and back. */
+/* ENTER: the second screen, without cursor, long lines cut and not folded. LEAVE undoes this. */
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[H\033[2J"
 #define LEAVE "\033[?7h\033[?25h\033[?1049l"
 
@@ -58,7 +58,7 @@ static void on_death(int number)
 {
 	gm_terminal_restore();
 	signal(number, SIG_DFL);
-	raise(number);			/* it is blocked until we return, and then does its work */
+	raise(number);			/* the signal is blocked until we return, and then takes effect */
 }
 
 static void handle(int number, void (*handler)(int))
@@ -68,8 +68,8 @@ static void handle(int number, void (*handler)(int))
 	sigaction(number, &action, NULL);
 }
 
-/* Stop as if there were no handler, and go on from here. In a process group without a shell the kernel
- * stops nothing: then it goes on at once. */
+/* Stop as without a handler, and take the terminal again when the program goes on. In an orphaned process group the
+ * kernel stops nothing, and the program goes on at once. */
 static void on_stop(int number)
 {
 	int error = errno;
@@ -80,7 +80,7 @@ static void on_stop(int number)
 	sigemptyset(&one);
 	sigaddset(&one, number);
 	raise(number);
-	sigprocmask(SIG_UNBLOCK, &one, NULL);	/* here it stops */
+	sigprocmask(SIG_UNBLOCK, &one, NULL);	/* the program stops here */
 	handle(number, on_stop);
 	enter();
 	resized = 1;
@@ -150,7 +150,7 @@ static const char *name_of(const char *bytes, size_t length)
 	return NULL;
 }
 
-/* How many of @bytes are one key: an escape sequence, or one byte. */
+/* Return how many of @bytes belong to the first key, which is an escape sequence or a single byte. */
 static size_t key_length(const char *bytes, size_t length)
 {
 	size_t at = 2;

@@ -1,5 +1,5 @@
 /*
- * top.c - gpumem top PID...|all: what living processes hold, live in the terminal or in reports.
+ * top.c - gpumem top PID...|all: show what living processes hold, on a terminal or in reports.
  */
 #define _GNU_SOURCE
 #include "tools/top/top.h"
@@ -21,9 +21,9 @@
 #include "tools/show/show.h"
 #include "tools/symbols/symbols.h"
 
-#define FIRST_SECONDS 0.25		/* seconds that the first rates are measured over */
+#define FIRST_SECONDS 0.25		/* seconds over which the first rates are measured */
 
-struct ask { double delay; size_t reports, most; bool json, batch; };	/* @reports: SIZE_MAX, no end */
+struct ask { double delay; size_t reports, most; bool json, batch; };	/* @reports: SIZE_MAX for reports without end */
 
 static void sleep_for(double seconds)
 {
@@ -64,7 +64,7 @@ static int report(struct gm_top *top, const struct ask *ask)
 
 struct shot { pid_t child; int fd; char said[4096]; size_t length; };
 
-/* `gpumem snapshot PID` in a child of its own: it may wait for minutes. */
+/* Run `gpumem snapshot PID` in a child process, because it may wait for minutes. */
 static void shoot(struct shot *shot, int64_t pid, struct gm_top_view *view)
 {
 	char word[24];
@@ -112,7 +112,7 @@ static void hear(struct shot *shot, struct gm_top_view *view)
 	shot->child = 0;
 }
 
-/* The process that was chosen may have left the list. */
+/* Show all processes again if the only one that is shown has left the list. */
 static void check_choice(const struct gm_top *top, struct gm_top_view *view)
 {
 	for (size_t i = 0; i < top->count; i++)
@@ -138,7 +138,7 @@ static int live(struct gm_top *top, const struct ask *ask)
 	size_t pictures = 0;
 	int r;
 
-	gm_top_refresh(top);			/* what it says of lines stands before the pictures */
+	gm_top_refresh(top);			/* notes about lines appear before the first picture, and none later */
 	gm_names_hush();
 	r = gm_terminal_take();
 
@@ -204,7 +204,7 @@ static int add_words(struct gm_top *top, char **words, int count)
 	return 0;
 }
 
-/* A descriptor stays open for each process: as many as we may have. */
+/* Raise the limit of descriptors to its maximum, because one stays open for each process. */
 static void raise_limit(void)
 {
 	struct rlimit files;

@@ -1,8 +1,8 @@
 /*
- * top_all.c - which processes are sampled, and the sums of all: see top.h.
+ * top_all.c - find the processes to sample, and add up their numbers: see top.h.
  *
- * With "all", /proc is searched every two seconds for processes that have a journal mapped:
- * that finds them in other directories, containers and mount namespaces, too.
+ * With "all", /proc is searched every two seconds for processes that have a journal mapped. This also finds journals in
+ * other directories, containers and mount namespaces.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "tools/top/top.h"
 
 #define SEARCH_SECONDS 2.0
-#define DESCRIPTORS_LEFT 32u		/* for the search, a sample, the terminal, a child that makes a snapshot */
+#define DESCRIPTORS_LEFT 32u		/* for the search, a sample, the terminal, a child that takes a snapshot */
 
 static struct gm_top_process *find(const struct gm_top *top, int64_t pid)
 {
@@ -27,7 +27,7 @@ static struct gm_top_process *find(const struct gm_top *top, int64_t pid)
 	return NULL;
 }
 
-/* Where no descriptor is left to stay open, a process's journal is opened anew for each sample. */
+/* Is a descriptor left that can stay open for a process? If not, its journal is opened for each sample. */
 static bool may_hold(const struct gm_top *top)
 {
 	struct rlimit files;
@@ -38,7 +38,7 @@ static bool may_hold(const struct gm_top *top)
 	return !getrlimit(RLIMIT_NOFILE, &files) && held + DESCRIPTORS_LEFT < files.rlim_cur;
 }
 
-/* Sample @pid, too, whose journal is @attached: it stays the caller's. */
+/* Add the process @pid, whose journal is the caller's @attached. */
 static int add(struct gm_top *top, int64_t pid, const struct gm_attached *attached)
 {
 	struct gm_top_process *process, **place;
@@ -79,7 +79,7 @@ static void add_new(void *arg, int64_t pid, const struct gm_attached *attached)
 		top->list[top->count - 1]->found = true;
 }
 
-/* New ones in, those that have ended out. */
+/* Add new processes, and remove those that have ended. */
 static void find_processes(struct gm_top *top)
 {
 	double now = gm_show_now();

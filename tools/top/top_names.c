@@ -1,5 +1,5 @@
 /*
- * top_names.c - call sites and frames with their source lines: see top.h.
+ * top_names.c - names of call sites and frames, with source lines: see top.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "tools/symbols/symbols.h"
 #include "tools/top/top.h"
 
-/* A journal may be filled with names to fill our memory: the bytes of all frames' names are limited. */
+/* The limit of the bytes of all frames' names, because somebody may fill a journal with names to use up our memory. */
 #define BYTES_MOST ((size_t)128 << 20)
 
 static size_t frame_bytes;
@@ -22,7 +22,7 @@ void gm_top_forget_names(struct gm_top_stack *stack)
 	stack->frames = stack->site = NULL;
 }
 
-/* The frames of @stack. */
+/* Write the names of the frames of @stack. */
 static int put_frames(struct gm_top_stack *stack, const struct gm_stacks *stacks)
 {
 	size_t count, bytes;
@@ -68,7 +68,7 @@ static int put_names(struct gm_top_process *process, struct gm_stacks *stacks)
 	return r;
 }
 
-/* Names are found for the stacks of events: let each stack that held something have an event. */
+/* Give each stack that held memory an event, because names are looked up for the stacks of events. */
 static int want_stacks(const struct gm_top_process *process, struct gm_snapshot *of)
 {
 	for (size_t i = 0; i < process->stack_count; i++) {
@@ -99,7 +99,7 @@ static int find_names(struct gm_top_process *process, struct gm_snapshot *of)
 
 int gm_top_names(struct gm_top_process *process, const struct gm_attached *attached)
 {
-	/* A name comes soon or never: asked for after 1, 2, 4 ... samples. */
+	/* A name comes soon or never, so ask after 1, 2, 4 ... samples. */
 	bool ask = !(process->samples & (process->samples - 1)), any = false;
 	struct gm_loaded loaded;
 	int r;

@@ -1,5 +1,5 @@
 /*
- * top_print.c - what was seen, in lines: plain text and JSON. See top.h.
+ * top_print.c - print samples as plain text and JSON: see top.h.
  */
 #define _GNU_SOURCE
 #include <jansson.h>
@@ -12,8 +12,8 @@
 #include "tools/top/top.h"
 #include "tools/verbs/arguments.h"
 
-#define NAME_LEAST 20u			/* columns of a call site, however narrow the terminal is */
-#define WIDE 135u			/* columns of a terminal that has room for all of a process */
+#define NAME_LEAST 20u			/* least columns of a call site on any terminal */
+#define WIDE 135u			/* columns that a terminal needs for every number of a process */
 
 const char *gm_top_clock(void)
 {
@@ -35,7 +35,7 @@ const char *gm_top_missed(const struct gm_top *top)
 	return top->missed ? text : "";
 }
 
-/* The last sample of the device that has this @uuid, of the first @count processes; NULL: none of them uses it. */
+/* Return the newest sample of the device with @uuid by the first @count processes; NULL: none of them uses it. */
 static const struct gm_top_device *latest(const struct gm_top *top, size_t count, const char *uuid)
 {
 	const struct gm_top_device *found = NULL;
@@ -86,7 +86,7 @@ void gm_top_process_head(char *ret, size_t room, bool wide)
 			 "live", "reserved", "peak", "command");
 }
 
-/* What stands in the place of numbers where there are none. */
+/* Return the text that replaces the numbers of a process that has none. */
 static const char *state_of(const struct gm_top_process *process)
 {
 	return process->state == GM_TOP_ENDED	     ? "has ended"
@@ -94,7 +94,7 @@ static const char *state_of(const struct gm_top_process *process)
 						     : "nothing allocated yet";
 }
 
-/* gm_show_bytes has room for four at a time. */
+/* Write the numbers in two steps, because gm_show_bytes keeps only four texts at a time. */
 static void put_numbers(char *ret, size_t room, const struct gm_top_device *device, bool wide)
 {
 	int n;

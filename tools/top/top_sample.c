@@ -1,5 +1,5 @@
 /*
- * top_sample.c - a living process as a snapshot, into numbers: see top.h.
+ * top_sample.c - take a snapshot of a living process, and keep its numbers: see top.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,13 +16,14 @@
 #include "tools/show/phases.h"
 #include "tools/top/top.h"
 
-/* A journal is anybody's: its numbers may be too large to be added. */
+/* Add without overflow, because a damaged journal may have any number. */
 static void add(int64_t *to, int64_t value)
 {
 	*to = gm_wrap_add(*to, value);
 }
 
-/* A journal may be filled with stacks to fill our memory. So those of a process are limited, and those of all. */
+/* The limits of the stacks of a process and of all processes, because somebody may fill a journal with stacks to use up
+ * our memory. */
 #define STACKS_MOST (1u << 14)
 #define ALL_STACKS_MOST (1u << 18)
 
@@ -96,10 +97,10 @@ static double rate(int64_t now, int64_t before, double seconds)
 {
 	double rate = seconds > 0 && now > before ? ((double)now - (double)before) / seconds : 0;
 
-	return rate < 9e18 ? rate : 9e18;	/* it is shown as an integer */
+	return rate < 9e18 ? rate : 9e18;	/* the rate is shown as an integer */
 }
 
-/* @of: the device, the host or the pool as the snapshot has it. */
+/* Read the numbers of domain @d from @of, the snapshot's device, host or pool. */
 static void read_device(struct gm_top_process *process, unsigned int d, const json_t *of, double seconds)
 {
 	bool pool = d >= GM_DOMAIN_POOLS;
@@ -110,7 +111,7 @@ static void read_device(struct gm_top_process *process, unsigned int d, const js
 	*device = (struct gm_top_device){
 		.ordinal = (unsigned int)gm_json_number(of, "device"), .total = gm_json_number(of, "total_bytes"),
 		.sampled = gm_json_number(of, "sampled_us"), .free = gm_json_number(of, "free_bytes"),
-		/* a pool tells one size */
+		/* a pool reports one size */
 		.live = gm_json_number(stats, pool ? "allocated_bytes.all.current" : "requested_bytes.all.current"),
 		.peak = gm_json_number(stats, pool ? "allocated_bytes.all.peak" : "requested_bytes.all.peak"),
 		.reserved = gm_json_number(stats, "reserved_bytes.all.current"),
@@ -123,7 +124,7 @@ static void read_device(struct gm_top_process *process, unsigned int d, const js
 	device->pending = pool ? -1 :
 			  gm_wrap_subtract(active, gm_json_number(stats, "allocated_bytes.all.current"));
 	device->cached = gm_wrap_subtract(device->reserved, pool ? device->live : active);
-	if (pool && device->cached < 0)		/* it handed out what lies in no piece of its */
+	if (pool && device->cached < 0)		/* a pool may hand out blocks that lie in none of its pieces */
 		device->cached = 0;
 	device->present = pool || (d == GM_DOMAIN_HOST ? device->allocations > 0 :
 				   json_is_true(json_object_get(of, "present")));
@@ -146,7 +147,7 @@ static void read_devices(struct gm_top_process *process, const struct gm_snapsho
 		if (pool->number > 0 && pool->number <= GM_DOMAINS - GM_DOMAIN_POOLS)
 			read_device(process, GM_DOMAIN_POOLS - 1 + (unsigned int)pool->number, pool->root, seconds);
 	}
-	/* The requested bytes count pending blocks (PyTorch's rule), but the program freed them. */
+	/* Subtract pending blocks, which the program has freed: requested bytes include them, as in PyTorch. */
 	for (size_t i = 0; i < snapshot->segment_count; i++) {
 		const struct gm_snapshot_segment *segment = &snapshot->segments[i];
 		int64_t d = segment->device == GM_ROW_HOST ? GM_DOMAIN_HOST : segment->device;
@@ -159,7 +160,7 @@ static void read_devices(struct gm_top_process *process, const struct gm_snapsho
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
-/* Put @now in the place of the rows @kept, or free it if @r, which is returned, says that it is not whole. */
+/* Replace the rows @kept by @now. If @r is an error, free @now, which is not complete. Returns @r. */
 static int keep(struct gm_top_rows *kept, struct gm_top_rows *now, int r)
 {
 	gm_top_rows_free(r ? now : kept);
@@ -168,7 +169,7 @@ static int keep(struct gm_top_rows *kept, struct gm_top_rows *now, int r)
 	return r;
 }
 
-/* What @now, a new row, has grown by since the first sample; @before: the rows of the sample before. */
+/* Return the growth of the new row @now since the first sample. @before: the rows of the previous sample. */
 static int64_t growth(const struct gm_top_process *process, struct gm_top_rows *before, const struct gm_top_row *now)
 {
 	const struct gm_top_row *row = process->samples ? gm_top_row(before, now->name) : NULL;
@@ -176,8 +177,7 @@ static int64_t growth(const struct gm_top_process *process, struct gm_top_rows *
 	return row ? gm_wrap_add(row->growth, gm_wrap_subtract(now->live, row->live)) : 0;
 }
 
-/* The rows of @device by module, to which @now has rows from other devices already; a module's name may stand for
- * several numbers. */
+/* Add the modules of @device to @now, which may have rows of other devices. Several modules may have one name. */
 static int add_modules(struct gm_top_rows *now, const json_t *device)
 {
 	const json_t *from;
@@ -224,7 +224,7 @@ static int read_modules(struct gm_top_process *process, const json_t *devices, d
 
 /* ---- call sites ------------------------------------------------------------------------------ */
 
-/* What @process had of that stack at the samples before, made if need be; NULL: out of memory. */
+/* Return the stack @id of @process, and make it if there is none. NULL: out of memory. */
 static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id)
 {
 	uint64_t at = gm_table_get(&process->known, id, 1);
@@ -247,7 +247,7 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 	return gm_table_put(&process->known, id, 1, process->stack_count) ? NULL : stack;
 }
 
-/* What is live, summed by stack: one pass over the blocks. */
+/* Sum the live bytes by stack, in one pass over the blocks. */
 static int sum_stacks(struct gm_top_process *process, const struct gm_snapshot *snapshot)
 {
 	for (size_t i = 0; i < process->stack_count; i++)
@@ -273,8 +273,8 @@ static int sum_stacks(struct gm_top_process *process, const struct gm_snapshot *
 	return 0;
 }
 
-/* Growth is counted by stack: a site may get its name, and become another row, between two samples. One
- * that holds nothing any more stays, with what it held at first as growth below zero. */
+/* Make the rows of call sites. Growth is counted by stack, because a site may get its name between two samples and
+ * become another row. A site that holds nothing any more keeps its row, with a growth below zero. */
 static int make_sites(struct gm_top_process *process)
 {
 	struct gm_top_rows now = { .count = 0 };
@@ -299,7 +299,7 @@ static int make_sites(struct gm_top_process *process)
 	return keep(&process->sites, &now, r);
 }
 
-/* ---- named ranges, in the place of call sites --------------------------------------------------- */
+/* ---- named ranges instead of call sites ---------------------------------------------------------- */
 
 static int read_phases(struct gm_top_process *process, struct gm_snapshot *snapshot)
 {
@@ -358,7 +358,7 @@ int gm_top_load(struct gm_top_process *process, const struct gm_attached *attach
 {
 	int r;
 
-	gm_limit_forget();		/* the load before, and other processes */
+	gm_limit_forget();		/* the limits count neither the previous load nor other processes */
 	r = gm_load_process(process->pid, attached, what, ret);
 	if (r)
 		snprintf(process->error, sizeof(process->error), "%.250s", ret->error);
@@ -385,7 +385,7 @@ static int sample(struct gm_top_process *process, const struct gm_attached *atta
 	return r;
 }
 
-/* Is the process at an end? Another one may have its number by now. */
+/* Has the process ended? Another process may have its number by now. */
 static bool is_over(const struct gm_top_process *process, const struct gm_attached *attached)
 {
 	struct stat st;

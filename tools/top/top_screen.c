@@ -1,8 +1,8 @@
 /*
- * top_screen.c - what top shows on a terminal, and what keys do: see top.h.
+ * top_screen.c - draw on a terminal, and obey keys: see top.h.
  *
- * A picture is made whole, line by line, each cut to the width; it fits any size. Where there is
- * no room for three tables, the chosen one is shown alone.
+ * A picture is drawn line by line, and each line is cut to the width, so a picture fits any terminal. Without room for
+ * three tables, the chosen one is shown alone.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -13,19 +13,19 @@
 #include "tools/show/stacks.h"
 #include "tools/top/top.h"
 
-#define WIDE 140			/* columns from which on every number is shown */
-#define PAGE 10			/* lines that pageup and pagedown move by */
+#define WIDE 140			/* least columns at which every number is shown */
+#define PAGE 10			/* lines by which pageup and pagedown move */
 #define BOLD "\033[1m"
 #define REVERSE "\033[7m"
 #define PLAIN "\033[0m"
 
 struct canvas {
 	FILE *out;
-	int rows, columns, row;		/* lines written */
+	int rows, columns, row;		/* lines written so far */
 	bool color;
 };
 
-/* One line, cut at @columns characters (UTF-8); @style "" or an escape sequence. */
+/* Write one line, cut to the canvas's columns in characters of UTF-8. @style: an escape sequence or "". */
 __attribute__((format(printf, 3, 4)))
 static void put(struct canvas *c, const char *style, const char *format, ...)
 {
@@ -55,7 +55,7 @@ static void put_choice(struct canvas *c, bool chosen, const char *line)
 	put(c, chosen ? REVERSE : "", "%c%s", chosen ? '>' : ' ', line);
 }
 
-/* Keep the chosen line of @count within the @height that are shown. */
+/* Scroll so that the chosen line, of @count, is among the @height lines that are shown. */
 static void follow(struct gm_top_view *view, enum gm_top_panel panel, size_t count, size_t height)
 {
 	size_t *chosen = &view->chosen[panel], *first = &view->first[panel];
@@ -168,8 +168,8 @@ static void draw_stack(struct canvas *c, struct gm_top_view *view, const struct 
 		put(c, "", "      (no stack)");
 }
 
-/* The processes, and the other table that is chosen, or the call sites; where there is no room for both the chosen
- * one. */
+/* Draw the table of processes and the other chosen table or, if no other is chosen, that of call sites. Without room
+ * for two tables, draw the chosen one. */
 static void draw_two(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
 		     const struct gm_top_line *lines, size_t count, const struct gm_top_row **lists[2],
 		     const size_t counts[2], size_t height)
@@ -187,7 +187,7 @@ static void draw_two(struct canvas *c, const struct gm_top *top, struct gm_top_v
 		draw_rows(c, view, other, lists[other - 1], counts[other - 1], height - (height > 0));
 }
 
-/* Three tables, or those that there is room for. @height: lines for all of them. */
+/* Draw three tables, or as many as fit into @height lines. */
 static void draw_tables(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
 			const struct gm_top_row **lists[2], const size_t counts[2], size_t height)
 {
@@ -199,7 +199,7 @@ static void draw_tables(struct canvas *c, const struct gm_top *top, struct gm_to
 		free(lines);
 		return;
 	}
-	height -= 5;			/* three heads, two empty lines */
+	height -= 5;			/* three heads and two empty lines */
 	processes = height / 3;
 	processes = count < processes ? count + !count : processes;
 	modules = (height - processes) / 3;
@@ -271,7 +271,7 @@ static size_t moved(size_t at, const char *key)
 	if (!strcmp(key, "home"))
 		return 0;
 	if (!strcmp(key, "end"))
-		return SIZE_MAX / 2;		/* drawing brings it back to the last */
+		return SIZE_MAX / 2;		/* drawing moves the choice back to the last line */
 	return at;
 }
 
@@ -328,7 +328,8 @@ static void sort_by(struct gm_top_view *view, char letter)
 		view->key = (enum gm_top_key)(at - letters);
 }
 
-/* The process that a snapshot is asked of: the chosen one, the only one shown, the only one. */
+/* Return the process of which to take a snapshot: the only one that is shown, else the chosen one, else the only one
+ * that there is. 0: none. */
 static int64_t to_shoot(const struct gm_top *top, struct gm_top_view *view)
 {
 	const struct gm_top_process *process = view->only ? view->only :
