@@ -1,8 +1,8 @@
 /*
- * labels.c - see attach.h.
+ * labels.c - labels of a process, such as its container: see attach.h.
  *
- * The environment is the one that the process was started with. A container's name is in no file of its own: the
- * control group has its number, of which the first twelve digits are what tools show.
+ * The environment is the one with which the process was started. No file has a container's name. The path of the
+ * control group has its id, of which tools show the first twelve digits.
  */
 #define _GNU_SOURCE
 #include "tools/read/attach.h"
@@ -13,7 +13,7 @@
 
 const char *const gm_label_names[GM_LABELS] = { "job", "namespace", "pod", "container" };
 
-/* In the order in which they are believed. */
+/* The first variable that is set decides a label. */
 static const struct { const char *name; int label; } variables[] = {
 	{ "SLURM_JOB_ID", GM_LABEL_JOB }, { "FLUX_JOB_ID", GM_LABEL_JOB }, { "LSB_JOBID", GM_LABEL_JOB },
 	{ "PBS_JOBID", GM_LABEL_JOB }, { "TORCHELASTIC_RUN_ID", GM_LABEL_JOB }, { "POD_NAMESPACE", GM_LABEL_NAMESPACE },
@@ -21,7 +21,7 @@ static const struct { const char *name; int label; } variables[] = {
 };
 #define VARIABLES (sizeof(variables) / sizeof(variables[0]))
 
-/* No process is started with more; one that names another part of its memory (prctl PR_SET_MM) may name terabytes. */
+/* No process is started with a larger environment. A process may claim one of terabytes by prctl(PR_SET_MM). */
 #define ENVIRONMENT_MOST ((size_t)8 << 20)
 
 static void read_environment(pid_t pid, struct gm_labels *ret, char host[128])
@@ -53,7 +53,7 @@ static void read_environment(pid_t pid, struct gm_labels *ret, char host[128])
 		fclose(in);
 }
 
-/* The last run of 64 hexadecimal digits in @path, as container engines put them; NULL. */
+/* Return the last run of 64 hexadecimal digits in @path, which is a container's id; NULL: there is none. */
 static const char *container_in(const char *path)
 {
 	const char *found = NULL;
@@ -69,7 +69,7 @@ static const char *container_in(const char *path)
 	return found;
 }
 
-/* Does the control group say that Kubernetes started it? There a pod's host name is its name. */
+/* Read container and pod from the control group. If Kubernetes started the process, the pod's name is @host. */
 static void read_cgroup(pid_t pid, struct gm_labels *ret, const char *host)
 {
 	char line[4096];

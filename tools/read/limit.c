@@ -1,8 +1,8 @@
 /*
- * limit.c - how much may come of an input: see input.h.
+ * limit.c - the limits of what an input may cost: see input.h.
  *
- * Memory is limited by the kernel (RLIMIT_DATA), whoever asks for it: a request beyond the limit fails with -ENOMEM
- * where it is made, and each verb says so.
+ * The kernel limits the memory of the whole process (RLIMIT_DATA). A request beyond the limit fails with -ENOMEM, and
+ * each verb reports that.
  */
 #define _GNU_SOURCE
 #include "tools/read/input.h"
@@ -18,7 +18,7 @@
 
 #define MEMORY_LEAST (UINT64_C(512) << 20)
 #define MEMORY_TIMES 64u
-#define THREAD (UINT64_C(16) << 20)	/* for the stack of one on each processor */
+#define THREAD (UINT64_C(16) << 20)	/* for the stack of one thread on each processor */
 #define OUTPUT_LEAST (UINT64_C(64) << 20)
 #define OUTPUT_TIMES 1000u
 #define UNPACKED_LEAST (UINT64_C(64) << 20)
@@ -26,7 +26,7 @@
 
 static struct {
 	bool lifted, set;
-	rlim_t before;		/* the process's own */
+	rlim_t before;		/* the limit with which the process began */
 	uint64_t had, read, reserved;
 } limit;
 
@@ -44,7 +44,7 @@ static uint64_t times(uint64_t bytes, uint64_t by, uint64_t least)
 	return __builtin_mul_overflow(bytes, by, &product) ? INT64_MAX : sum(product, least);
 }
 
-/* What counts for RLIMIT_DATA: private pages that can be written. */
+/* Return the bytes that count for RLIMIT_DATA: private writable pages. */
 static uint64_t data_bytes(void)
 {
 	FILE *file = fopen("/proc/self/statm", "re");
@@ -57,7 +57,7 @@ static uint64_t data_bytes(void)
 	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Above what there was at first. */
+/* Return the limit of memory, in bytes beyond those that the process had at first. */
 static uint64_t memory(void)
 {
 	return times(limit.read, MEMORY_TIMES, MEMORY_LEAST);

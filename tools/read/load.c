@@ -1,5 +1,5 @@
 /*
- * load.c - whatever a verb is given, as one parsed snapshot: see load.h.
+ * load.c - load the input of a verb as a snapshot: see load.h.
  */
 #define _GNU_SOURCE
 #include "tools/read/load.h"
@@ -33,7 +33,7 @@ static int refuse(struct gm_loaded *ret, const char *format, ...)
 	return -EBADMSG;
 }
 
-/* What is easily taken for a snapshot, and why it is none. NULL: nothing that is known. */
+/* Return why @source is no snapshot, if it is something that users mistake for one; else NULL. */
 static const char *mistaken(const struct gm_source *source)
 {
 	static const struct { const char *begins, *why; } known[] = {
@@ -51,7 +51,7 @@ static const char *mistaken(const struct gm_source *source)
 	return NULL;
 }
 
-/* The snapshot that the tree @root is, or what PyTorch said in it. */
+/* Make a snapshot of the tree @root. With GM_LOAD_AS_SAID keep a tree of PyTorch's instead. */
 static int understand(struct gm_values *values, const struct gm_value *root, bool pickle, struct gm_loaded *ret)
 {
 	bool torch = !gm_value_get(root, "format") &&
@@ -122,18 +122,18 @@ static int load_document(int fd, struct gm_loaded *ret)
 
 /* ---- a journal -------------------------------------------------------------------------------- */
 
-/* Builds a tree from the values that the library's JSON writer gives to a sink in place of text: the tree that
- * gm_json_read would make of that text. */
+/* Builds a tree of the values that the library's JSON writer passes to a sink instead of writing text. The tree is the
+ * one that gm_json_read would make of that text. */
 struct planting {
 	struct gm_jsonw_sink sink;
 	struct gm_building tree;
-	struct { size_t floor; bool dict, numbers; } open[GM_JSONW_DEPTH + 1];	/* @numbers: and nothing else so far */
+	struct { size_t floor; bool dict, numbers; } open[GM_JSONW_DEPTH + 1];	/* @numbers: only numbers so far */
 	unsigned int depth;
-	struct gm_snapshot_block *blocks;	/* of the innermost list, which has nothing else */
+	struct gm_snapshot_block *blocks;	/* of the innermost list, if it has only blocks */
 	size_t block_count;
 };
 
-/* Make a value of @text. U+FFFD replaces bytes that are not UTF-8, as in the text that the writer makes. */
+/* Make a value of @text. U+FFFD replaces bytes that are not UTF-8, as in the JSON writer's text. */
 static const struct gm_value *text_value(struct gm_values *values, const char *text, size_t bytes)
 {
 	const unsigned char *at = (const unsigned char *)text;
@@ -239,8 +239,8 @@ static int plant(struct gm_jsonw_sink *sink, char type, const char *text, int64_
 	return 0;
 }
 
-/* Build the tree of @copy in @values. The snapshot of a living process has the time of now, however long ago the
- * process recorded its last event. */
+/* Build the tree of @copy in @values. The time of a living process's snapshot is now, and not the time of the last
+ * event. */
 static int plant_copy(const struct gm_copy *copy, bool alive, enum gm_emit what, struct gm_values *values,
 		      const struct gm_value **ret_root)
 {
@@ -261,7 +261,7 @@ static int plant_copy(const struct gm_copy *copy, bool alive, enum gm_emit what,
 	return r;
 }
 
-/* A copy without events does not know how many of them are there: say of all that were written that they are not. */
+/* Count all events that were written as dropped, because a copy without events does not know how many are left. */
 static void count_events(struct gm_copy *copy)
 {
 	const struct gm_thread *thread = (const void *)
@@ -272,7 +272,7 @@ static void count_events(struct gm_copy *copy)
 		copy->dropped_total += thread[i].events;
 }
 
-/* Build the tree of a journal. The copy is freed before the snapshot is made from the tree, because both are large. */
+/* Build the tree of a journal. The copy is freed before the snapshot is made of the tree, because both are large. */
 static int read_journal(int fd, bool alive, uint64_t bytes, struct gm_values *values, const struct gm_value **ret_root,
 			struct gm_loaded *ret)
 {
@@ -311,7 +311,7 @@ static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 		return -ENOMEM;
 	if (!fstat(fd, &st)) {
 		gm_limit_input((uint64_t)st.st_blocks * 512, 0);
-		/* A copy is as long as its journal, but no journal is longer than that, whatever the file is. */
+		/* Copy as many bytes as the file has, but no more than the longest journal. */
 		bytes = (uint64_t)st.st_size < gm_copy_longest() ? (uint64_t)st.st_size : gm_copy_longest();
 	}
 	r = read_journal(fd, alive, bytes, values, &root, ret);
@@ -334,7 +334,7 @@ static int load_file(const char *path, struct gm_loaded *ret)
 	if (fd < 0)
 		return fd;
 	if (begins_as_journal(fd))
-		r = load_journal(fd, gm_copy_alive(fd) != 0, ret);	/* unknown: as if alive */
+		r = load_journal(fd, gm_copy_alive(fd) != 0, ret);	/* if unknown, as if alive */
 	else
 		r = load_document(fd, ret);
 	close(fd);
@@ -369,7 +369,7 @@ static int load_number(const char *word, struct gm_loaded *ret)
 	return *end || pid <= 0 ? -ENOENT : load_process(pid, ret);
 }
 
-/* Say why, if nobody has: @r is what came of it. */
+/* Set the error text for the result @r, unless it is set already. Returns @r. */
 static int explained(int r, struct gm_loaded *ret)
 {
 	if (r && !ret->error[0])

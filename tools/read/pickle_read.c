@@ -1,9 +1,8 @@
 /*
- * pickle_read.c - pickles read as data: see documents.h. One thread.
+ * pickle_read.c - read pickles as data: see documents.h. One thread.
  *
- * The machine is Python's: a stack, marks on it, and a memo of what was seen. Every operation takes
- * at least one byte of the input and adds at most one item to the stack or the memo, so what is
- * taken is bounded by the size of the input.
+ * As in Python, a machine has a stack, marks on the stack, and a memo of earlier values. Each operation takes at least
+ * one byte of the input and adds at most one item to the stack or the memo. So the size of the input bounds the memory.
  */
 #define _GNU_SOURCE
 #include "tools/read/documents.h"
@@ -18,7 +17,7 @@
 #include "tools/read/table.h"
 
 #define DEPTH 64
-#define MEMO_SLACK 4096			/* how far a memo's numbers may run ahead of their count */
+#define MEMO_SLACK 4096			/* the largest number in the memo may exceed its count by this much */
 
 enum opcode {
 	MARK = '(', STOP = '.', NONE = 'N', BININT = 'J', BININT1 = 'K', BININT2 = 'M', BINFLOAT = 'G',
@@ -33,12 +32,12 @@ enum opcode {
 struct machine {
 	struct gm_values *values;
 	struct gm_source *source;
-	const unsigned char *bytes;	/* the source's */
+	const unsigned char *bytes;	/* of the source */
 	size_t at;
-	struct gm_value **stack, **memo;	/* NULL in @memo: the number stands for nothing */
-	size_t *marks;			/* heights of the stack */
+	struct gm_value **stack, **memo;	/* NULL in @memo: nothing has that number */
+	size_t *marks;			/* heights of the stack at the marks */
 	size_t count, mark_count, memo_count;
-	size_t memoised;		/* how many, by MEMOIZE or PUT */
+	size_t memoised;		/* values in @memo, by MEMOIZE or PUT */
 	char *error;
 	size_t error_room;
 };
@@ -74,13 +73,13 @@ static int push(struct machine *m, const struct gm_value *value)
 	return item ? 0 : -ENOMEM;
 }
 
-/* How many values lie above the newest mark. */
+/* Return the number of values above the newest mark. */
 static size_t above_mark(const struct machine *m)
 {
 	return m->count - (m->mark_count ? m->marks[m->mark_count - 1] : 0);
 }
 
-/* The newest @count values, which leave the stack but stay readable till the next push. */
+/* Take the newest @count values from the stack. They can be read until the next push. */
 static const struct gm_value *const *pop(struct machine *m, size_t count)
 {
 	if (above_mark(m) < count)
@@ -89,7 +88,7 @@ static const struct gm_value *const *pop(struct machine *m, size_t count)
 	return (const struct gm_value *const *)(m->stack + m->count);
 }
 
-/* The values above the newest mark, which goes. */
+/* Take the values above the newest mark, and the mark. */
 static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_count)
 {
 	const struct gm_value *const *items;
@@ -104,7 +103,7 @@ static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_c
 
 /* ---- arguments -------------------------------------------------------------------------------- */
 
-/* Are there @bytes to come? */
+/* Has the input @bytes more bytes? */
 static bool need(struct machine *m, uint64_t bytes)
 {
 	while (m->source->have - m->at < bytes)
@@ -113,7 +112,7 @@ static bool need(struct machine *m, uint64_t bytes)
 	return true;
 }
 
-/* 1 to 8 bytes, little-endian. */
+/* Read a number of 1 to 8 bytes, little-endian. */
 static bool number(struct machine *m, unsigned int bytes, uint64_t *ret)
 {
 	uint64_t value = 0;
@@ -146,7 +145,7 @@ static int push_text(struct machine *m, unsigned int length_bytes)
 	return push(m, gm_value_text(m->values, (const char *)text, length));
 }
 
-/* An integer of any length, little-endian, two's complement. */
+/* Read and push an integer of any length, little-endian, two's complement. */
 static int push_long(struct machine *m, unsigned int length_bytes)
 {
 	uint64_t length, word = 0;
@@ -187,7 +186,7 @@ static int push_real(struct machine *m)
 
 	if (!number(m, 8, &word))
 		return short_of_bytes(m);
-	word = __builtin_bswap64(word);		/* the one big-endian thing in a pickle */
+	word = __builtin_bswap64(word);		/* only reals are big-endian in a pickle */
 	memcpy(&real, &word, sizeof(real));
 	return push(m, gm_value_real(m->values, real));
 }
@@ -271,7 +270,7 @@ static int add_marked(struct machine *m, enum gm_value_type type)
 	return add_to(m, type, items, count);
 }
 
-/* A container of @items, which have left the stack: it takes their place. */
+/* Push a container of @items, which were taken from the stack. */
 static int push_of(struct machine *m, enum gm_value_type type, const struct gm_value *const *items,
 		   size_t count)
 {
@@ -391,7 +390,7 @@ int gm_pickle_read(struct gm_values *values, struct gm_source *source, const str
 	};
 	int r = push(&m, gm_value_null());
 
-	m.count = 0;			/* now no items are a place, too */
+	m.count = 0;			/* @stack is allocated now, so no items have an address, too */
 	if (!r)
 		r = run(&m);
 	if (!r && !gm_value_sound(m.stack[0], DEPTH))

@@ -1,5 +1,5 @@
 /*
- * places.c - where the library puts journals by itself: see places.h and recorder/journal/directory.h.
+ * places.c - the directories of journals: see places.h and recorder/journal/directory.h.
  */
 #define _GNU_SOURCE
 #include "tools/read/places.h"
@@ -62,7 +62,7 @@ bool gm_places_shared(int fd)
 	return false;
 }
 
-/* @path, which is the symbolic link @fd: where it leads. */
+/* Write the target of the symbolic link @path, which is open as @fd. */
 static int follow(int fd, const char *path, char *ret, size_t bytes)
 {
 	const char *slash = strrchr(path, '/');
@@ -87,7 +87,7 @@ int gm_places_open(const char *path, int flag)
 		struct stat st;
 		int look, fd = -1, r = 0;
 
-		while (length > 1 && at[length - 1] == '/')	/* after a slash links are followed */
+		while (length > 1 && at[length - 1] == '/')	/* the kernel follows a link before a slash */
 			at[--length] = '\0';
 		look = open(at, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 		if (look < 0 || fstat(look, &st))
@@ -106,7 +106,7 @@ int gm_places_open(const char *path, int flag)
 	return -ELOOP;
 }
 
-/* Whose directory of journals the name says that it is; -1: it is another name. */
+/* Return the user in the name of a directory of journals; -1: it is no such name. */
 static int64_t user_in(const char *name)
 {
 	unsigned long uid = strncmp(name, "gpumem-", 7) ? ULONG_MAX : strtoul(name + 7, NULL, 10);
@@ -114,7 +114,7 @@ static int64_t user_in(const char *name)
 	return uid <= UINT32_MAX && gm_directory_is_named(name, (uid_t)uid) ? (int64_t)uid : -1;
 }
 
-/* Is the open directory @fd the user's, and may it be looked at? */
+/* Does the open directory @fd belong to @user, and may it be visited? */
 static bool is_to_visit(int fd, const char *path, int64_t user, bool anybody)
 {
 	struct stat st;

@@ -40,7 +40,7 @@ static bool is_before(const struct gm_row *a, const struct gm_row *b)
 	return a->time_us != b->time_us ? a->time_us < b->time_us : a->device < b->device;
 }
 
-/* Merge two sorted neighbours of @rows, the first of @left rows. Returns 0 or -ENOMEM. */
+/* Merge the first @left rows of @rows with the rest; both parts are sorted. Returns 0 or -ENOMEM. */
 static int merge(struct gm_row *rows, size_t left, size_t all)
 {
 	size_t a = 0, b = left, at = 0;
@@ -63,7 +63,7 @@ int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts)
 	size_t half = parts / 2;
 	int r;
 
-	if (parts < 2 || starts[parts] == starts[0])	/* of no rows there may be no list */
+	if (parts < 2 || starts[parts] == starts[0])	/* without rows there may be no list */
 		return 0;
 	r = gm_rows_merge(rows, starts, half);
 	if (!r)
@@ -88,7 +88,8 @@ static uint64_t device_of(const json_t *annotation)
 	return (uint64_t)(json_is_integer(device) ? json_integer_value(device) : GM_ROW_HOST);
 }
 
-/* Those of one device are in the order of its events: @next links them, @first has the first of each. */
+/* Link the annotations of each device, which are in the order of its events, by @next. @first has the first of each
+ * device. */
 static int link_annotations(const json_t *list, struct gm_table *first, uint32_t *next)
 {
 	for (size_t i = json_array_size(list); i--;) {
@@ -101,7 +102,7 @@ static int link_annotations(const json_t *list, struct gm_table *first, uint32_t
 	return 0;
 }
 
-/* The annotation of each row that has one, which is then @used. */
+/* Find the annotation of each row that has one, and mark it as @used. */
 static int match(struct gm_snapshot *snapshot, const json_t *list, const uint32_t *next,
 		 struct gm_table *first, bool *used)
 {
@@ -125,7 +126,7 @@ static int match(struct gm_snapshot *snapshot, const json_t *list, const uint32_
 	return 0;
 }
 
-/* Annotations without an event get one, at their time. */
+/* Add an event for each annotation that has none, at the annotation's time. */
 static int add_rows(struct gm_snapshot *snapshot, const json_t *list, const bool *used)
 {
 	size_t all = snapshot->row_count, starts[3] = { 0, all, all };
@@ -172,7 +173,7 @@ const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row)
 	return row->place && !row->of_pool ? json_array_get(gm_json_list(root, "annotations"), row->place - 1) : NULL;
 }
 
-/* ---- members of the rest ---------------------------------------------------------------------- */
+/* ---- other members ---------------------------------------------------------------------------- */
 
 int64_t gm_json_number(const json_t *object, const char *key)
 {

@@ -1,9 +1,9 @@
 /*
- * snapshot_read.c - a document read into a snapshot: see documents.h. One thread.
+ * snapshot_read.c - make a snapshot of a document: see documents.h. One thread.
  *
- * Ours and PyTorch's differ in two things. Where ours has the number of a stack, PyTorch's has its frames: equal
- * frames get one number here. And a trace of ours is columns, where PyTorch's is a list of events. What PyTorch does
- * not know is written as in ours where it is not known: module 0, thread 0.
+ * Our documents and PyTorch's differ in two ways. Ours have the number of a stack, PyTorch's have its frames; here
+ * equal frames get one number. Our traces are columns, PyTorch's are lists of events. Values that PyTorch does not have
+ * are unknown: module 0, thread 0.
  */
 #include "tools/read/documents.h"
 
@@ -15,24 +15,24 @@
 #include "tools/read/table.h"
 
 #define READS "; this gpumem reads version 1"
-#define TORCH_TRACES 1024		/* devices of PyTorch's that are read */
-#define TORCH_VALUES 65536		/* values of a member of a pickle, where one can stand for many */
+#define TORCH_TRACES 1024		/* devices of PyTorch that are read at most */
+#define TORCH_VALUES 65536		/* values that a member of a pickle may have: one can stand in many places */
 
 struct reading {
 	struct gm_snapshot *to;
 	bool pickle;
-	size_t *parts, part_count;	/* rows: where each trace begins */
+	size_t *parts, part_count;	/* the rows at which traces begin */
 	struct gm_table files;		/* (name, file) -> number + 1 */
 	struct gm_table lines;		/* (that number, line) -> frame + 1 */
 	struct gm_table stacks;		/* the frames of a stack, as a text -> stack + 1 */
 	struct gm_table known;		/* a lasting frame, or list of them -> its number + 1 */
-	json_t *annotations;		/* of PyTorch's */
-	const struct gm_value *version;	/* NULL: it does not say one */
+	json_t *annotations;		/* of a snapshot of PyTorch */
+	const struct gm_value *version;	/* NULL: the document has none */
 	bool has_format, is_ours, is_torch;
-	bool failed;			/* out of memory */
+	bool failed;			/* memory was short */
 };
 
-/* gm_list_add; that it failed is remembered. */
+/* Add an item as gm_list_add does, and remember a failure in @r. */
 static void *add_item(struct reading *r, void *list_at, size_t *count, size_t bytes)
 {
 	void *item = gm_list_add(list_at, count, bytes);
@@ -41,7 +41,7 @@ static void *add_item(struct reading *r, void *list_at, size_t *count, size_t by
 	return item;
 }
 
-/* The text that @value is, with no surrogates; "" when it is none. */
+/* Return the text of @value without lone surrogates; "" if it is no text. */
 static const char *text_in(const struct gm_value *value)
 {
 	if (!value || value->type != GM_VALUE_TEXT)
@@ -55,7 +55,7 @@ static const char *text_of(const struct gm_value *dict, const char *key)
 	return text_in(gm_value_get(dict, key));
 }
 
-/* A list or a tuple, packed or not. */
+/* Is @value a list or a tuple, packed or not? */
 static bool is_list(const struct gm_value *value)
 {
 	return value && (value->type == GM_VALUE_NUMBERS || gm_value_as_list(value));
@@ -81,7 +81,7 @@ static void add_id(struct reading *r, int64_t id)
 		*one = id > 0 && id <= UINT32_MAX ? (uint32_t)id : 0;
 }
 
-/* A stack without frames so far: add_id adds to it, until @stack_count has it, too. */
+/* Begin a stack, to which add_id adds frames. The stack is complete when @stack_count includes it. */
 static bool begin_stack(struct reading *r)
 {
 	size_t count = r->to->stack_count ? r->to->stack_count + 1 : 0, *starts;
@@ -95,7 +95,7 @@ static bool begin_stack(struct reading *r)
 	return true;
 }
 
-/* Number 0 of both is "none". */
+/* Add frame 0 and stack 0, which stand for none. */
 static void add_nobody(struct reading *r)
 {
 	if (!r->to->frame_count)
@@ -104,7 +104,7 @@ static void add_nobody(struct reading *r)
 		r->to->stack_count++;
 }
 
-/* The number of a new frame of PyTorch's, or of an equal one. */
+/* Return the number of PyTorch's frame @from: that of an equal frame, or a new one. */
 static uint64_t new_frame(struct reading *r, const struct gm_value *from)
 {
 	struct gm_snapshot_frame frame = {
@@ -129,7 +129,7 @@ static uint64_t new_frame(struct reading *r, const struct gm_value *from)
 	return id - 1;
 }
 
-/* What @get says of @from, a frame or a list of them: of a lasting one it is asked once. */
+/* Return the number that @get finds for @from, a frame or a list of frames. For a lasting value @get is called once. */
 static int64_t number_of(struct reading *r, const struct gm_value *from,
 			 uint64_t (*get)(struct reading *r, const struct gm_value *from))
 {
@@ -143,7 +143,7 @@ static int64_t number_of(struct reading *r, const struct gm_value *from,
 	return (int64_t)known;
 }
 
-/* The number of a new stack of these frames, or of an equal one. */
+/* Return the number of the stack of these frames: that of an equal stack, or a new one. */
 static uint64_t new_stack(struct reading *r, const struct gm_value *list)
 {
 	const struct gm_value *known;
@@ -168,8 +168,8 @@ static uint64_t new_stack(struct reading *r, const struct gm_value *list)
 	return id - 1;
 }
 
-/* The number of the stack of @of: PyTorch's "frames", or before PyTorch 2.0 what the first entry of "history"
- * has as "frames"; else its "stack". */
+/* Return the number of the stack of @of: PyTorch's "frames" or, before PyTorch 2.0, "frames" of the first entry of
+ * "history"; in our documents "stack". */
 static int64_t stack_of(struct reading *r, const struct gm_value *of)
 {
 	const struct gm_value *list = gm_value_list(of, "frames");
@@ -214,7 +214,7 @@ static void read_stacks(struct reading *r, const struct gm_value *list)
 
 /* ---- segments --------------------------------------------------------------------------------- */
 
-/* Of PyTorch before 2.1 a block has no address: they tile the segment. */
+/* Read a block. Before PyTorch 2.1 blocks have no addresses, and lie in the segment one behind the other. */
 static struct gm_snapshot_block block_of(struct reading *r, const struct gm_value *from, uint64_t next)
 {
 	const struct gm_value *address = gm_value_get(from, "address"), *kind = gm_value_get(from, "kind");
@@ -281,7 +281,7 @@ static struct gm_row *add_row(struct reading *r)
 	return add_item(r, &r->to->rows, &r->to->row_count, sizeof(struct gm_row));
 }
 
-/* The rows from here on are of another trace. */
+/* Begin a trace with the next row. */
 static void begin_trace(struct reading *r)
 {
 	size_t *part = add_item(r, &r->parts, &r->part_count, sizeof(*part));
@@ -290,7 +290,7 @@ static void begin_trace(struct reading *r)
 		*part = r->to->row_count;
 }
 
-/* A trace of ours: columns, which are read as far as all of them go. */
+/* Read one of our traces. The shortest of its columns decides how many rows are read. */
 static int64_t add_columns(struct reading *r, const struct gm_value *trace, int device)
 {
 	enum { ACTION, ADDR, SIZE, STREAM, TIME, STACK, THREAD, KIND, MODULE, COLUMNS };
@@ -335,7 +335,7 @@ static void add_annotation(struct reading *r, const char *name, const char *stag
 	r->failed |= !one || json_array_append_new(r->annotations, one);
 }
 
-/* An event of PyTorch's. Of an oom it has what was free in the place of an address. */
+/* Read an event of PyTorch. An oom has the free bytes in the place of an address. */
 static void add_event(struct reading *r, const struct gm_value *event, int device)
 {
 	const char *action = text_of(event, "action");
@@ -369,7 +369,7 @@ static void read_trace(struct reading *r, const struct gm_value *trace)
 
 /* ---- pools ------------------------------------------------------------------------------------ */
 
-/* Segments and rows go where those of the snapshot go, which are put aside meanwhile. */
+/* Read the segments and rows of a pool into the snapshot's lists, whose own items are put aside meanwhile. */
 static void read_pool_lists(struct reading *r, struct gm_snapshot_pool *pool, const struct gm_value *from)
 {
 	const struct gm_value *segments = gm_value_list(from, "segments"), *trace = gm_value_get(from, "trace");
@@ -416,9 +416,9 @@ static void read_pool(struct reading *r, const struct gm_value *from)
 	read_pool_lists(r, pool, from);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the document ----------------------------------------------------------------------------- */
 
-/* The member @name, a list that has a place of its own in a snapshot. False: it has none. */
+/* Read the member @name into the snapshot's own list for it. Returns false if the snapshot has no such list. */
 static bool read_list(struct reading *r, const char *name, const struct gm_value *list)
 {
 	static const char *const names[] = {
@@ -449,7 +449,7 @@ static bool read_list(struct reading *r, const char *name, const struct gm_value
 	return true;
 }
 
-/* Any other member is small. */
+/* Keep any other member as jansson's value, because it is small. */
 static void read_member(struct reading *r, const char *name, const struct gm_value *value)
 {
 	size_t left = r->pickle ? TORCH_VALUES : SIZE_MAX;
@@ -474,7 +474,7 @@ static void read_member(struct reading *r, const char *name, const struct gm_val
 	if (!strcmp(name, "version"))
 		r->version = value;
 	if (r->pickle && strcmp(name, "allocator_settings"))
-		return;			/* a pickle is PyTorch's or none of ours */
+		return;			/* our snapshots are never pickles */
 	json = gm_value_to_json(value, &left);
 	if (json)
 		r->failed |= json_object_set_new_nocheck(r->to->root, name, json) != 0;
@@ -504,7 +504,7 @@ static int check_version(const struct reading *r, char *error, size_t room)
 	return r->is_ours && known ? 0 : -EBADMSG;
 }
 
-/* Frames may come behind the stacks that name them: what is out of range is frame 0. */
+/* Check the numbers of frames, which may follow the stacks that name them. A number out of range becomes 0. */
 static int finish(struct reading *r)
 {
 	struct gm_snapshot *to = r->to;
@@ -513,7 +513,7 @@ static int finish(struct reading *r)
 	for (size_t i = 0; i < count; i++)
 		if (to->ids[i] >= to->frame_count)
 			to->ids[i] = 0;
-	begin_trace(r);			/* the end of the last one */
+	begin_trace(r);			/* this ends the last trace */
 	if (r->failed || gm_rows_merge(to->rows, r->parts, r->part_count - 1))
 		return -ENOMEM;
 	if (!json_array_size(r->annotations))

@@ -1,5 +1,5 @@
 /*
- * table.c - from a pair of numbers to a number: see table.h. One thread.
+ * table.c - a hash table from pairs of numbers to numbers: see table.h. One thread.
  */
 #define _GNU_SOURCE
 #include "tools/read/table.h"
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_LEAST 64u			/* items that a list has room for at first */
+#define LIST_LEAST 64u			/* the room of a new list, in items */
 
-struct gm_table_entry { uint64_t a, b, value; };	/* value 0: free */
+struct gm_table_entry { uint64_t a, b, value; };	/* @value 0: the entry is free */
 
 static size_t home(const struct gm_table *table, uint64_t a, uint64_t b)
 {
@@ -20,7 +20,7 @@ static size_t home(const struct gm_table *table, uint64_t a, uint64_t b)
 	return (size_t)(hash ^ (hash >> 32)) & (table->room - 1);
 }
 
-/* Where (@a, @b) is, or would go. The table has room. */
+/* Return the place of (@a, @b), or the free place where it would go. The table has room. */
 static size_t find(const struct gm_table *table, uint64_t a, uint64_t b)
 {
 	size_t at = home(table, a, b);
@@ -86,7 +86,7 @@ uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b)
 		return 0;
 	table->count--;
 	table->entries[hole].value = 0;
-	/* What probed past the hole moves into it, so that no search ends too early. */
+	/* Move entries that were placed behind the hole because of it, so that no search ends too early. */
 	for (at = (hole + 1) & mask; table->entries[at].value; at = (at + 1) & mask) {
 		size_t from = home(table, table->entries[at].a, table->entries[at].b);
 
@@ -99,7 +99,7 @@ uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b)
 	return value;
 }
 
-/* Room is for a power of two: it is known from the count when there is none left. */
+/* The room of a list is a power of two, so its count tells when the list is full. */
 void *gm_list_add(void *list_at, size_t *count, size_t bytes)
 {
 	char *list;

@@ -24,7 +24,7 @@ struct arena {
 
 struct gm_values {
 	struct arena tree, texts;
-	struct gm_table known;		/* the hash of a text, and how many others have it -> where it lies */
+	struct gm_table known;		/* (hash of a text, number of other texts with this hash) -> its address */
 };
 
 struct gm_values *gm_values_open(void)
@@ -195,7 +195,7 @@ bool gm_value_is_text(const unsigned char *bytes, size_t count)
 
 	for (size_t i = 0; i < count; i += letter) {
 		letter = bytes[i] < 0x80 ? 1 : gm_value_letter(bytes + i, count - i);
-		/* A lone surrogate */
+		/* a lone surrogate */
 		if (!letter && count - i >= 3 && bytes[i] == 0xed && bytes[i + 1] >= 0xa0 &&
 		    bytes[i + 1] < 0xc0 && (bytes[i + 2] & 0xc0) == 0x80)
 			letter = 3;
@@ -246,8 +246,8 @@ struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type
 	return scalar(values, type, 0);
 }
 
-/* Most containers are filled at once, and get the room for that; from the second time on it is a
- * power of two. */
+/* Return the room of @value in items. Most containers are filled at once and get exactly the room for that. A container
+ * that grows later gets a power of two. */
 static size_t room_of(const struct gm_value *value)
 {
 	return value->room_log2 ? (size_t)1 << value->room_log2 : value->count;
@@ -330,8 +330,8 @@ int gm_build_numbers(struct gm_building *b, size_t floor)
 
 enum { UNSEEN, OPEN, FIRST };		/* gm_value.mark: from FIRST on, FIRST + height */
 
-/* How high the tree under @value is, -1 when that is above @depth or without end. Each value is
- * looked at once: its height is kept in its mark. */
+/* Return the height of the tree under @value; -1: it exceeds @depth or has a cycle. Each value is visited once, because
+ * its mark keeps its height. */
 static int height(struct gm_value *value, int depth)
 {
 	int highest = 0;
@@ -359,7 +359,7 @@ bool gm_value_sound(const struct gm_value *root, int depth)
 	return height((struct gm_value *)(uintptr_t)root, depth < 200 ? depth : 200) >= 0;
 }
 
-/* ---- what is where ---------------------------------------------------------------------------- */
+/* ---- items of containers ---------------------------------------------------------------------- */
 
 const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key)
 {
@@ -426,7 +426,7 @@ const struct gm_value *gm_value_at(const struct gm_value *list, size_t i)
 	return i < gm_value_length(list) && list->type != GM_VALUE_NUMBERS ? list->u.items[i] : NULL;
 }
 
-/* ---- as jansson has it ------------------------------------------------------------------------ */
+/* ---- jansson's values ------------------------------------------------------------------------- */
 
 static json_t *text_to_json(const struct gm_value *value)
 {
@@ -477,7 +477,8 @@ static json_t *list_to_json(const struct gm_value *list, size_t *left)
 	return json;
 }
 
-/* JSON has no infinities, and 5.0 is 5 where integers are asked for. 2^63 is none: it was cut off. */
+/* Convert a real. A whole number becomes an integer, and an infinity null, because JSON has none. INT64_MAX does not
+ * count as whole, because larger numbers are cut to it. */
 static json_t *real_to_json(double real)
 {
 	int64_t whole = gm_value_of_real(real);
