@@ -77,6 +77,7 @@ def plugin(wheel):
         site = os.path.join(room.path, "site")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
+        os.chmod(site + "/gpumem/bin/gpumem", 0o755)        # as pip does
         with open(os.path.join(room.path, "test_it.py"), "w", encoding="utf-8") as file:
             file.write("import host, pytest\n@pytest.mark.limit_gpu_memory('1 KiB')\ndef test_it():\n    host.alloc(5000)\n")
         told = room.run([found[0][0], "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers"],
