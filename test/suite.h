@@ -8,8 +8,8 @@
 #include <check.h>
 
 /*
- * libcheck's assertions that hold would each write where they are into a file, for the report of a crash. In loops that
- * takes most of a test's time, above all under ASan, which moves the rest of the file byte by byte as it is read.
+ * Without this, each assertion that holds writes its place into a file, which libcheck reads for the report of a crash.
+ * In loops that takes most of a test's time, above all under ASan, which copies the file byte by byte.
  */
 #define _mark_point(file, line) ((void)0)
 

@@ -151,7 +151,8 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path,
 			 size_t bytes);
 void gm_suppressions_free(struct gm_suppressions *suppressions);
 
-/* Is the stack of @life a known leak? If so, count one more in @matched. Memory from before @since is not counted. */
+/* Is @life known: is it older than @since, or does a pattern match its stack? @matched counts lives that a pattern
+ * matches. */
 bool gm_suppressed(struct gm_suppressions *suppressions, const struct gm_scene *scene, const struct gm_life *life);
 
 #endif
